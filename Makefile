@@ -1,0 +1,74 @@
+# Everything here sets itself up from a fresh clone; Python 3.11 or newer, pip and make are enough.
+# (The `contract` targets also need npm, for buf.)
+#
+#   make demo                               see it work
+#   make test                               run the tests
+#   make test PYTHON=python3.12             with another Python
+#   make demo TORCH_INDEX_URL=<address>     take torch from another index, for example PyTorch's CPU-only one:
+#                                           on Linux the default wheel brings several GB of CUDA libraries
+
+PYTHON ?= python3
+TORCH_INDEX_URL ?=
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+BUF := node_modules/.bin/buf
+PUBLISHED := protos/published/draftwire.v1.binpb
+
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format protos contract publish-contract clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Create .venv and install everything into it
+
+# torch comes first and alone, so that TORCH_INDEX_URL serves torch and nothing else.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("draftwire needs Python 3.11 or newer: make PYTHON=...")'
+	@echo "Setting up $(VENV) (once, a few minutes)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP_INSTALL) --no-deps $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) torch
+	@$(PIP_INSTALL) -e ".[serve,gateway,dev]"
+	@touch $@
+
+demo: $(READY) ## Start a verifier and drafters on this machine and watch them work
+	@$(BIN)/draftwire demo
+
+test: $(READY) ## Run the tests (PYTEST_ARGS="-k tree" for some of them)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(READY) ## Check style, types and import directions
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(READY) ## Format the code and fix what can be fixed
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+protos: $(READY) ## Generate the Python stubs from protos/
+	$(BIN)/python scripts/generate_stubs.py
+
+contract: $(READY) $(BUF) ## Check the contract: stubs, style, nothing published broken
+	$(BIN)/python scripts/generate_stubs.py --check
+	$(BUF) lint
+	$(BUF) breaking protos --against $(PUBLISHED)
+
+publish-contract: $(BUF) ## Record protos/ as the published contract (part of a release)
+	@mkdir -p $(dir $(PUBLISHED))
+	$(BUF) build protos --exclude-source-info --output $(PUBLISHED)
+
+$(BUF): package.json package-lock.json
+	@command -v npm >/dev/null || { echo "buf comes through npm, and npm is not installed" >&2; exit 1; }
+	@npm ci --ignore-scripts --no-audit --no-fund
+	@touch $@
+
+clean: ## Remove everything that make has made
+	rm -rf $(VENV) node_modules dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

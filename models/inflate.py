@@ -1,0 +1,204 @@
+"""Grow a Llama checkpoint without changing what it computes: a memory-bound target for benchmarks on a CPU.
+
+    python models/inflate.py models/target /tmp/target-400m --parameters 400M
+
+The bundled target is small enough to sit in a processor's cache, where a verification of eight tokens costs about
+eight times as much as one; a model of realistic size reads its weights from memory, and verifies them for the price of
+one. The grown model has that size and the small one's outputs:
+
+- more hidden dimensions, in which the residual stream is zero throughout. RMSNorm then averages over more dimensions,
+  for which its weights and epsilon are rescaled. The factor is a power of four, so that the rescaling is exact;
+- more heads and wider feed-forward layers, whose results are multiplied by zero;
+- more layers, which add zero to the residual stream.
+
+Weights that cannot reach the output are random numbers, so that the arithmetic is that of a real model. Activations are
+zero where the small model has no dimension, which neither GEMM kernels nor memory traffic take notice of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import LlamaConfig
+
+_SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9}
+_DEPTH = 16  # layers of the model whose width is sought; the depth follows from the width
+_MLP_RATIO = 8 / 3  # feed-forward width over hidden size, as in Llama
+_SPREAD = 0.02  # standard deviation of the weights that do not matter
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a Llama: hidden size, layers, query and key/value heads, head dimension, feed-forward width."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    mlp: int
+
+    @classmethod
+    def of(cls, config: LlamaConfig) -> Shape:
+        return cls(
+            config.hidden_size, config.num_hidden_layers, config.num_attention_heads, config.num_key_value_heads,
+            config.head_dim, config.intermediate_size,
+        )  # fmt: skip
+
+    def attention_parameters(self) -> int:
+        """Per layer, with the layer's two norms."""
+        return 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads) + 2 * self.hidden
+
+    def parameters(self, embeddings: int) -> int:
+        """Of the whole model; `embeddings` is the number of rows in all embedding tables."""
+        layer = self.attention_parameters() + 3 * self.hidden * self.mlp
+        return self.layers * layer + (embeddings + 1) * self.hidden
+
+
+def choose_shape(small: Shape, parameters: int, embeddings: int, layers: int | None = None) -> Shape:
+    """A shape of about `parameters` parameters that `small` fits into; ValueError where there is none."""
+    if parameters < small.parameters(embeddings):
+        raise ValueError(f"{parameters} parameters are fewer than the {small.parameters(embeddings)} it has")
+    wished = math.sqrt(parameters / (12 * (layers or _DEPTH)))  # a layer has about 12 times its hidden size squared
+    power = max(0, round(math.log(wished / small.hidden, 4)))
+    while True:
+        hidden = small.hidden * 4**power
+        heads, kv_heads = small.heads * 4**power, small.kv_heads * 4**power
+        shape = Shape(hidden, small.layers, heads, kv_heads, small.head_dim, small.mlp)
+        left = parameters - (embeddings + 1) * hidden
+        typical = shape.attention_parameters() + 3 * hidden * max(small.mlp, int(_MLP_RATIO * hidden))
+        depth = max(small.layers, layers or round(left / typical))
+        mlp = round((left / depth - shape.attention_parameters()) / (3 * hidden) / 32) * 32
+        if mlp >= small.mlp:
+            return Shape(hidden, depth, heads, kv_heads, small.head_dim, mlp)
+        if power == 0:
+            raise ValueError(f"no shape with {parameters} parameters holds this model")
+        power -= 1
+
+
+class _Filler:
+    """Makes large weights around small ones."""
+
+    def __init__(self, seed: int, dtype: torch.dtype) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+        self.dtype = dtype
+
+    def random(self, rows: int, columns: int, corner: Tensor | None = None) -> Tensor:
+        """[rows, columns] with `corner` at the top left and random values elsewhere."""
+        values = torch.empty(rows, columns).normal_(0, _SPREAD, generator=self.generator).to(self.dtype)
+        return _with_corner(values, corner)
+
+    def zero(self, rows: int, columns: int, corner: Tensor | None = None) -> Tensor:
+        """[rows, columns] with `corner` at the top left and zeros elsewhere."""
+        return _with_corner(torch.zeros(rows, columns, dtype=self.dtype), corner)
+
+    def norm(self, size: int, small: Tensor | None = None) -> Tensor:
+        """[size] RMSNorm weights: `small` rescaled for the average over `size` dimensions, then ones."""
+        values = torch.ones(size)
+        if small is not None:
+            values[: len(small)] = small.float() * math.sqrt(len(small) / size)
+        return values.to(self.dtype)
+
+
+def _with_corner(values: Tensor, corner: Tensor | None) -> Tensor:
+    if corner is not None:
+        values[: corner.shape[0], : corner.shape[1]] = corner
+    return values
+
+
+def grow(weights: dict[str, Tensor], small: Shape, large: Shape, seed: int) -> dict[str, Tensor]:
+    """The weights of a model of shape `large` with the outputs of `weights`."""
+    fill = _Filler(seed, weights["model.embed_tokens.weight"].dtype)
+    grown = {
+        "model.embed_tokens.weight": fill.zero(
+            len(weights["model.embed_tokens.weight"]), large.hidden, weights["model.embed_tokens.weight"]
+        ),
+        "model.norm.weight": fill.norm(large.hidden, weights["model.norm.weight"]),
+    }
+    if "lm_head.weight" in weights:
+        head = weights["lm_head.weight"]
+        grown["lm_head.weight"] = fill.zero(len(head), large.hidden, head)
+    queries, keys = large.heads * large.head_dim, large.kv_heads * large.head_dim
+    for number in range(large.layers):
+        old = {
+            name.removeprefix(f"model.layers.{number}."): value
+            for name, value in weights.items()
+            if number < small.layers and name.startswith(f"model.layers.{number}.")
+        }
+        norms = ("input_layernorm.weight", "post_attention_layernorm.weight")
+        new = {name: fill.norm(large.hidden, old.get(name)) for name in norms}
+        # Inputs beyond the small model's are zero, and outputs beyond its are dropped by the two that write the
+        # residual stream: only those have to be zero outside the corner.
+        for name, rows in (("q_proj", queries), ("k_proj", keys), ("v_proj", keys)):
+            key = f"self_attn.{name}.weight"
+            new[key] = fill.random(rows, large.hidden, old.get(key))
+        for name in ("gate_proj", "up_proj"):
+            key = f"mlp.{name}.weight"
+            new[key] = fill.random(large.mlp, large.hidden, old.get(key))
+        for key, columns in (("self_attn.o_proj.weight", queries), ("mlp.down_proj.weight", large.mlp)):
+            new[key] = fill.zero(large.hidden, columns, old.get(key))
+        grown |= {f"model.layers.{number}.{name}": value for name, value in new.items()}
+    return grown
+
+
+def inflate(
+    model_dir: str | Path,
+    out_dir: str | Path,
+    parameters: int = 400_000_000,
+    seed: int = 0,
+    layers: int | None = None,
+) -> Shape:
+    """Write to `out_dir` a model of about `parameters` parameters with the outputs and tokenizer of `model_dir`.
+
+    `layers` fixes the depth, which otherwise follows from the size. Raises ValueError for a model that is not a plain
+    Llama without biases, and for sizes below the model's own.
+    """
+    source, out = Path(model_dir), Path(out_dir)
+    config = LlamaConfig.from_pretrained(source)
+    if config.model_type != "llama" or config.attention_bias or config.mlp_bias:
+        raise ValueError(f"{source} is not a Llama checkpoint without biases")
+    weights = load_file(source / "model.safetensors")
+    embeddings = config.vocab_size * (1 if config.tie_word_embeddings else 2)
+    small = Shape.of(config)
+    large = choose_shape(small, parameters, embeddings, layers)
+    out.mkdir(parents=True, exist_ok=True)
+    save_file(grow(weights, small, large, seed), out / "model.safetensors", metadata={"format": "pt"})
+    config.hidden_size, config.num_hidden_layers, config.intermediate_size = large.hidden, large.layers, large.mlp
+    config.num_attention_heads, config.num_key_value_heads = large.heads, large.kv_heads
+    config.rms_norm_eps *= small.hidden / large.hidden
+    config.save_pretrained(out)
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        if (source / name).exists():
+            shutil.copyfile(source / name, out / name)
+    return large
+
+
+def _count(text: str) -> int:
+    """A number of parameters such as 400M, 1.2B or 25000000."""
+    scale = _SUFFIXES.get(text[-1:].upper())
+    return int(float(text[:-1]) * scale) if scale else int(text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--parameters", type=_count, default=400_000_000, help="for example 400M, the default")
+    parser.add_argument("--layers", type=int, help="the number of layers; chosen by size when left out")
+    parser.add_argument("--seed", type=int, default=0, help="of the weights that do not matter")
+    options = parser.parse_args()
+    try:
+        print(inflate(options.model, options.out, options.parameters, options.seed, options.layers))
+    except ValueError as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    main()

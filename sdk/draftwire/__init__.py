@@ -1,0 +1,105 @@
+"""draftwire: speculative decoding over the wire.
+
+    from draftwire import Client
+
+    client = Client("localhost:50051")
+    print(client.generate("def fib(n):", max_tokens=64).text)
+
+``Client`` and ``AsyncClient`` talk to a verifier service; the generated contract is in ``draftwire.v1``.
+"""
+
+from draftwire.async_client import AsyncClient, AsyncGenerationStream
+from draftwire.async_transport import AsyncStream
+from draftwire.client import Client, GenerationStream
+from draftwire.drafters import AsyncDrafters, Drafter, Drafters, DrafterState, Swap
+from draftwire.errors import (
+    AtCapacityError,
+    ContextExceededError,
+    DeadlineExceededError,
+    DrafterExistsError,
+    DrafterNotFoundError,
+    DrafterNotReadyError,
+    DrafterUnreachableError,
+    DraftwireError,
+    EmptyPromptError,
+    ErrorReason,
+    FailedPreconditionError,
+    FieldViolation,
+    InternalError,
+    InvalidArgumentError,
+    InvalidFieldError,
+    MessageTooLargeError,
+    NotFoundError,
+    ProtocolMismatchError,
+    RequestCancelledError,
+    ResourceExhaustedError,
+    ShuttingDownError,
+    TokenizerMismatchError,
+    TokenOutOfRangeError,
+    UnavailableError,
+    UnsupportedDrafterError,
+)
+from draftwire.failover import RetryPolicy
+from draftwire.generation import Chunk, FinishReason, Generation, Usage
+from draftwire.model import EngineStatus, Limits, ModelInfo, VerifierInfo
+from draftwire.requests import BatchOptions, GenerateOptions, Messages, Prompt
+from draftwire.speculation import Acceptance, DrafterShare, Speculation, SpeculationStats
+from draftwire.transport import Stream
+from draftwire.version import __version__
+
+__all__ = [
+    "Acceptance",
+    "AsyncClient",
+    "AsyncDrafters",
+    "AsyncGenerationStream",
+    "AsyncStream",
+    "AtCapacityError",
+    "BatchOptions",
+    "Chunk",
+    "Client",
+    "ContextExceededError",
+    "DeadlineExceededError",
+    "Drafter",
+    "DrafterExistsError",
+    "DrafterNotFoundError",
+    "DrafterNotReadyError",
+    "DrafterShare",
+    "DrafterState",
+    "DrafterUnreachableError",
+    "Drafters",
+    "DraftwireError",
+    "EmptyPromptError",
+    "EngineStatus",
+    "ErrorReason",
+    "FailedPreconditionError",
+    "FieldViolation",
+    "FinishReason",
+    "GenerateOptions",
+    "Generation",
+    "GenerationStream",
+    "InternalError",
+    "InvalidArgumentError",
+    "InvalidFieldError",
+    "Limits",
+    "MessageTooLargeError",
+    "Messages",
+    "ModelInfo",
+    "NotFoundError",
+    "Prompt",
+    "ProtocolMismatchError",
+    "RequestCancelledError",
+    "ResourceExhaustedError",
+    "RetryPolicy",
+    "ShuttingDownError",
+    "Speculation",
+    "SpeculationStats",
+    "Stream",
+    "Swap",
+    "TokenOutOfRangeError",
+    "TokenizerMismatchError",
+    "UnavailableError",
+    "UnsupportedDrafterError",
+    "Usage",
+    "VerifierInfo",
+    "__version__",
+]

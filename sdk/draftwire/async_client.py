@@ -1,0 +1,257 @@
+"""The asyncio client."""
+
+# ruff: noqa: ASYNC109 (the timeout is the call's deadline, which the service sees)
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+import grpc
+
+from draftwire.async_transport import AsyncStream, AsyncTransport
+from draftwire.channel import parse_addresses
+from draftwire.drafters import AsyncDrafters
+from draftwire.failover import RetryPolicy
+from draftwire.generation import Chunk, Generation
+from draftwire.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
+from draftwire.model import VerifierInfo, read_verifier_info
+from draftwire.reading import GenerationReader
+from draftwire.requests import (
+    BatchOptions,
+    Conversation,
+    GenerateOptions,
+    Messages,
+    Prepared,
+    Prompt,
+    batch_seeds,
+    prepare,
+    token_ids,
+)
+from draftwire.v1 import verifier_service_pb2 as pb
+
+
+class AsyncClient:
+    """Talks to a verifier, or to the first of several that can be reached. To be used on one event loop.
+
+    With a list of addresses the client stays with one verifier as long as it works and moves on to the next when it
+    does not. A request that breaks off is resumed there, without a token lost, doubled or different; so all verifiers
+    of one client have to serve the same target model.
+
+        async with AsyncClient("localhost:50051") as client:
+            async for chunk in client.stream("def fib(n):", max_tokens=64):
+                print(chunk.text, end="")
+
+    The methods that generate take the keyword parameters of ``GenerateOptions``: max_tokens, temperature, top_k,
+    top_p, min_p, ignore_eos, stop, seed, speculation, timeout, request_id.
+    """
+
+    def __init__(
+        self,
+        address: str | Sequence[str] = "localhost:50051",
+        *,
+        timeout: float | None = None,
+        retry: RetryPolicy | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        """Make a client. It connects with the first call.
+
+        Args:
+            address: host:port of a verifier, or several to fail over between.
+            timeout: seconds a call may take in all, unless the call says otherwise; None waits without limit.
+            retry: what to do about verifiers that cannot be reached; default ``RetryPolicy()``.
+            credentials: gRPC channel credentials for TLS; None connects without.
+
+        Raises:
+            ValueError: no address, or one that is none.
+        """
+        self._transport = AsyncTransport(
+            parse_addresses(address), timeout=timeout, retry=retry or RetryPolicy(), credentials=credentials
+        )
+        self.drafters = AsyncDrafters(self._transport)
+        """The drafters of the verifier in use."""
+
+    @property
+    def address(self) -> str:
+        """Address of the verifier in use."""
+        return self._transport.address
+
+    async def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Generation:
+        """Continue a prompt and return the result.
+
+        Args:
+            prompt: text, or token ids.
+            options: see ``GenerateOptions``.
+
+        Raises:
+            InvalidArgumentError: the request cannot be served: ``InvalidFieldError`` with the fields' names,
+                ``EmptyPromptError``, ``ContextExceededError`` or ``TokenOutOfRangeError``.
+            DrafterNotFoundError: ``speculation.drafter`` is not attached.
+            AtCapacityError: the verifier is full.
+            DeadlineExceededError: the timeout has passed.
+            UnavailableError: no verifier could be reached.
+            DraftwireError: the call failed otherwise.
+        """
+        return await _finish(self.stream(prompt, **options))
+
+    def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> AsyncGenerationStream:
+        """Continue a prompt and iterate over its chunks as they are committed.
+
+        The request starts at once; the call itself needs no ``await``, but a running event loop. Ending the iteration
+        early cancels it; see ``AsyncStream``.
+
+        Args:
+            prompt: text, or token ids.
+            options: see ``GenerateOptions``.
+
+        Raises:
+            InvalidFieldError: a value the wire cannot carry; what else ``generate`` raises comes while iterating.
+        """
+        return self._stream(prepare(prompt, **options))
+
+    async def chat(self, messages: Messages, **options: Unpack[GenerateOptions]) -> Generation:
+        """Answer a conversation, rendered by the chat template of the target's tokenizer, and return the result.
+
+        Args:
+            messages: mappings with ``role`` (system, user, assistant, ...) and ``content``, oldest first.
+            options: see ``GenerateOptions``.
+
+        Raises:
+            DraftwireError: as ``generate``.
+        """
+        return await _finish(self.stream_chat(messages, **options))
+
+    def stream_chat(self, messages: Messages, **options: Unpack[GenerateOptions]) -> AsyncGenerationStream:
+        """Answer a conversation and iterate over the chunks; as ``stream``, with the messages of ``chat``."""
+        return self._stream(prepare(Conversation(messages), **options))
+
+    async def generate_batch(
+        self,
+        prompts: Iterable[Prompt],
+        *,
+        seed: int | Sequence[int] | None = None,
+        max_concurrency: int = 32,
+        **options: Unpack[BatchOptions],
+    ) -> list[Generation]:
+        """Continue several prompts concurrently and return their results in order.
+
+        Args:
+            prompts: texts, or lists of token ids.
+            seed: one seed for every prompt (each gives what it gives alone with that seed), or one for each.
+            max_concurrency: most requests under way at a time.
+            options: see ``BatchOptions``.
+
+        Raises:
+            ValueError: a list of seeds whose length is not the number of prompts.
+            DraftwireError: the first request that failed; the others are cancelled.
+        """
+        prompts = list(prompts)
+        seeds = batch_seeds(seed, len(prompts))
+        requests = [prepare(p, seed=s, **options) for p, s in zip(prompts, seeds, strict=True)]
+        slots = asyncio.Semaphore(max(1, max_concurrency))
+
+        async def run(request: Prepared) -> Generation:
+            async with slots:
+                return await _finish(self._stream(request))
+
+        tasks = [asyncio.create_task(run(request)) for request in requests]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def tokenize(self, text: str, *, add_special_tokens: bool = False, timeout: float | None = None) -> list[int]:
+        """Return the token ids of a text, by the target's tokenizer.
+
+        Args:
+            text: the text.
+            add_special_tokens: add the special tokens the tokenizer puts around a text.
+            timeout: seconds to wait; default: the client's timeout.
+
+        Raises:
+            DraftwireError: the call failed.
+        """
+        request = pb.TokenizeRequest(text=text, add_special_tokens=add_special_tokens)
+        return list((await self._transport.call(TOKENIZE, request, timeout)).token_ids)
+
+    async def detokenize(
+        self, ids: Iterable[int], *, skip_special_tokens: bool = False, timeout: float | None = None
+    ) -> str:
+        """Return the text of token ids, by the target's tokenizer.
+
+        Args:
+            ids: the token ids.
+            skip_special_tokens: leave special tokens out of the text.
+            timeout: seconds to wait; default: the client's timeout.
+
+        Raises:
+            TokenOutOfRangeError: an id is not below the vocabulary size.
+            DraftwireError: the call failed otherwise.
+        """
+        request = pb.DetokenizeRequest(token_ids=token_ids("token_ids", ids), skip_special_tokens=skip_special_tokens)
+        return (await self._transport.call(DETOKENIZE, request, timeout)).text
+
+    async def model_info(self, *, timeout: float | None = None) -> VerifierInfo:
+        """Return what the verifier serves, its limits and how busy it is.
+
+        Args:
+            timeout: seconds to wait; default: the client's timeout.
+
+        Raises:
+            DraftwireError: the call failed.
+        """
+        return read_verifier_info(await self._transport.call(GET_MODEL_INFO, pb.GetModelInfoRequest(), timeout))
+
+    async def close(self) -> None:
+        """Cancel the calls that run and close the connections."""
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        """Return the client itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the client."""
+        await self.close()
+
+    def _stream(self, request: Prepared) -> AsyncGenerationStream:
+        return AsyncGenerationStream(
+            self._transport, GenerationReader(request.message), self._transport.deadline(request.timeout)
+        )
+
+
+class AsyncGenerationStream(AsyncStream[Chunk]):
+    """A running request: iterate over its chunks, then take its ``result``. See ``AsyncStream`` for ending it early."""
+
+    def __init__(self, transport: AsyncTransport, reader: GenerationReader, deadline: float | None) -> None:
+        """Used by ``AsyncClient.stream``: start the request."""
+        self._generation = reader
+        super().__init__(transport, reader, deadline)
+
+    @property
+    def seed(self) -> int:
+        """The seed in use."""
+        return self._generation.seed
+
+    @property
+    def result(self) -> Generation:
+        """The result, once the stream has ended.
+
+        Raises:
+            RuntimeError: the stream has not ended.
+        """
+        return self._generation.result
+
+
+async def _finish(stream: AsyncGenerationStream) -> Generation:
+    """Run a request to its end."""
+    async with stream:
+        async for _ in stream:
+            pass
+    return stream.result

@@ -1,0 +1,109 @@
+"""Channels to verifiers: addresses, options, and one lazily made channel for each address."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import grpc
+import grpc.aio
+
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+"""Largest message the client takes, in bytes. What it may send is limited by the service."""
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", -1),
+    # A connection that went silent (a pulled cable, a lost NAT entry) is noticed within 30 s while a call runs.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # A service that comes back is found again soon; connecting gives up after 5 s instead of 20.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
+
+
+def parse_addresses(addresses: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the addresses of a client, in order and without repetition.
+
+    Raises:
+        ValueError: no address, or one that is a URL or empty.
+    """
+    found = [addresses] if isinstance(addresses, str) else list(addresses)
+    if not found:
+        raise ValueError("a client needs the address of a verifier")
+    for address in found:
+        if not address.strip() or address.startswith(("http://", "https://")):
+            raise ValueError(f"{address!r} is no address of a verifier: expected host:port")
+    return tuple(dict.fromkeys(address.strip() for address in found))
+
+
+class Channels:
+    """Sync channels by address. Safe to use from several threads."""
+
+    def __init__(self, credentials: grpc.ChannelCredentials | None) -> None:
+        """Start without a channel; with credentials they are TLS ones."""
+        self._credentials = credentials
+        self._channels: dict[str, grpc.Channel] = {}
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def get(self, address: str) -> grpc.Channel:
+        """Return the channel to an address.
+
+        Raises:
+            RuntimeError: the client is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the client is closed")
+            if address not in self._channels:
+                self._channels[address] = (
+                    grpc.secure_channel(address, self._credentials, options=CHANNEL_OPTIONS)
+                    if self._credentials is not None
+                    else grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+                )
+            return self._channels[address]
+
+    def close(self) -> None:
+        """Close all channels; calls that still run are cancelled."""
+        with self._lock:
+            self._closed = True
+            channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            channel.close()
+
+
+class AsyncChannels:
+    """Asyncio channels by address, all used on one event loop."""
+
+    def __init__(self, credentials: grpc.ChannelCredentials | None) -> None:
+        """Start without a channel, so that no event loop is needed yet; with credentials they are TLS ones."""
+        self._credentials = credentials
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._closed = False
+
+    def get(self, address: str) -> grpc.aio.Channel:
+        """Return the channel to an address.
+
+        Raises:
+            RuntimeError: the client is closed.
+        """
+        if self._closed:
+            raise RuntimeError("the client is closed")
+        if address not in self._channels:
+            self._channels[address] = (
+                grpc.aio.secure_channel(address, self._credentials, options=CHANNEL_OPTIONS)
+                if self._credentials is not None
+                else grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+            )
+        return self._channels[address]
+
+    async def close(self) -> None:
+        """Close all channels; calls that still run are cancelled."""
+        self._closed = True
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await channel.close()

@@ -1,0 +1,157 @@
+"""What the demo does: the same request plainly, and with drafters that are swapped and killed while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from draftwire.cli.results import share_json
+from draftwire.client import Client
+from draftwire.drafters import Drafter, Swap
+from draftwire.generation import Chunk, Generation
+from draftwire.requests import GenerateOptions
+from draftwire.speculation import Speculation
+
+SWAP_AT = 0.5
+"""Share of the tokens after which the drafters are swapped."""
+KILL_AT = 0.8
+"""Share of the tokens after which the drafter in use is killed."""
+WARM_UP_TOKENS = 8
+
+
+class Screen(Protocol):
+    """Where the story is told."""
+
+    def begin(self, prompt: str) -> None:
+        """The request with drafters begins."""
+
+    def chunk(self, chunk: Chunk) -> None:
+        """Tokens came."""
+
+    def event(self, text: str) -> None:
+        """Something happened to the drafters."""
+
+
+class Silence:
+    """A screen that shows nothing."""
+
+    def begin(self, prompt: str) -> None:
+        """Show nothing."""
+
+    def chunk(self, chunk: Chunk) -> None:
+        """Show nothing."""
+
+    def event(self, text: str) -> None:
+        """Show nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoDrafter:
+    """A drafter service of the demo."""
+
+    name: str
+    """Its name in the pool."""
+    address: str
+    """Where it is."""
+    kill: Callable[[], None]
+    """Ends its process at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of it."""
+
+    plain: Generation
+    """The request without drafters."""
+    drafted: Generation
+    """The same request with drafters."""
+    swaps: int
+    """Swaps while it ran."""
+    kills: int
+    """Drafters killed while it ran."""
+
+    @property
+    def identical(self) -> bool:
+        """True when both gave the same tokens and the same text."""
+        return self.plain.token_ids == self.drafted.token_ids and self.plain.text == self.drafted.text
+
+    @property
+    def seconds(self) -> float:
+        """Time of the request with drafters, by the verifier's clock."""
+        return self.drafted.usage.total_seconds
+
+    @property
+    def plain_seconds(self) -> float:
+        """Time of the request without drafters, by the verifier's clock."""
+        return self.plain.usage.total_seconds
+
+    @property
+    def speed_up(self) -> float:
+        """How many times faster it was with drafters."""
+        return self.plain_seconds / self.seconds if self.seconds else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as a JSON value."""
+        speculation = self.drafted.speculation
+        return {
+            "identical": self.identical,
+            "tokens": len(self.drafted.token_ids),
+            "steps": speculation.steps,
+            "acceptance_rate": round(speculation.acceptance_rate, 4),
+            "acceptance_length": round(speculation.acceptance_length, 4),
+            "seconds": round(self.seconds, 4),
+            "plain_seconds": round(self.plain_seconds, 4),
+            "speed_up": round(self.speed_up, 4),
+            "swaps": self.swaps,
+            "kills": self.kills,
+            "draft_tokens": speculation.draft_tokens,
+            "accepted_tokens": speculation.accepted_tokens,
+            "drafters": [share_json(share) for share in speculation.drafters],
+            "seed": self.drafted.seed,
+            "text": self.drafted.text,
+        }
+
+
+def tell(
+    client: Client, prompt: str, first: DemoDrafter, second: DemoDrafter, screen: Screen, options: GenerateOptions
+) -> Report:
+    """Run the story: plainly, then with the first drafter, swapped for the second, which is killed near the end.
+
+    Raises:
+        DraftwireError: a call failed.
+    """
+    tokens = options["max_tokens"] or 1
+    plainly: GenerateOptions = {**options, "speculation": Speculation(enabled=False)}
+    client.generate(prompt, **{**plainly, "max_tokens": WARM_UP_TOKENS})
+    plain = client.generate(prompt, **plainly)
+
+    client.drafters.attach(first.address, first.name)
+    client.generate(prompt, **{**options, "max_tokens": WARM_UP_TOKENS})
+    attach: Future[Drafter] | None = None
+    swap: Future[Swap] | None = None
+    swapped = killed = False
+    count = 0
+    screen.begin(prompt)
+    with ThreadPoolExecutor(1) as pool, client.stream(prompt, **options) as stream:
+        for chunk in stream:
+            screen.chunk(chunk)
+            count += len(chunk.token_ids)
+            if attach is None:
+                attach = pool.submit(client.drafters.attach, second.address, second.name)
+            elif swap is None and count >= tokens * SWAP_AT:
+                swap = pool.submit(client.drafters.swap, first.name, second.name)
+            elif swap is not None and swap.done() and not swapped:
+                swap.result()
+                swapped = True
+                screen.event(f"swapped {first.name} for {second.name}")
+            elif swapped and not killed and count >= tokens * KILL_AT:
+                second.kill()
+                killed = True
+                screen.event(f"killed {second.name}")
+        drafted = stream.result
+    for call in (attach, swap):
+        if call is not None:
+            call.result()
+    return Report(plain, drafted, swaps=int(swapped), kills=int(killed))

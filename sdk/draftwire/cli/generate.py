@@ -1,0 +1,63 @@
+"""``draftwire generate``: continue a prompt."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Verifiers
+from draftwire.cli.results import generation_json
+from draftwire.client import Client
+from draftwire.speculation import Speculation
+
+STDIN = "-"
+
+
+def generate(
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Text to continue; - reads it from standard input.")],
+    verifier: Verifiers = DEFAULT_VERIFIERS,
+    max_tokens: Annotated[int, typer.Option(help="Most tokens to generate.")] = 128,
+    temperature: Annotated[float, typer.Option(help="Softmax temperature; 0 is greedy.")] = 1.0,
+    top_k: Annotated[int | None, typer.Option(help="Keep the k most likely tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Keep the most likely tokens up to this probability.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Keep tokens at least this likely, relative to the best.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed; the same one gives the same text.")] = None,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on past end-of-sequence tokens.")] = False,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be given several times.")] = None,
+    no_speculation: Annotated[bool, typer.Option("--no-speculation", help="Decode plainly.")] = False,
+    drafter: Annotated[str | None, typer.Option(help="Name of the drafter to use.")] = None,
+    max_draft_tokens: Annotated[int | None, typer.Option(help="Most draft tokens a step.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds the request may take.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Continue a prompt, printing the text as it comes."""
+    if prompt == STDIN:
+        prompt = sys.stdin.read()
+    with (
+        Client(verifier, timeout=timeout) as client,
+        client.stream(
+            prompt,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            seed=seed,
+            ignore_eos=ignore_eos,
+            stop=stop,
+            speculation=Speculation(enabled=not no_speculation, drafter=drafter, max_draft_tokens=max_draft_tokens),
+        ) as stream,
+    ):
+        begun = False
+        for chunk in stream:
+            if not as_json:
+                sys.stdout.write(chunk.text)
+                sys.stdout.flush()
+                begun = True
+        if as_json:
+            print(json.dumps(generation_json(stream.result)))
+        elif begun:
+            print()

@@ -1,0 +1,325 @@
+"""Typed errors. Every failure of a call is a ``DraftwireError``; its class follows from the published reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+
+DOMAIN = "draftwire"
+"""``google.rpc.ErrorInfo.domain`` of the reasons below."""
+
+_STATUS_KEY = "grpc-status-details-bin"
+
+
+class ErrorReason(StrEnum):
+    """The published reasons of an error (``draftwire.v1.ErrorReason`` without its prefix)."""
+
+    INVALID_FIELD = "INVALID_FIELD"
+    EMPTY_PROMPT = "EMPTY_PROMPT"
+    CONTEXT_EXCEEDED = "CONTEXT_EXCEEDED"
+    TOKEN_OUT_OF_RANGE = "TOKEN_OUT_OF_RANGE"
+    DRAFTER_NOT_FOUND = "DRAFTER_NOT_FOUND"
+    DRAFTER_EXISTS = "DRAFTER_EXISTS"
+    DRAFTER_UNREACHABLE = "DRAFTER_UNREACHABLE"
+    TOKENIZER_MISMATCH = "TOKENIZER_MISMATCH"
+    PROTOCOL_MISMATCH = "PROTOCOL_MISMATCH"
+    UNSUPPORTED_DRAFTER = "UNSUPPORTED_DRAFTER"
+    UNKNOWN_SEQUENCE = "UNKNOWN_SEQUENCE"
+    MALFORMED_PROPOSAL = "MALFORMED_PROPOSAL"
+    CREDIT_EXCEEDED = "CREDIT_EXCEEDED"
+    OUT_OF_SYNC = "OUT_OF_SYNC"
+    AT_CAPACITY = "AT_CAPACITY"
+    SHUTTING_DOWN = "SHUTTING_DOWN"
+    HANDSHAKE_EXPECTED = "HANDSHAKE_EXPECTED"
+    INTERNAL = "INTERNAL"
+    MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
+    DRAFTER_NOT_READY = "DRAFTER_NOT_READY"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldViolation:
+    """What is wrong with one field of a request."""
+
+    field: str
+    """Path of the field in the request message, for example ``sampling.temperature``."""
+    description: str
+    """What is wrong with it."""
+
+
+class DraftwireError(Exception):
+    """A call that failed. Base of all errors below; raised itself only for a code and reason without a class."""
+
+    default_code: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNKNOWN
+
+    message: str
+    """What went wrong, in a sentence."""
+    code: grpc.StatusCode
+    """The canonical code."""
+    reason: ErrorReason | str | None
+    """The published reason; a plain string when it is newer than this SDK; None when none was given."""
+    field_violations: tuple[FieldViolation, ...]
+    """The fields of the request that are wrong, when some are."""
+    retry_after_seconds: float | None
+    """Seconds after which another try makes sense, when the service said so."""
+    metadata: dict[str, str]
+    """Further facts about the error (``google.rpc.ErrorInfo.metadata``)."""
+    status: status_pb2.Status
+    """The whole status with its details."""
+    raw: grpc.RpcError | None
+    """The error of the gRPC library; None when the SDK itself found the fault."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: grpc.StatusCode | None = None,
+        reason: ErrorReason | str | None = None,
+        field_violations: tuple[FieldViolation, ...] = (),
+        retry_after_seconds: float | None = None,
+        metadata: dict[str, str] | None = None,
+        status: status_pb2.Status | None = None,
+        raw: grpc.RpcError | None = None,
+    ) -> None:
+        """Make an error; what is left out follows from the class."""
+        super().__init__(message)
+        self.message = message
+        self.code = code if code is not None else self.default_code
+        self.reason = reason
+        self.field_violations = field_violations
+        self.retry_after_seconds = retry_after_seconds
+        self.metadata = metadata or {}
+        self.status = status if status is not None else status_pb2.Status(code=self.code.value[0], message=message)
+        self.raw = raw
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Paths of the wrong fields."""
+        return tuple(violation.field for violation in self.field_violations)
+
+    def __str__(self) -> str:
+        """Return the message; the wrong fields are added where it does not name them."""
+        missing = [v for v in self.field_violations if v.field not in self.message]
+        if not missing:
+            return self.message
+        return f"{self.message} ({'; '.join(f'{v.field}: {v.description}' for v in missing)})"
+
+
+class InvalidArgumentError(DraftwireError):
+    """The request cannot be served as it is, whatever the state of the service."""
+
+    default_code = grpc.StatusCode.INVALID_ARGUMENT
+
+
+class InvalidFieldError(InvalidArgumentError):
+    """A field of the request is out of its range; ``fields`` names it."""
+
+
+class EmptyPromptError(InvalidArgumentError):
+    """The prompt has no token."""
+
+
+class ContextExceededError(InvalidArgumentError):
+    """The prompt, or prompt and max_tokens together, exceed the target's context."""
+
+
+class TokenOutOfRangeError(InvalidArgumentError):
+    """A token id is not below the target's vocabulary size."""
+
+
+class UnsupportedDrafterError(InvalidArgumentError):
+    """The drafter address has a form this verifier does not serve."""
+
+
+class NotFoundError(DraftwireError):
+    """Something the request names does not exist."""
+
+    default_code = grpc.StatusCode.NOT_FOUND
+
+
+class DrafterNotFoundError(NotFoundError):
+    """No drafter of this name is attached."""
+
+
+class DrafterExistsError(DraftwireError):
+    """A drafter of this name is attached already, at another address."""
+
+    default_code = grpc.StatusCode.ALREADY_EXISTS
+
+
+class DrafterUnreachableError(DraftwireError):
+    """The verifier could not reach the drafter."""
+
+    default_code = grpc.StatusCode.UNAVAILABLE
+
+
+class FailedPreconditionError(DraftwireError):
+    """The request does not fit the state of the service."""
+
+    default_code = grpc.StatusCode.FAILED_PRECONDITION
+
+
+class DrafterNotReadyError(FailedPreconditionError):
+    """The drafter is known but not ready, and the request insists on it."""
+
+
+class TokenizerMismatchError(FailedPreconditionError):
+    """The drafter's tokenizer is not the target's."""
+
+
+class ProtocolMismatchError(FailedPreconditionError):
+    """The two sides share no protocol revision."""
+
+
+class ResourceExhaustedError(DraftwireError):
+    """A limit of the service is reached."""
+
+    default_code = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class AtCapacityError(ResourceExhaustedError):
+    """The service is full; try again after ``retry_after_seconds``."""
+
+
+class MessageTooLargeError(ResourceExhaustedError):
+    """A message is larger than the service's limit."""
+
+
+class UnavailableError(DraftwireError):
+    """The service cannot be reached, or the connection broke. Raised after the client's own retries."""
+
+    default_code = grpc.StatusCode.UNAVAILABLE
+
+
+class ShuttingDownError(UnavailableError):
+    """The service is shutting down. Raised after the client's own retries."""
+
+
+class DeadlineExceededError(DraftwireError):
+    """The call did not end within its timeout."""
+
+    default_code = grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class RequestCancelledError(DraftwireError):
+    """The call was cancelled: by ``close`` from elsewhere, or by the service."""
+
+    default_code = grpc.StatusCode.CANCELLED
+
+
+class InternalError(DraftwireError):
+    """A fault of the service itself; its log has the cause."""
+
+    default_code = grpc.StatusCode.INTERNAL
+
+
+_BY_REASON: dict[str, type[DraftwireError]] = {
+    ErrorReason.INVALID_FIELD: InvalidFieldError,
+    ErrorReason.EMPTY_PROMPT: EmptyPromptError,
+    ErrorReason.CONTEXT_EXCEEDED: ContextExceededError,
+    ErrorReason.TOKEN_OUT_OF_RANGE: TokenOutOfRangeError,
+    ErrorReason.DRAFTER_NOT_FOUND: DrafterNotFoundError,
+    ErrorReason.DRAFTER_EXISTS: DrafterExistsError,
+    ErrorReason.DRAFTER_UNREACHABLE: DrafterUnreachableError,
+    ErrorReason.TOKENIZER_MISMATCH: TokenizerMismatchError,
+    ErrorReason.PROTOCOL_MISMATCH: ProtocolMismatchError,
+    ErrorReason.UNSUPPORTED_DRAFTER: UnsupportedDrafterError,
+    ErrorReason.AT_CAPACITY: AtCapacityError,
+    ErrorReason.SHUTTING_DOWN: ShuttingDownError,
+    ErrorReason.INTERNAL: InternalError,
+    ErrorReason.MESSAGE_TOO_LARGE: MessageTooLargeError,
+    ErrorReason.DRAFTER_NOT_READY: DrafterNotReadyError,
+}
+
+_BY_CODE: dict[grpc.StatusCode, type[DraftwireError]] = {
+    cls.default_code: cls
+    for cls in (
+        InvalidArgumentError,
+        NotFoundError,
+        FailedPreconditionError,
+        ResourceExhaustedError,
+        UnavailableError,
+        DeadlineExceededError,
+        RequestCancelledError,
+        InternalError,
+    )
+}
+
+_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def error_class(code: grpc.StatusCode, reason: str | None) -> type[DraftwireError]:
+    """Return the class for a reason, or for the code when the reason has none."""
+    by_reason = _BY_REASON.get(reason) if reason is not None else None
+    return by_reason or _BY_CODE.get(code, DraftwireError)
+
+
+def from_status(status: status_pb2.Status, *, raw: grpc.RpcError | None = None) -> DraftwireError:
+    """Return the error a ``google.rpc.Status`` describes; it is not raised."""
+    code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
+    reason: ErrorReason | str | None = None
+    metadata: dict[str, str] = {}
+    violations: list[FieldViolation] = []
+    retry_after: float | None = None
+    for detail in status.details:
+        info, bad, retry = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
+        if detail.Unpack(info):
+            if info.domain == DOMAIN:
+                reason = _reason(info.reason)
+                metadata = dict(info.metadata)
+        elif detail.Unpack(bad):
+            violations += [FieldViolation(v.field, v.description) for v in bad.field_violations]
+        elif detail.Unpack(retry):
+            retry_after = retry.retry_delay.ToTimedelta().total_seconds()
+    if reason is None and code is grpc.StatusCode.RESOURCE_EXHAUSTED and "message larger than max" in status.message:
+        reason = ErrorReason.MESSAGE_TOO_LARGE  # found by the gRPC library, below the service
+    return error_class(code, reason)(
+        status.message or code.value[1],
+        code=code,
+        reason=reason,
+        field_violations=tuple(violations),
+        retry_after_seconds=retry_after,
+        metadata=metadata,
+        status=status,
+        raw=raw,
+    )
+
+
+def from_rpc_error(error: grpc.RpcError) -> DraftwireError:
+    """Return the typed error for an error of the gRPC library, sync or asyncio; it is not raised."""
+    call: Any = error  # both kinds have code(), details() and trailing_metadata(); their base class has none
+    code = call.code() or grpc.StatusCode.UNKNOWN
+    status = status_pb2.Status(code=code.value[0], message=call.details() or "")
+    for key, value in call.trailing_metadata() or ():
+        if key == _STATUS_KEY:
+            try:
+                rich = status_pb2.Status.FromString(value)
+            except DecodeError:
+                continue
+            if rich.code == status.code:
+                status = rich
+    return from_status(status, raw=error)
+
+
+def invalid_field(field: str, description: str) -> InvalidFieldError:
+    """Return the error the service would give for a field, for faults that cannot be put on the wire."""
+    violation = FieldViolation(field, description)
+    details = error_details_pb2.BadRequest(
+        field_violations=[error_details_pb2.BadRequest.FieldViolation(field=field, description=description)]
+    )
+    info = error_details_pb2.ErrorInfo(reason=ErrorReason.INVALID_FIELD, domain=DOMAIN)
+    message = f"{field}: {description}"
+    status = status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=message)
+    for detail in (info, details):
+        status.details.add().Pack(detail)
+    return InvalidFieldError(message, reason=ErrorReason.INVALID_FIELD, field_violations=(violation,), status=status)
+
+
+def _reason(name: str) -> ErrorReason | str:
+    """Return the reason of a name, which may be newer than this SDK."""
+    name = name.removeprefix("ERROR_REASON_")
+    return ErrorReason(name) if name in ErrorReason.__members__ else name

@@ -1,0 +1,76 @@
+"""What a request gives: chunks while it runs and a result at its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from draftwire.speculation import SpeculationStats
+
+FinishReason = Literal["stop", "length"]
+"""Why a request ended: ``"stop"`` (end of sequence, or a stop string) or ``"length"`` (max_tokens, or the context)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """A request's tokens and times."""
+
+    prompt_tokens: int
+    """Tokens of the prompt."""
+    completion_tokens: int
+    """Tokens generated."""
+    first_token_seconds: float
+    """Seconds from admission to the first token, by the verifier's clock; by the client's, from the call on, when the
+    request was resumed."""
+    total_seconds: float
+    """Seconds from admission to the end, by the same clock as first_token_seconds."""
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens of prompt and output together."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The tokens of one verification step."""
+
+    text: str
+    """Text that became final: whole characters, and nothing that may still belong to a stop string. It may lag behind
+    token_ids; the last chunk may carry text alone."""
+    token_ids: tuple[int, ...] = ()
+    """The tokens, in order."""
+    sources: tuple[str | None, ...] = ()
+    """For each token the name of the drafter that guessed it, or None when it is the target's own."""
+    token_texts: tuple[str, ...] = ()
+    """Text of each token on its own, for display; a character split over tokens shows as U+FFFD."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The result of a request."""
+
+    text: str
+    """The generated text, without the prompt."""
+    token_ids: tuple[int, ...]
+    """The generated tokens."""
+    finish_reason: FinishReason
+    """Why the request ended."""
+    usage: Usage
+    """Its tokens and times."""
+    speculation: SpeculationStats
+    """What speculation did for it."""
+    seed: int
+    """The seed in use: the same prompt, parameters and seed give the same tokens again."""
+    request_id: str
+    """The request's name in the verifier's logs."""
+    prompt_token_ids: tuple[int, ...]
+    """The prompt's tokens."""
+    stop: str | None = None
+    """The stop string that ended the request, when one did."""
+    resumes: int = 0
+    """How often the request broke off and was resumed, here or at another verifier."""
+
+    def __str__(self) -> str:
+        """Return the generated text."""
+        return self.text

@@ -1,0 +1,50 @@
+"""The RPCs the SDK calls, typed: path, request and response of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from draftwire.v1 import drafter_pool_service_pb2 as pool
+from draftwire.v1 import verifier_service_pb2 as verifier
+
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[RequestT, ResponseT]):
+    """One RPC. The generated stubs know the same, but say nothing to a type checker."""
+
+    service: str
+    """Full name of the service."""
+    name: str
+    """Name of the method."""
+    request: type[RequestT]
+    """Class of its requests."""
+    response: type[ResponseT]
+    """Class of its responses."""
+    repeatable: bool = True
+    """True when doing it twice does what doing it once does, so that it may be sent again after a lost connection."""
+
+    @property
+    def path(self) -> str:
+        """The path gRPC calls it by."""
+        return f"/{self.service}/{self.name}"
+
+
+_VERIFIER = "draftwire.v1.VerifierService"
+_POOL = "draftwire.v1.DrafterPoolService"
+
+GENERATE = Method(_VERIFIER, "Generate", verifier.GenerateRequest, verifier.GenerateResponse)
+TOKENIZE = Method(_VERIFIER, "Tokenize", verifier.TokenizeRequest, verifier.TokenizeResponse)
+DETOKENIZE = Method(_VERIFIER, "Detokenize", verifier.DetokenizeRequest, verifier.DetokenizeResponse)
+GET_MODEL_INFO = Method(_VERIFIER, "GetModelInfo", verifier.GetModelInfoRequest, verifier.GetModelInfoResponse)
+
+LIST_DRAFTERS = Method(_POOL, "ListDrafters", pool.ListDraftersRequest, pool.ListDraftersResponse)
+WATCH_DRAFTERS = Method(_POOL, "WatchDrafters", pool.WatchDraftersRequest, pool.WatchDraftersResponse)
+ATTACH_DRAFTER = Method(_POOL, "AttachDrafter", pool.AttachDrafterRequest, pool.AttachDrafterResponse)
+DETACH_DRAFTER = Method(_POOL, "DetachDrafter", pool.DetachDrafterRequest, pool.DetachDrafterResponse, repeatable=False)
+SWAP_DRAFTER = Method(_POOL, "SwapDrafter", pool.SwapDrafterRequest, pool.SwapDrafterResponse, repeatable=False)

@@ -1,0 +1,119 @@
+"""What a service serves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from draftwire.v1 import model_info_pb2, verifier_service_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """The model a service has loaded."""
+
+    model_id: str
+    """Directory name or hub id it was loaded from."""
+    architecture: str
+    """Class name of its architecture, for example ``LlamaForCausalLM``."""
+    parameters: int
+    """Number of parameters."""
+    vocab_size: int
+    """Number of token ids; ids at or above it do not exist."""
+    context_length: int
+    """Most tokens of prompt and output together."""
+    dtype: str
+    """Type of the weights: ``float32``, ``bfloat16`` or ``float16``."""
+    device: str
+    """Device it runs on: ``cpu``, ``cuda:0``, ..."""
+    tokenizer_sha256: str
+    """SHA-256 (hex) of the tokenizer; equal means interchangeable."""
+    eos_token_ids: tuple[int, ...]
+    """Token ids that end a sequence."""
+    bit_exact: bool
+    """True when the load-time self-test found logits to be the same bits alone and in every batch tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a service lets one peer ask of it."""
+
+    max_sequences: int
+    """Most open sequences."""
+    max_tree_nodes: int
+    """Most live nodes in one sequence's tree."""
+    max_message_bytes: int
+    """Largest message, in bytes."""
+    max_sequence_tokens: int
+    """Most tokens of prompt and output together."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """A glance at the occupancy of a verifier's engine."""
+
+    running_sequences: int
+    """Sequences that are running."""
+    waiting_requests: int
+    """Requests that wait for room."""
+    used_slots: int
+    """KV slots in use."""
+    total_slots: int
+    """KV slots in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierInfo(ModelInfo):
+    """The target model of a verifier, and the verifier itself."""
+
+    build: str
+    """Build of the verifier."""
+    limits: Limits
+    """Limits it keeps."""
+    engine: EngineStatus
+    """What its engine is doing now."""
+
+
+def read_model_info(message: model_info_pb2.ModelInfo) -> ModelInfo:
+    """Return a ``ModelInfo`` from its message."""
+    return ModelInfo(
+        model_id=message.model_id,
+        architecture=message.architecture,
+        parameters=message.parameters,
+        vocab_size=message.vocab_size,
+        context_length=message.context_length,
+        dtype=message.dtype,
+        device=message.device,
+        tokenizer_sha256=message.tokenizer_sha256,
+        eos_token_ids=tuple(message.eos_token_ids),
+        bit_exact=message.bit_exact,
+    )
+
+
+def read_verifier_info(message: verifier_service_pb2.GetModelInfoResponse) -> VerifierInfo:
+    """Return a ``VerifierInfo`` from the answer to GetModelInfo."""
+    model, limits, engine = message.model, message.limits, message.engine
+    return VerifierInfo(
+        model_id=model.model_id,
+        architecture=model.architecture,
+        parameters=model.parameters,
+        vocab_size=model.vocab_size,
+        context_length=model.context_length,
+        dtype=model.dtype,
+        device=model.device,
+        tokenizer_sha256=model.tokenizer_sha256,
+        eos_token_ids=tuple(model.eos_token_ids),
+        bit_exact=model.bit_exact,
+        build=message.build,
+        limits=Limits(
+            max_sequences=limits.max_sequences,
+            max_tree_nodes=limits.max_tree_nodes,
+            max_message_bytes=limits.max_message_bytes,
+            max_sequence_tokens=limits.max_sequence_tokens,
+        ),
+        engine=EngineStatus(
+            running_sequences=engine.running_sequences,
+            waiting_requests=engine.waiting_requests,
+            used_slots=engine.used_slots,
+            total_slots=engine.total_slots,
+        ),
+    )

@@ -1,0 +1,161 @@
+"""Reads the responses of streams, for the sync and the asyncio client alike. Nothing here waits or sends."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol, TypeVar
+
+from google.protobuf.message import Message
+
+from draftwire.errors import InternalError
+from draftwire.generation import Chunk, FinishReason, Generation, Usage
+from draftwire.methods import GENERATE, Method
+from draftwire.speculation import DrafterShare, SpeculationStats
+from draftwire.v1 import speculation_pb2
+from draftwire.v1 import verifier_service_pb2 as pb
+
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+ItemT_co = TypeVar("ItemT_co", covariant=True)
+
+_FINISH_REASONS: dict[int, FinishReason] = {pb.FINISH_REASON_STOP: "stop", pb.FINISH_REASON_LENGTH: "length"}
+
+
+class Reader(Protocol[RequestT, ResponseT, ItemT_co]):
+    """What a stream needs to know about its call: what to ask, also after a break, and what the answers mean."""
+
+    @property
+    def method(self) -> Method[RequestT, ResponseT]:
+        """The RPC."""
+
+    @property
+    def finished(self) -> bool:
+        """True when nothing more is expected."""
+
+    def next_request(self) -> RequestT:
+        """Return the request for the next attempt, which goes on after everything read so far."""
+
+    def read(self, response: ResponseT) -> ItemT_co | None:
+        """Take in a response; return what the caller gets for it, if anything."""
+
+
+class GenerationReader:
+    """Reads one request's events, over as many attempts as it takes."""
+
+    method = GENERATE
+
+    def __init__(self, request: pb.GenerateRequest) -> None:
+        """Start before the first attempt."""
+        self._request = request
+        self._resumes = 0
+        self._begin = time.monotonic()
+        self._first_token: float | None = None
+        self._token_ids: list[int] = []
+        self._resumed_tokens = 0
+        self._texts: list[str] = []
+        self._result: Generation | None = None
+        self.seed: int = request.sampling.seed
+        self.request_id: str = request.request_id
+        self.prompt_token_ids: tuple[int, ...] = tuple(request.token_ids.ids)
+
+    @property
+    def finished(self) -> bool:
+        """True when the result is there."""
+        return self._result is not None
+
+    @property
+    def result(self) -> Generation:
+        """The result.
+
+        Raises:
+            RuntimeError: the request has not ended.
+        """
+        if self._result is None:
+            raise RuntimeError("the stream has not ended: its result comes with its last chunk")
+        return self._result
+
+    def next_request(self) -> pb.GenerateRequest:
+        """Return the request, with the tokens read so far to be resumed after."""
+        self._resumed_tokens = len(self._token_ids)
+        if not self._token_ids:
+            return self._request
+        request = pb.GenerateRequest()
+        request.CopyFrom(self._request)
+        request.request_id = self.request_id
+        request.token_ids.ids[:] = self.prompt_token_ids  # also where the prompt was text: no second tokenization
+        request.resume_token_ids[:] = self._token_ids
+        return request
+
+    def read(self, response: pb.GenerateResponse) -> Chunk | None:
+        """Take in an event; return the chunk it makes, if any."""
+        event = response.WhichOneof("event")
+        if event == "started":
+            self._read_started(response.started)
+            return None
+        if event == "chunk":
+            return self._read_chunk(response.chunk)
+        if event == "finished":
+            return self._read_finished(response.finished)
+        return None  # an event newer than this SDK
+
+    def _read_started(self, started: pb.GenerateStarted) -> None:
+        self.request_id = started.request_id
+        if self._resumed_tokens:
+            self._resumes += 1
+        if started.seed != self.seed:
+            raise InternalError(f"the verifier uses the seed {started.seed} instead of {self.seed}")
+        if started.prompt_token_ids:
+            self.prompt_token_ids = tuple(started.prompt_token_ids)
+
+    def _read_chunk(self, message: pb.GenerateChunk) -> Chunk:
+        if self._first_token is None:
+            self._first_token = time.monotonic()
+        self._token_ids += message.token_ids
+        self._texts.append(message.text)
+        names = (None, *message.drafters)
+        return Chunk(
+            text=message.text,
+            token_ids=tuple(message.token_ids),
+            sources=tuple(names[source] if source < len(names) else None for source in message.sources),
+            token_texts=tuple(message.token_texts),
+        )
+
+    def _read_finished(self, message: pb.GenerateFinished) -> Chunk | None:
+        self._texts.append(message.text)
+        self._result = Generation(
+            text="".join(self._texts),
+            token_ids=tuple(self._token_ids),
+            finish_reason=_FINISH_REASONS.get(message.finish_reason, "stop"),
+            usage=self._usage(message.usage),
+            speculation=read_speculation(message.speculation, len(self._token_ids) - self._resumed_tokens),
+            seed=self.seed,
+            request_id=self.request_id,
+            prompt_token_ids=self.prompt_token_ids,
+            stop=message.stop or None,
+            resumes=self._resumes,
+        )
+        return Chunk(text=message.text) if message.text else None
+
+    def _usage(self, message: pb.Usage) -> Usage:
+        first, total = message.first_token_seconds, message.total_seconds
+        if self._resumed_tokens:  # the verifier's clock knows the last attempt only
+            now = time.monotonic()
+            first, total = (self._first_token or now) - self._begin, now - self._begin
+        return Usage(
+            prompt_tokens=message.prompt_tokens,
+            completion_tokens=message.completion_tokens,
+            first_token_seconds=first,
+            total_seconds=total,
+        )
+
+
+def read_speculation(message: speculation_pb2.SpeculationStats, tokens: int) -> SpeculationStats:
+    """Return ``SpeculationStats`` from their message and the number of tokens they cover."""
+    return SpeculationStats(
+        steps=message.steps,
+        tokens=tokens,
+        draft_tokens=message.draft_tokens,
+        accepted_tokens=message.accepted_tokens,
+        stale_nodes=message.stale_nodes,
+        drafters=tuple(DrafterShare(d.name, d.draft_tokens, d.accepted_tokens) for d in message.drafters),
+    )

@@ -1,0 +1,189 @@
+"""How the sync client makes its calls.
+
+It uses grpc's own sync channels and not the asyncio client on a hidden thread: they may be shared between threads,
+``cancel`` works at once from any of them, Ctrl-C gets through, and no loop has to be started, passed on or stopped.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from draftwire.channel import Channels
+from draftwire.errors import InternalError, RequestCancelledError, from_rpc_error
+from draftwire.failover import Attempts, Endpoints, RetryPolicy, deadline_after, remaining
+from draftwire.methods import Method
+from draftwire.reading import Reader
+
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+ItemT = TypeVar("ItemT")
+
+
+class Transport:
+    """Makes calls to whichever verifier is in use. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        addresses: tuple[str, ...],
+        *,
+        timeout: float | None,
+        retry: RetryPolicy,
+        credentials: grpc.ChannelCredentials | None,
+    ) -> None:
+        """Connect to nothing yet."""
+        self._endpoints = Endpoints(addresses)
+        self._timeout = timeout
+        self._retry = retry
+        self._channels = Channels(credentials)
+
+    @property
+    def address(self) -> str:
+        """Address of the verifier in use."""
+        return self._endpoints.current
+
+    def call(self, method: Method[RequestT, ResponseT], request: RequestT, timeout: float | None = None) -> ResponseT:
+        """Make a unary call and return its response."""
+        deadline = self.deadline(timeout)
+        attempts = self.attempts(repeatable=method.repeatable)
+        while True:
+            rpc = self._channels.get(attempts.next_address()).unary_unary(
+                method.path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.response.FromString,
+            )
+            try:
+                response: ResponseT = rpc(request, timeout=remaining(deadline))
+                return response
+            except grpc.RpcError as error:
+                wait = attempts.failed(from_rpc_error(error), deadline)
+            time.sleep(wait)
+
+    def stream(self, reader: Reader[Any, Any, ItemT], timeout: float | None) -> Stream[ItemT]:
+        """Begin a streaming call."""
+        return Stream(self, reader, self.deadline(timeout))
+
+    def open(self, method: Method[RequestT, ResponseT], request: RequestT, address: str, deadline: float | None) -> Any:
+        """Start one attempt of a streaming call; return grpc's call, an iterator with ``cancel``."""
+        rpc = self._channels.get(address).unary_stream(
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.response.FromString,
+        )
+        return rpc(request, timeout=remaining(deadline))
+
+    def attempts(self, *, repeatable: bool = True) -> Attempts:
+        """Return the attempts of a new call."""
+        return Attempts(self._endpoints, self._retry, repeatable=repeatable)
+
+    def deadline(self, timeout: float | None) -> float | None:
+        """Return the time, by ``time.monotonic``, at which a call that begins now has to end."""
+        return deadline_after(self._timeout if timeout is None else timeout)
+
+    def close(self) -> None:
+        """Cancel what runs and close the connections."""
+        self._channels.close()
+
+
+class Stream(Generic[ItemT], Iterator[ItemT]):
+    """A running call: iterate over it.
+
+    Ending early (``close``, leaving a ``with`` block, or dropping the last reference, as ``break`` in a
+    ``for ... in client.stream(...)`` does) cancels the call at once. ``close`` may be called from any thread.
+    """
+
+    def __init__(self, transport: Transport, reader: Reader[Any, Any, ItemT], deadline: float | None) -> None:
+        """Used by the client: start the call."""
+        self._transport = transport
+        self._reader = reader
+        self._deadline = deadline
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._call: Any = None
+        self._attempts = transport.attempts()
+        self._open()
+
+    def __iter__(self) -> Self:
+        """Return the stream itself."""
+        return self
+
+    def __next__(self) -> ItemT:
+        """Return the next item.
+
+        Raises:
+            RequestCancelledError: the stream was closed while this call waited.
+            DraftwireError: the call failed.
+        """
+        while not self._reader.finished and not self._closed.is_set():
+            try:
+                response = next(self._call, None)
+                if response is None:
+                    raise InternalError("the verifier ended the stream before the request was finished")
+                item = self._reader.read(response)
+            except grpc.RpcError as error:
+                self._recover(error)
+                continue
+            except BaseException:
+                self.close()
+                raise
+            if self._reader.finished:
+                self._drain()
+            if item is not None:
+                self._attempts.succeeded()
+                return item
+        raise StopIteration
+
+    def close(self) -> None:
+        """Cancel the call, if it still runs."""
+        with self._lock:
+            self._closed.set()
+            if self._call is not None:
+                self._call.cancel()
+
+    def __enter__(self) -> Self:
+        """Return the stream itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the stream."""
+        self.close()
+
+    def __del__(self) -> None:
+        """Cancel the call of a stream that is not used any more."""
+        call = getattr(self, "_call", None)
+        if call is not None:
+            call.cancel()
+
+    def _open(self) -> None:
+        with self._lock:
+            if self._closed.is_set():
+                raise RequestCancelledError("the stream was closed")
+            address = self._attempts.next_address()
+            self._call = self._transport.open(self._reader.method, self._reader.next_request(), address, self._deadline)
+
+    def _recover(self, error: grpc.RpcError) -> None:
+        """Start the next attempt after a failure, or raise the error the caller gets."""
+        if self._closed.is_set():
+            raise RequestCancelledError("the stream was closed", raw=error) from error
+        try:
+            self._closed.wait(self._attempts.failed(from_rpc_error(error), self._deadline))
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _drain(self) -> None:
+        """Let the call end by itself, so that the service does not see it cancelled."""
+        try:
+            for _ in self._call:
+                pass
+        except grpc.RpcError:
+            pass  # everything was read already

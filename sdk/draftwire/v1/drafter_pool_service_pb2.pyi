@@ -1,0 +1,135 @@
+import datetime
+
+from draftwire.v1 import model_info_pb2 as _model_info_pb2
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.rpc import status_pb2 as _status_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class DrafterState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DRAFTER_STATE_UNSPECIFIED: _ClassVar[DrafterState]
+    DRAFTER_STATE_CONNECTING: _ClassVar[DrafterState]
+    DRAFTER_STATE_READY: _ClassVar[DrafterState]
+    DRAFTER_STATE_DRAINING: _ClassVar[DrafterState]
+    DRAFTER_STATE_UNREACHABLE: _ClassVar[DrafterState]
+DRAFTER_STATE_UNSPECIFIED: DrafterState
+DRAFTER_STATE_CONNECTING: DrafterState
+DRAFTER_STATE_READY: DrafterState
+DRAFTER_STATE_DRAINING: DrafterState
+DRAFTER_STATE_UNREACHABLE: DrafterState
+
+class Drafter(_message.Message):
+    __slots__ = ("name", "address", "state", "model", "sequences", "draft_tokens", "accepted_tokens", "stale_nodes", "step_time", "response_time", "attached_at", "last_error", "announced")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    STALE_NODES_FIELD_NUMBER: _ClassVar[int]
+    STEP_TIME_FIELD_NUMBER: _ClassVar[int]
+    RESPONSE_TIME_FIELD_NUMBER: _ClassVar[int]
+    ATTACHED_AT_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    ANNOUNCED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    address: str
+    state: DrafterState
+    model: _model_info_pb2.ModelInfo
+    sequences: int
+    draft_tokens: int
+    accepted_tokens: int
+    stale_nodes: int
+    step_time: _duration_pb2.Duration
+    response_time: _duration_pb2.Duration
+    attached_at: _timestamp_pb2.Timestamp
+    last_error: _status_pb2.Status
+    announced: bool
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[_Union[DrafterState, str]] = ..., model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., sequences: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., stale_nodes: _Optional[int] = ..., step_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., response_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., attached_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., announced: bool = ...) -> None: ...
+
+class AttachDrafterRequest(_message.Message):
+    __slots__ = ("address", "name")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    name: str
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class AttachDrafterResponse(_message.Message):
+    __slots__ = ("drafter",)
+    DRAFTER_FIELD_NUMBER: _ClassVar[int]
+    drafter: Drafter
+    def __init__(self, drafter: _Optional[_Union[Drafter, _Mapping]] = ...) -> None: ...
+
+class DetachDrafterRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DetachDrafterResponse(_message.Message):
+    __slots__ = ("drafter",)
+    DRAFTER_FIELD_NUMBER: _ClassVar[int]
+    drafter: Drafter
+    def __init__(self, drafter: _Optional[_Union[Drafter, _Mapping]] = ...) -> None: ...
+
+class SwapDrafterRequest(_message.Message):
+    __slots__ = ("old_name", "new_name")
+    OLD_NAME_FIELD_NUMBER: _ClassVar[int]
+    NEW_NAME_FIELD_NUMBER: _ClassVar[int]
+    old_name: str
+    new_name: str
+    def __init__(self, old_name: _Optional[str] = ..., new_name: _Optional[str] = ...) -> None: ...
+
+class SwapDrafterResponse(_message.Message):
+    __slots__ = ("drafter", "moved_sequences")
+    DRAFTER_FIELD_NUMBER: _ClassVar[int]
+    MOVED_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    drafter: Drafter
+    moved_sequences: int
+    def __init__(self, drafter: _Optional[_Union[Drafter, _Mapping]] = ..., moved_sequences: _Optional[int] = ...) -> None: ...
+
+class ListDraftersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListDraftersResponse(_message.Message):
+    __slots__ = ("drafters",)
+    DRAFTERS_FIELD_NUMBER: _ClassVar[int]
+    drafters: _containers.RepeatedCompositeFieldContainer[Drafter]
+    def __init__(self, drafters: _Optional[_Iterable[_Union[Drafter, _Mapping]]] = ...) -> None: ...
+
+class WatchDraftersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchDraftersResponse(_message.Message):
+    __slots__ = ("drafters",)
+    DRAFTERS_FIELD_NUMBER: _ClassVar[int]
+    drafters: _containers.RepeatedCompositeFieldContainer[Drafter]
+    def __init__(self, drafters: _Optional[_Iterable[_Union[Drafter, _Mapping]]] = ...) -> None: ...
+
+class RegisterDrafterRequest(_message.Message):
+    __slots__ = ("address", "name", "leaving")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    name: str
+    leaving: bool
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., leaving: bool = ...) -> None: ...
+
+class RegisterDrafterResponse(_message.Message):
+    __slots__ = ("heartbeat_interval",)
+    HEARTBEAT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    heartbeat_interval: _duration_pb2.Duration
+    def __init__(self, heartbeat_interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,51 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class AcceptanceRule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACCEPTANCE_RULE_UNSPECIFIED: _ClassVar[AcceptanceRule]
+    ACCEPTANCE_RULE_COUPLED: _ClassVar[AcceptanceRule]
+ACCEPTANCE_RULE_UNSPECIFIED: AcceptanceRule
+ACCEPTANCE_RULE_COUPLED: AcceptanceRule
+
+class SpeculationOptions(_message.Message):
+    __slots__ = ("enabled", "drafter", "max_draft_tokens", "acceptance")
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    DRAFTER_FIELD_NUMBER: _ClassVar[int]
+    MAX_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
+    enabled: bool
+    drafter: str
+    max_draft_tokens: int
+    acceptance: AcceptanceRule
+    def __init__(self, enabled: bool = ..., drafter: _Optional[str] = ..., max_draft_tokens: _Optional[int] = ..., acceptance: _Optional[_Union[AcceptanceRule, str]] = ...) -> None: ...
+
+class SpeculationStats(_message.Message):
+    __slots__ = ("steps", "draft_tokens", "accepted_tokens", "stale_nodes", "drafters")
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    STALE_NODES_FIELD_NUMBER: _ClassVar[int]
+    DRAFTERS_FIELD_NUMBER: _ClassVar[int]
+    steps: int
+    draft_tokens: int
+    accepted_tokens: int
+    stale_nodes: int
+    drafters: _containers.RepeatedCompositeFieldContainer[DrafterStats]
+    def __init__(self, steps: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., stale_nodes: _Optional[int] = ..., drafters: _Optional[_Iterable[_Union[DrafterStats, _Mapping]]] = ...) -> None: ...
+
+class DrafterStats(_message.Message):
+    __slots__ = ("name", "draft_tokens", "accepted_tokens")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    draft_tokens: int
+    accepted_tokens: int
+    def __init__(self, name: _Optional[str] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,52 @@
+"""Addresses as people write them: HOST:PORT, with an IPv6 host in brackets."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+_MAX_PORT = 65535
+
+
+@dataclass(frozen=True)
+class Address:
+    """A host and a port."""
+
+    host: str
+    """Name or IP address; an IPv6 address stands here without its brackets."""
+    port: int
+    """TCP port, 0 to 65535; 0 asks the system for a free one and makes sense for listening only."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """Reads HOST:PORT or [IPV6]:PORT. Raises ValueError when the text has another form."""
+        host, separator, port = text.rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        if bracketed:
+            host = host[1:-1]
+        if not separator or not host or (":" in host) != bracketed or any(c in host for c in "[]/ "):
+            raise ValueError(f"must be HOST:PORT ([HOST]:PORT for IPv6), got {text!r}")
+        if not (port.isascii() and port.isdigit() and int(port) <= _MAX_PORT):
+            raise ValueError(f"must end in a port from 0 to {_MAX_PORT}, got {text!r}")
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _listen_address(text: str) -> str:
+    return str(Address.parse(text))
+
+
+def _peer_address(text: str) -> str:
+    address = Address.parse(text)
+    if address.port == 0:
+        raise ValueError(f"must name a port other than 0, got {text!r}")
+    return str(address)
+
+
+ListenAddress = Annotated[str, AfterValidator(_listen_address)]
+"""Type of a settings field that holds HOST:PORT to listen on; port 0 picks a free one."""
+
+PeerAddress = Annotated[str, AfterValidator(_peer_address)]
+"""Type of a settings field that holds HOST:PORT of somebody else's service."""

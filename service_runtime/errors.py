@@ -1,0 +1,154 @@
+"""Errors a service tells its clients: a canonical code, a published reason, and google.rpc details."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from draftwire.v1 import error_reason_pb2
+from draftwire.v1.error_reason_pb2 import ErrorReason
+
+DOMAIN = "draftwire"
+"""ErrorInfo.domain of every error."""
+_REASON_PREFIX = "ERROR_REASON_"
+
+
+@dataclass(frozen=True)
+class FieldViolation:
+    """A field of a request that is out of its range."""
+
+    field: str
+    """Path of the field, for example sampling.top_p."""
+    description: str
+    """What is wrong with it, and what would be right."""
+
+
+class ServiceError(Exception):
+    """An error with everything a client needs to act on it. Raise it from a handler; the interceptor sends it.
+
+    `retry_after_seconds` adds RetryInfo; a FAILED_PRECONDITION carries PreconditionFailure with the reason as its
+    type; `metadata` goes to ErrorInfo.
+    """
+
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        reason: ErrorReason,
+        message: str,
+        *,
+        field_violations: Sequence[FieldViolation] = (),
+        retry_after_seconds: float | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.field_violations = tuple(field_violations)
+        self.retry_after_seconds = retry_after_seconds
+        self.metadata = dict(metadata or {})
+
+    @property
+    def reason_name(self) -> str:
+        """The reason as ErrorInfo holds it: its name without the prefix."""
+        return error_reason_pb2.ErrorReason.Name(self.reason).removeprefix(_REASON_PREFIX)
+
+    def to_status(self) -> status_pb2.Status:
+        """The error as google.rpc.Status, for the end of a call or for a SequenceError in it."""
+        number: int = self.code.value[0]
+        status = status_pb2.Status(code=number, message=self.message)
+        for detail in self._details():
+            status.details.add().Pack(detail)
+        return status
+
+    def _details(self) -> list[Message]:
+        details: list[Message] = [
+            error_details_pb2.ErrorInfo(reason=self.reason_name, domain=DOMAIN, metadata=self.metadata)
+        ]
+        if self.field_violations:
+            bad_request = error_details_pb2.BadRequest()
+            for violation in self.field_violations:
+                bad_request.field_violations.add(field=violation.field, description=violation.description)
+            details.append(bad_request)
+        if self.code is grpc.StatusCode.FAILED_PRECONDITION:
+            failure = error_details_pb2.PreconditionFailure()
+            failure.violations.add(type=self.reason_name, description=self.message)
+            details.append(failure)
+        if self.retry_after_seconds is not None:
+            retry = error_details_pb2.RetryInfo()
+            retry.retry_delay.FromNanoseconds(round(self.retry_after_seconds * 1e9))
+            details.append(retry)
+        return details
+
+
+async def abort_call(context: "grpc.aio.ServicerContext[Any, Any]", error: ServiceError) -> NoReturn:
+    """Ends a call with an error. Raises grpc.aio.AbortError, as the context's own abort does."""
+    status = rpc_status.to_status(error.to_status())
+    await context.abort(status.code, status.details, status.trailing_metadata)
+
+
+def invalid_field(field: str, description: str) -> ServiceError:
+    """INVALID_ARGUMENT: one field of the request is out of its range."""
+    return invalid_fields([FieldViolation(field, description)])
+
+
+def invalid_fields(violations: Sequence[FieldViolation]) -> ServiceError:
+    """INVALID_ARGUMENT: several fields at once, so that a client sees all that is wrong. At least one violation."""
+    message = "; ".join(f"{violation.field}: {violation.description}" for violation in violations)
+    return ServiceError(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        ErrorReason.ERROR_REASON_INVALID_FIELD,
+        message,
+        field_violations=violations,
+    )
+
+
+def failed_precondition(reason: ErrorReason, message: str, **metadata: str) -> ServiceError:
+    """FAILED_PRECONDITION: the two sides or their states do not fit."""
+    return ServiceError(grpc.StatusCode.FAILED_PRECONDITION, reason, message, metadata=metadata)
+
+
+def not_found(reason: ErrorReason, message: str) -> ServiceError:
+    """NOT_FOUND: what the request names does not exist."""
+    return ServiceError(grpc.StatusCode.NOT_FOUND, reason, message)
+
+
+def at_capacity(message: str, retry_after_seconds: float) -> ServiceError:
+    """RESOURCE_EXHAUSTED: no room now; RetryInfo says when to try again."""
+    return ServiceError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        ErrorReason.ERROR_REASON_AT_CAPACITY,
+        message,
+        retry_after_seconds=retry_after_seconds,
+    )
+
+
+def message_too_large(size: int, limit: int) -> ServiceError:
+    """RESOURCE_EXHAUSTED: a message of `size` bytes where at most `limit` are taken."""
+    return ServiceError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        ErrorReason.ERROR_REASON_MESSAGE_TOO_LARGE,
+        f"the message has {size} bytes; the limit is {limit}",
+        metadata={"size": str(size), "limit": str(limit)},
+    )
+
+
+def shutting_down() -> ServiceError:
+    """UNAVAILABLE: the service ends; another one may serve the request."""
+    return ServiceError(
+        grpc.StatusCode.UNAVAILABLE, ErrorReason.ERROR_REASON_SHUTTING_DOWN, "the service is shutting down"
+    )
+
+
+def internal(incident: str) -> ServiceError:
+    """INTERNAL: a fault of the service; its log has the cause under the incident's id."""
+    return ServiceError(
+        grpc.StatusCode.INTERNAL,
+        ErrorReason.ERROR_REASON_INTERNAL,
+        f"internal error; the service's log has the cause under incident {incident}",
+        metadata={"incident": incident},
+    )

@@ -1,0 +1,75 @@
+"""Command-line flags made from the fields of a settings class."""
+
+import argparse
+import types
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+
+def flag_of(field: str) -> str:
+    """The flag of a field: --max-message-bytes for max_message_bytes."""
+    return "--" + field.replace("_", "-")
+
+
+class Flags:
+    """One flag a field: repeated for a field with several values, --x and --no-x for a yes or no, text otherwise.
+
+    Values stay text, so that types and ranges are checked in one place, whatever source a value comes from.
+    """
+
+    def __init__(self, fields: Mapping[str, FieldInfo], description: str | None, env_prefix: str) -> None:
+        self._parser = argparse.ArgumentParser(
+            description=(description or "").split("\n\n")[0],
+            allow_abbrev=False,
+            argument_default=argparse.SUPPRESS,
+        )
+        self._parser.add_argument(
+            "--config", metavar="FILE.toml", help=f"File with settings. Also: {env_prefix}CONFIG."
+        )
+        for name, field in fields.items():
+            self._add(name, field, env_prefix)
+
+    @property
+    def program(self) -> str:
+        """The program's name, to begin a message with."""
+        return self._parser.prog
+
+    def parse(self, argv: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
+        """Returns the file named by --config and the values given, by field. Raises SystemExit as argparse does."""
+        values = vars(self._parser.parse_args(argv))
+        return values.pop("config", None), values
+
+    def _add(self, name: str, field: FieldInfo, env_prefix: str) -> None:
+        kind = _kind(field.annotation)
+        about = f"{' '.join((field.description or '').split())} {_default(field)} Also: {env_prefix}{name.upper()}."
+        options: dict[str, Any] = {"dest": name, "help": about.replace("%", "%%").strip()}
+        if kind is bool:
+            options["action"] = argparse.BooleanOptionalAction
+        else:
+            options["metavar"] = "|".join(map(str, get_args(kind))) if get_origin(kind) is Literal else name.upper()
+        if get_origin(kind) in (tuple, list):
+            options["action"] = "append"
+        self._parser.add_argument(flag_of(name), **options)
+
+
+def _kind(annotation: Any) -> Any:
+    """The type a flag's shape depends on, without Annotated and without `| None`."""
+    if get_origin(annotation) is Annotated:
+        return _kind(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        rest = [arg for arg in get_args(annotation) if arg is not types.NoneType]
+        if len(rest) == 1:
+            return _kind(rest[0])
+    return annotation
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "Required."
+    default = field.get_default(call_default_factory=False)
+    if default is None or default is PydanticUndefined or default == ():
+        return ""
+    return f"Default: {default}."

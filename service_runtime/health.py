@@ -1,0 +1,54 @@
+"""grpc.health.v1 that lets a server stop."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from grpc_health.v1 import health, health_pb2
+
+from service_runtime.errors import shutting_down
+
+if TYPE_CHECKING:
+    import grpc
+
+    _Context = grpc.aio.ServicerContext[Any, Any]
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+OVERALL = ""
+"""Name under which the health of the whole server is asked for."""
+
+
+class Health(health.aio.HealthServicer):
+    """Health of a server and its services, all the same.
+
+    A Watch never ends by itself, so it would hold up every graceful stop for the whole grace time: `end_watches`
+    ends them with UNAVAILABLE, after which watchers reconnect elsewhere.
+    """
+
+    def __init__(self, services: list[str]) -> None:
+        super().__init__()
+        self._services = [OVERALL, *services]
+        self._ended = asyncio.Event()
+
+    async def set_serving(self, serving: bool) -> None:
+        """Tells checkers and watchers; without effect once the shutdown has begun."""
+        for service in self._services:
+            await self.set(service, SERVING if serving else NOT_SERVING)
+
+    def end_watches(self) -> None:
+        """Ends every Watch, present and future."""
+        self._ended.set()
+
+    async def Watch(self, request: health_pb2.HealthCheckRequest, context: "_Context") -> None:
+        """Streams the health now and after every change."""
+        watch = asyncio.ensure_future(super().Watch(request, context))
+        ended = asyncio.ensure_future(self._ended.wait())
+        try:
+            await asyncio.wait({watch, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if watch.done():
+                watch.result()
+            raise shutting_down()
+        finally:
+            watch.cancel()
+            ended.cancel()
+            await asyncio.wait({watch, ended})

@@ -1,0 +1,193 @@
+"""What happens around every call: errors become statuses, and the log says how it ended."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from service_runtime.errors import (
+    ServiceError,
+    abort_call,
+    internal,
+    message_too_large,
+    shutting_down,
+)
+from service_runtime.logs import get_logger, log_context
+from service_runtime.message_stream import ClientGone
+
+if TYPE_CHECKING:
+    _Handler = grpc.RpcMethodHandler[Any, Any]
+    _Context = grpc.aio.ServicerContext[Any, Any]
+
+log = get_logger(__name__)
+
+_INFRASTRUCTURE = ("/grpc.health.", "/grpc.reflection.")
+# InternalError is what a write under way raises in grpc when the client goes.
+_CLIENT_GONE = (ClientGone, grpc.aio.InternalError)
+
+
+def service_error(error: Exception) -> ServiceError:
+    """What a client is told of an exception a handler raised.
+
+    A ServiceError is told as it is, also out of the ExceptionGroup of a TaskGroup. Anything else is a fault of ours:
+    it is logged here, with its traceback, under an incident id that the client gets in its place.
+    """
+    leaves = list(_leaves(error))
+    told = [leaf for leaf in leaves if isinstance(leaf, ServiceError)]
+    if told and all(isinstance(leaf, (ServiceError, *_CLIENT_GONE)) for leaf in leaves):
+        return told[0]
+    incident = secrets.token_hex(6)
+    log.error("call failed unexpectedly", incident=incident, exc_info=error)
+    return internal(incident)
+
+
+def is_client_gone(error: Exception) -> bool:
+    """True when an exception a handler raised says only that its client is gone."""
+    return all(isinstance(leaf, _CLIENT_GONE) for leaf in _leaves(error))
+
+
+def _gone_code(context: "_Context") -> grpc.StatusCode:
+    expired = context.time_remaining() == 0
+    return grpc.StatusCode.DEADLINE_EXCEEDED if expired else grpc.StatusCode.CANCELLED
+
+
+def _leaves(error: Exception) -> Iterator[Exception]:
+    """The exceptions in a group of groups, or the exception itself."""
+    if isinstance(error, ExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps the handlers of all four kinds; they must be coroutine functions or asynchronous generators.
+
+    A message larger than `max_message_bytes`, either way, and bytes that are no message get a rich error too. After
+    `refuse_new_calls`, calls other than health and reflection end at once with SHUTTING_DOWN.
+    """
+
+    def __init__(self, max_message_bytes: int) -> None:
+        self._max_message_bytes = max_message_bytes
+        self._refusing = False
+
+    def refuse_new_calls(self) -> None:
+        """From now on new calls are turned away; those in flight go on."""
+        self._refusing = True
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable["_Handler | None"]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> "_Handler | None":
+        handler = await continuation(handler_call_details)
+        if handler is None:  # no such method; grpc answers UNIMPLEMENTED
+            return handler
+        return self._wrap(handler, handler_call_details.method)
+
+    def _wrap(self, handler: "_Handler", method: str) -> "_Handler":
+        stream = "stream" if handler.response_streaming else "unary"
+        kind = f"{'stream' if handler.request_streaming else 'unary'}_{stream}"
+        behavior = getattr(handler, kind)
+
+        async def unary_response(request: Any, context: "_Context") -> Any:
+            async with self._around(method, context):
+                if isinstance(request, ServiceError):
+                    raise request
+                return encode(await behavior(request, context))
+
+        async def stream_response(request: Any, context: "_Context") -> None:
+            async with self._around(method, context):
+                if isinstance(request, ServiceError):
+                    raise request
+                responses = behavior(request, context)
+                if not hasattr(responses, "__aiter__"):
+                    await responses
+                    return
+                # Left to itself grpc drops the generator of a cancelled call and its `finally` runs whenever; here
+                # it has run before the call is over.
+                async with aclosing(responses):
+                    async for response in responses:
+                        await context.write(response)
+
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        decode = self._decoder(handler.request_deserializer, raising=handler.request_streaming)
+        encode = self._encoder(handler.response_serializer)
+        wrapped: _Handler = (
+            make(stream_response, decode, encode) if handler.response_streaming else make(unary_response, decode, None)
+        )
+        return wrapped
+
+    def _encoder(self, serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:
+        """Encodes a response. One that is too large is our fault, but left to grpc it looks like a lost client."""
+
+        def encode(response: Any) -> bytes:
+            raw: bytes = response if serialize is None else serialize(response)
+            if len(raw) > self._max_message_bytes:
+                raise message_too_large(len(raw), self._max_message_bytes)
+            return raw
+
+        return encode
+
+    def _decoder(self, deserialize: Callable[[bytes], Any] | None, *, raising: bool) -> Callable[[bytes], Any]:
+        """Decodes a request, or says by a ServiceError why not.
+
+        A streamed request is decoded inside the handler's read, so the error is raised there. A single request is
+        decoded before the handler runs, where an exception would reach the client as UNKNOWN, so the error is
+        returned in the request's place.
+        """
+
+        def decode(raw: bytes) -> Any:
+            try:
+                if len(raw) > self._max_message_bytes:
+                    raise message_too_large(len(raw), self._max_message_bytes)
+                return raw if deserialize is None else deserialize(raw)
+            except DecodeError as error:
+                failure = ServiceError(
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    ErrorReason.ERROR_REASON_INVALID_FIELD,
+                    f"the request is not a valid message: {error}",
+                )
+                if raising:
+                    raise failure from error
+                return failure
+            except ServiceError as failure:
+                if raising:
+                    raise
+                return failure
+
+        return decode
+
+    @asynccontextmanager
+    async def _around(self, method: str, context: "_Context") -> AsyncIterator[None]:
+        started = time.perf_counter()
+        infrastructure = method.startswith(_INFRASTRUCTURE)
+        code = grpc.StatusCode.OK
+        with log_context(method=method, peer=context.peer()):
+            try:
+                if self._refusing and not infrastructure:
+                    raise shutting_down()
+                yield
+                code = context.code() or code
+            except grpc.aio.AbortError:
+                code = context.code()
+                raise
+            except asyncio.CancelledError:
+                code = _gone_code(context)
+                raise
+            except Exception as error:
+                if is_client_gone(error):
+                    code = _gone_code(context)
+                    raise asyncio.CancelledError from error  # what grpc expects of a handler without a client
+                failure = service_error(error)
+                code = failure.code
+                await abort_call(context, failure)
+            finally:
+                report = log.debug if infrastructure else log.info
+                report("call finished", code=code.name, seconds=round(time.perf_counter() - started, 6))

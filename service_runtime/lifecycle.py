@@ -1,0 +1,121 @@
+"""From start to end of a service process."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import uvloop
+
+from service_runtime.logs import configure_logs, get_logger
+from service_runtime.server import ServiceServer
+from service_runtime.settings import ServiceSettings
+from service_runtime.startup_error import StartupError
+
+log = get_logger(__name__)
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Shutdown:
+    """The wish to end the service, from a signal, a failed task or the service itself."""
+
+    def __init__(self) -> None:
+        self._requested = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    @property
+    def requested(self) -> bool:
+        """True once somebody asked for the end."""
+        return self._requested.is_set()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The fault that brought the end, when one did."""
+        return self._failure
+
+    def request(self, reason: str) -> None:
+        """Asks for a graceful end; the first reason is logged, later ones change nothing."""
+        if not self._requested.is_set():
+            log.info("shutting down", reason=reason)
+            self._requested.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Asks for a graceful end because of a fault; the process then exits with status 1."""
+        if self._failure is None:
+            self._failure = error
+        self.request(f"{type(error).__name__}: {error}")
+
+    async def wait(self) -> None:
+        """Returns once the end was asked for."""
+        await self._requested.wait()
+
+
+async def serve(
+    server: ServiceServer,
+    shutdown: Shutdown,
+    grace_seconds: float,
+    drain: Callable[[float], Awaitable[None]] | None = None,
+) -> None:
+    """Starts the server, waits for the shutdown, and ends gracefully within the grace time.
+
+    In order: health turns NOT_SERVING and new calls are refused; `drain(seconds)` lets the service's work finish and
+    is cancelled after that time; the server stops. Does nothing when the shutdown was asked for before, say while a
+    model was loading. Raises StartupError when the address cannot be bound, and what `drain` raises, after the server
+    has stopped.
+    """
+    if shutdown.requested:
+        return
+    loop = asyncio.get_running_loop()
+    try:
+        await server.start()
+        await shutdown.wait()
+        deadline = loop.time() + grace_seconds
+        await server.begin_shutdown()
+        if drain is not None:
+            try:
+                async with asyncio.timeout_at(deadline) as limit:
+                    await drain(grace_seconds)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                log.warning("drain cut short", grace_seconds=grace_seconds)
+        await server.stop(max(0.0, deadline - loop.time()))
+    finally:
+        await server.stop(0)  # after a graceful stop this does nothing
+
+
+def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings: ServiceSettings) -> int:
+    """Runs a service in its one event loop and returns the process's exit status.
+
+    0 after a graceful end, 1 after a fault: a StartupError is logged as one line, anything else with its traceback.
+    SIGTERM and SIGINT ask for the end; a second one leaves at once with 128 + its number.
+    """
+    configure_logs(settings.log_format, settings.log_level)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            return runner.run(_main(main))
+        except StartupError as error:
+            log.error("cannot start", reason=str(error))
+        except Exception:
+            log.exception("service failed")
+    return 1
+
+
+async def _main(main: Callable[[Shutdown], Coroutine[Any, Any, None]]) -> int:
+    shutdown = Shutdown()
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: signal.Signals) -> None:
+        if shutdown.requested:
+            log.warning("leaving at once", signal=number.name)
+            logging.shutdown()
+            os._exit(128 + number)
+        shutdown.request(number.name)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, on_signal, number)
+    await main(shutdown)
+    return 0 if shutdown.failure is None else 1

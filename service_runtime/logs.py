@@ -1,0 +1,77 @@
+"""The log of a service: structlog, one line an event on standard error."""
+
+import logging
+import sys
+from contextlib import AbstractContextManager
+from typing import Any, Literal, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor
+
+# Local variables hold prompts: they are not to be logged, whatever structlog's defaults.
+_TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+_SHARED: list[Processor] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+]
+
+
+def _name_among_fields(logger: object, method: str, event: EventDict) -> EventDict:
+    """Moves the logger's name behind the fields, so that a line begins `listening address=...`."""
+    event["module"] = event.pop("logger", None)
+    return event
+
+
+def configure_logs(
+    log_format: Literal["console", "json"] = "console", log_level: str = "info", stream: TextIO | None = None
+) -> None:
+    """Sends structlog's and the standard library's records through one renderer; once, at the start of a process.
+
+    `stream` is standard error by default. Raises ValueError when the level is unknown.
+    """
+    output = sys.stderr if stream is None else stream
+    renderers: list[Processor]
+    if log_format == "json":
+        renderers = [_TRACEBACKS, structlog.processors.JSONRenderer()]
+    else:
+        # The first argument, the width of the event's column, has another name in every structlog.
+        plain = structlog.dev.plain_traceback
+        renderers = [
+            _name_among_fields,
+            structlog.dev.ConsoleRenderer(0, colors=output.isatty(), exception_formatter=plain),
+        ]
+    handler = logging.StreamHandler(output)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*_SHARED, structlog.stdlib.ExtraAdder()],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(log_level.upper())
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *_SHARED,
+            structlog.processors.StackInfoRenderer(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,  # loggers live at module level, before the settings are known
+    )
+
+
+def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+    """The logger of a module: `log = get_logger(__name__)`, then `log.info("event", key=value)`."""
+    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
+    return logger
+
+
+def log_context(**fields: Any) -> AbstractContextManager[None]:
+    """Adds fields, such as request_id or sequence_id, to every line logged inside the `with`, by this task and
+    the tasks it starts there."""
+    return structlog.contextvars.bound_contextvars(**fields)

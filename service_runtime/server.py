@@ -1,0 +1,139 @@
+"""The gRPC server of a service."""
+
+import errno
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from service_runtime.address import Address
+from service_runtime.channel import server_options
+from service_runtime.health import Health
+from service_runtime.interceptors import CallInterceptor
+from service_runtime.logs import get_logger
+from service_runtime.settings import ServiceSettings
+from service_runtime.startup_error import StartupError
+
+log = get_logger(__name__)
+
+ServicerT = TypeVar("ServicerT")
+
+
+class ServiceServer:
+    """Serves the added services, grpc.health.v1 and reflection on one port.
+
+    Use: add, then start, and at the end begin_shutdown and stop; `lifecycle.serve` does the latter three.
+    """
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self._listen = Address.parse(settings.listen)
+        self._interceptor = CallInterceptor(settings.max_message_bytes)
+        self._server = grpc.aio.server(
+            interceptors=[self._interceptor], options=server_options(settings.max_message_bytes)
+        )
+        self._services: list[str] = []
+        self._health: Health | None = None
+        self._bound_port = 0
+
+    def add(self, add_to_server: Callable[[ServicerT, Any], None], servicer: ServicerT) -> None:
+        """Adds a service by its generated function, for example add_DrafterServiceServicer_to_server."""
+        recorder = _Recorder(self._server)
+        add_to_server(servicer, recorder)
+        self._services.extend(recorder.services)
+
+    @property
+    def bound_port(self) -> int:
+        """The port listened on; raises RuntimeError before start."""
+        if not self._bound_port:
+            raise RuntimeError("the server has not been started")
+        return self._bound_port
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT listened on, with the real port; raises RuntimeError before start."""
+        return str(Address(self._listen.host, self.bound_port))
+
+    async def start(self, *, serving: bool = True) -> None:
+        """Binds the port and takes calls; health is NOT_SERVING until `set_serving` where `serving` is False.
+
+        Raises StartupError, naming the address, when it cannot be bound.
+        """
+        self._health = Health(self._services)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = [*self._services, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
+        reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._server)
+        _check_bindable(self._listen)
+        try:
+            self._bound_port = self._server.add_insecure_port(str(self._listen))
+        except RuntimeError as error:
+            raise StartupError(f"cannot listen on {self._listen}: {error}") from error
+        await self._health.set_serving(serving)
+        await self._server.start()
+        log.info("listening", address=self.address)
+
+    async def set_serving(self, serving: bool) -> None:
+        """Sets the health of the server and all its services; raises RuntimeError before start."""
+        await self._started_health().set_serving(serving)
+
+    async def begin_shutdown(self) -> None:
+        """Health turns NOT_SERVING for good and new calls get SHUTTING_DOWN; calls in flight go on."""
+        self._interceptor.refuse_new_calls()
+        await self._started_health().enter_graceful_shutdown()
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Closes the port, waits up to the grace time for calls in flight, cancels the rest."""
+        if self._health is not None:
+            self._health.end_watches()
+        await self._server.stop(grace_seconds)
+
+    def _started_health(self) -> Health:
+        if self._health is None:
+            raise RuntimeError("the server has not been started")
+        return self._health
+
+
+class _Recorder:
+    """Stands for the server while a service is added, and notes the service's name for health and reflection."""
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server: Any = server
+        self.services: list[str] = []
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.ServiceRpcHandler]) -> None:
+        self.services.extend(str(handler.service_name()) for handler in handlers)
+        self._server.add_generic_rpc_handlers(handlers)
+
+    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
+        self._server.add_registered_method_handlers(service, handlers)
+
+
+def _check_bindable(address: Address) -> None:
+    """Raises StartupError with the system's own reason when the address cannot be listened on.
+
+    grpc says only that it failed, and of the two addresses of `localhost` it takes one silently when another
+    server holds the other. The look is racy, which costs no more than a poorer message.
+    """
+    try:
+        found = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
+        )
+    except socket.gaierror as error:
+        raise StartupError(f"cannot listen on {address}: {error.strerror}") from error
+    failures = []
+    for family, kind, protocol, _, target in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(target)
+        except OSError as error:
+            failures.append(error)
+    # A family this machine lacks is no fault while another works.
+    fatal = [error for error in failures if error.errno in (errno.EADDRINUSE, errno.EACCES)]
+    if fatal or len(failures) == len(found):
+        reason = (fatal or failures)[0].strerror
+        raise StartupError(f"cannot listen on {address}: {reason}")

@@ -1,0 +1,137 @@
+"""Settings of a service: one frozen, typed object, read once at start-up."""
+
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings.sources import EnvSettingsSource
+
+from service_runtime.address import ListenAddress
+from service_runtime.flags import Flags, flag_of
+
+ENV_PREFIX = "DRAFTWIRE_"
+_CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
+
+
+def _split(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(item.strip() for item in value.split(",") if item.strip())
+    return value
+
+
+StringList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+"""Type of a settings field with several values: a repeated flag, a list in the file, commas in a variable."""
+
+
+class ServiceSettings(BaseSettings):
+    """What every service can be told. A service subclasses it and adds fields, each with a docstring.
+
+    Flags win over DRAFTWIRE_* variables, those over the file, and the file over defaults. Read it with
+    `load_settings`, which explains what is wrong; building one directly raises pydantic.ValidationError.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+        allow_inf_nan=False,
+    )
+
+    listen: ListenAddress = "127.0.0.1:0"
+    """Address to serve gRPC on, HOST:PORT. Port 0 picks a free one; the log says which."""
+    log_format: Literal["console", "json"] = "console"
+    """Form of the log on standard error: lines for people, or one JSON object a line."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe level that is logged."""
+    max_message_bytes: int = Field(default=16 * 1024 * 1024, ge=64 * 1024, le=1024 * 1024 * 1024)
+    """Largest gRPC message sent or taken, in bytes."""
+    shutdown_grace_seconds: float = Field(default=10.0, ge=0)
+    """Time that work in flight gets to finish after SIGTERM or SIGINT, in seconds."""
+
+
+SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
+
+
+def _variable_of(field: str) -> str:
+    return ENV_PREFIX + field.upper()
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Values by field name, and how to name the place a field came from."""
+
+    values: Mapping[str, Any]
+    place: Callable[[str], str]
+
+
+class SettingsError(ValueError):
+    """The settings cannot be used. `problems` holds one line for each thing wrong."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+def load_settings(cls: type[SettingsT], argv: Sequence[str] | None = None) -> SettingsT:
+    """Reads settings from flags, DRAFTWIRE_* variables and the file of --config or DRAFTWIRE_CONFIG.
+
+    `argv` is the command line without the program's name; sys.argv's by default. Raises SystemExit: status 2
+    after one line for each problem on standard error, 0 after --help.
+    """
+    flags = Flags(cls.model_fields, description=cls.__doc__, env_prefix=ENV_PREFIX)
+    config, values = flags.parse(sys.argv[1:] if argv is None else argv)
+    try:
+        return _read(cls, values, config)
+    except SettingsError as error:
+        for problem in error.problems:
+            print(f"{flags.program}: {problem}", file=sys.stderr)
+        raise SystemExit(2) from error
+
+
+def _read(cls: type[SettingsT], flag_values: Mapping[str, Any], config: str | None) -> SettingsT:
+    """Merges the sources and validates them at once. Raises SettingsError."""
+    path = config if config is not None else os.environ.get(_CONFIG_VARIABLE)
+    sources = [_Source(flag_values, flag_of), _Source(EnvSettingsSource(cls)(), _variable_of)]
+    if path:
+        sources.append(_Source(_read_file(Path(path)), lambda field: f"{field} in {path}"))
+    merged: dict[str, Any] = {}
+    for source in reversed(sources):
+        merged |= source.values
+    try:
+        return cls(**merged)
+    except ValidationError as error:
+        raise SettingsError([_problem(dict(detail), sources) for detail in error.errors()]) from error
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError([f"--config: cannot read {path}: {error.strerror}"]) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError([f"--config: {path} is not valid TOML: {error}"]) from error
+
+
+def _problem(detail: Mapping[str, Any], sources: Sequence[_Source]) -> str:
+    """One line for one of pydantic's error details."""
+    location = [str(part) for part in detail["loc"]]
+    if not location:  # a validator of the whole object names the fields itself
+        return str(detail["msg"]).removeprefix("Value error, ")
+    field = location[0]
+    if detail["type"] == "missing":
+        return f"{flag_of(field)}: required; set it by this flag, {_variable_of(field)} or the file"
+    place = next(source.place(field) for source in sources if field in source.values)
+    if detail["type"] == "extra_forbidden":
+        return f"{place}: there is no such setting"
+    reason = str(detail["msg"]).removeprefix("Value error, ")
+    got = "" if repr(detail["input"]) in reason else f", got {detail['input']!r}"
+    index = "".join(f" (item {part})" for part in location[1:])
+    return f"{place}{index}: {reason[:1].lower()}{reason[1:]}{got}"

@@ -1,0 +1,67 @@
+"""How likely a drafted node is on the target's path, learned from what was really committed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from speculative_engine.token_tree import Node, TokenTree
+
+_CONFIDENCE_EDGES = (0.1, 0.3, 0.5, 0.7, 0.9)
+_RANKS = 3
+_MEMORY = 200.0
+"""Trials after which older ones have lost most of their weight."""
+_PRIOR_TRIALS = 8.0
+
+
+class AcceptanceModel:
+    """Calibrates one drafter: acceptance by a node's rank among its siblings and the drafter's own probability.
+
+    The probability says how sure the drafter is, not how often the target agrees; the rates per class of (rank,
+    probability) say that, as exponential averages that start from a cautious prior. Every committed token is
+    compared with all drafted siblings at its place, also with nodes that were never verified, so a drafter that is
+    not used is still measured, at no cost.
+    """
+
+    def __init__(self) -> None:
+        centres = [0.05, 0.2, 0.4, 0.6, 0.8, 0.95]
+        self._hits = [
+            [_PRIOR_TRIALS * (0.3 + 0.55 * p if rank == 0 else 0.5 * (1 - p) * p) for p in centres]
+            for rank in range(_RANKS)
+        ]
+        self._trials = [[_PRIOR_TRIALS] * len(centres) for _ in range(_RANKS)]
+
+    def probability(self, node: Node) -> float:
+        """Chance that the node is right given that its parent is, in (0, 1)."""
+        rank, confidence = self._class_of(node)
+        return (self._hits[rank][confidence] + 1e-3) / (self._trials[rank][confidence] + 2e-3)
+
+    def observe(self, node: Node, hit: bool) -> None:
+        """Count a node whose parent was committed: was it, too?"""
+        rank, confidence = self._class_of(node)
+        keep = 1 - 1 / _MEMORY
+        self._hits[rank][confidence] = self._hits[rank][confidence] * keep + hit
+        self._trials[rank][confidence] = self._trials[rank][confidence] * keep + 1
+
+    def next_probability(self) -> float:
+        """Chance that the next best node, not yet drafted, will be right given that its parent is."""
+        trials = sum(self._trials[0])
+        return sum(self._hits[0]) / trials
+
+    @staticmethod
+    def _class_of(node: Node) -> tuple[int, int]:
+        probability = math.exp(node.log_prob)
+        return min(node.rank, _RANKS - 1), sum(probability > edge for edge in _CONFIDENCE_EDGES)
+
+
+def observe_commit(tree: TokenTree, tokens: Sequence[int], models: dict[str, AcceptanceModel]) -> None:
+    """Let the models of the drafters in `tree` learn from `tokens`, which are about to be committed."""
+    node = tree.root
+    for token in tokens:
+        for child in node.children.values():
+            if child.source in models:
+                models[child.source].observe(child, child.token == token)
+        following = node.children.get(token)
+        if following is None:
+            return
+        node = following

@@ -1,0 +1,117 @@
+"""KV slots: where the keys and values of each token live, in every layer.
+
+A slot belongs to a token, not to a place in a sequence. Committing tokens keeps their slots, rolling back returns
+them to the free list: no tensor is copied and the cost does not depend on the context.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+PADDING_SLOT = 0
+"""A slot no sequence owns; padded keys point at it and are masked."""
+
+
+class OutOfSlotsError(Exception):
+    """More slots were asked for than are free."""
+
+
+class SlotPool:
+    """The free list of slots 1..capacity."""
+
+    def __init__(self, capacity: int):
+        if capacity < 1:
+            raise ValueError("a slot pool needs at least one slot")
+        self.capacity = capacity
+        self._free = np.arange(capacity, 0, -1, dtype=np.int64)
+        self._count = capacity
+
+    @property
+    def free(self) -> int:
+        """Number of free slots."""
+        return self._count
+
+    @property
+    def used(self) -> int:
+        """Number of slots in use."""
+        return self.capacity - self._count
+
+    def take(self, count: int) -> np.ndarray:
+        """Take `count` slots, int64 [count]. Raises OutOfSlotsError and takes none if fewer are free."""
+        if count > self._count:
+            raise OutOfSlotsError(f"{count} KV slots asked for, {self._count} of {self.capacity} free")
+        self._count -= count
+        return self._free[self._count : self._count + count][::-1].copy()
+
+    def give_back(self, slots: np.ndarray | list[int]) -> None:
+        """Return slots to the free list."""
+        count = len(slots)
+        if self._count + count > self.capacity:
+            raise ValueError("more KV slots given back than were taken")
+        self._free[self._count : self._count + count] = slots
+        self._count += count
+
+
+class SlotList:
+    """The slots of a sequence's leading tokens, by position. Grows like a list, reads as one int64 array."""
+
+    def __init__(self) -> None:
+        self._slots = np.empty(64, dtype=np.int64)
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def extend(self, slots: np.ndarray | list[int]) -> None:
+        """Append slots."""
+        end = self._length + len(slots)
+        if end > len(self._slots):
+            grown = np.empty(max(end, 2 * len(self._slots)), dtype=np.int64)
+            grown[: self._length] = self._slots[: self._length]
+            self._slots = grown
+        self._slots[self._length : end] = slots
+        self._length = end
+
+    def array(self) -> np.ndarray:
+        """The slots, int64 [length]; a view that the next `extend` may invalidate."""
+        return self._slots[: self._length]
+
+    def clear(self) -> np.ndarray:
+        """Forget all slots and return them."""
+        slots = self.array().copy()
+        self._length = 0
+        return slots
+
+
+class KvCache:
+    """Keys and values of all slots: per layer two tensors [kv_heads, capacity + 1, head_dim].
+
+    Heads come first so that gathering a context yields, for each head, one contiguous block of keys.
+    """
+
+    def __init__(self, capacity: int):
+        self.capacity = capacity
+        self._layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def layer(self, index: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The key and value tensors of a layer, made at first use like `key` and `value` [kv_heads, tokens, dim]."""
+        pair = self._layers.get(index)
+        if pair is None:
+            pair = (self._make(key), self._make(value))
+            self._layers[index] = pair
+        return pair
+
+    def _make(self, like: torch.Tensor) -> torch.Tensor:
+        # Zeros, not garbage: a masked key contributes 0 * value, and 0 * NaN would be NaN.
+        return torch.zeros(like.shape[0], self.capacity + 1, like.shape[2], dtype=like.dtype, device=like.device)
+
+    @property
+    def layers(self) -> int:
+        """Number of layers that have written keys and values."""
+        return len(self._layers)
+
+    @property
+    def bytes(self) -> int:
+        """Memory held, in bytes."""
+        return sum(tensor.nbytes for pair in self._layers.values() for tensor in pair)

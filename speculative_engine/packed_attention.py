@@ -1,0 +1,108 @@
+"""Attention over KV slots for packed batches, behind transformers' attention interface.
+
+Every row's sums run in an order that depends on the row's own context alone (law 1): scores and values are multiplied
+in blocks of a fixed number of positions, and the blocks are added up from the first to the last. A row therefore gets
+the same bits alone, beside other sequences, in a prompt chunk, or as a node of a drafted tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from transformers import AttentionInterface
+
+from speculative_engine.kv_slots import KvCache
+from speculative_engine.packed_batch import KEY_BLOCK, LaneGroup, PackedBatch
+
+ATTENTION_NAME = "draftwire_packed"
+
+# Not passed as keyword arguments: some model classes drop those they do not know.
+_current: ContextVar[tuple[PackedBatch, KvCache]] = ContextVar("draftwire_packed_batch")
+
+
+@contextmanager
+def packed_context(batch: PackedBatch, cache: KvCache) -> Iterator[None]:
+    """Make `batch` and `cache` those of the model calls inside."""
+    token = _current.set((batch, cache))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def packed_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Write the rows' keys and values into their slots, then let each row attend to what it may see.
+
+    query [1, heads, rows, dim], key and value [1, kv_heads, rows, dim]; returns [1, rows, heads, value dim].
+    `s_aux` [heads] are attention sinks: extra scores that take probability and give no value.
+    """
+    batch, cache = _current.get()
+    keys, values = cache.layer(module.layer_idx, key[0], value[0])
+    keys.index_copy_(1, batch.slots, key[0])
+    values.index_copy_(1, batch.slots, value[0])
+    scaled = query[0].float() * (scaling if scaling is not None else query.shape[-1] ** -0.5)
+    out = torch.empty(len(batch), query.shape[1], value.shape[-1], dtype=query.dtype, device=query.device)
+    for group in batch.groups:
+        result = _attend(group, scaled, keys, values, group.mask(sliding_window), softcap, s_aux)
+        out[group.result_rows] = result[group.results].to(out.dtype)
+    return out.unsqueeze(0), None
+
+
+def _attend(
+    group: LaneGroup,
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor,
+    softcap: float | None,
+    s_aux: torch.Tensor | None,
+) -> torch.Tensor:
+    """Attention of one lane group: float32 [lanes * queries, heads, value dim]."""
+    heads, _, dim = query.shape
+    kv_heads = keys.shape[0]
+    shared = heads // kv_heads
+    lanes, queries, blocks = group.lanes, group.queries, group.blocks
+    block_keys = keys.index_select(1, group.keys).view(kv_heads * lanes * blocks, KEY_BLOCK, dim).float()
+    block_values = values.index_select(1, group.keys).view(kv_heads * lanes * blocks, KEY_BLOCK, -1).float()
+    block_queries = (
+        query.index_select(1, group.rows)
+        .view(kv_heads, shared, lanes, queries, dim)
+        .permute(0, 2, 1, 3, 4)
+        .unsqueeze(2)
+        .expand(kv_heads, lanes, blocks, shared, queries, dim)
+        .reshape(kv_heads * lanes * blocks, shared * queries, dim)
+    )
+    scores = torch.bmm(block_queries, block_keys.transpose(1, 2))
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    scores = scores.view(kv_heads, lanes, blocks, shared, queries, KEY_BLOCK).add_(mask)
+    highest = scores.amax(dim=(2, 5), keepdim=True)
+    if s_aux is not None:
+        sinks = s_aux.float().view(kv_heads, 1, 1, shared, 1, 1)
+        highest = torch.maximum(highest, sinks)
+    weights = scores.sub_(highest).exp_()
+    total = weights.sum(dim=-1, keepdim=True).sum(dim=2)
+    if s_aux is not None:
+        total = total + torch.exp(sinks - highest).squeeze(2)
+    summed = torch.bmm(weights.view(-1, shared * queries, KEY_BLOCK), block_values)
+    summed = summed.view(kv_heads, lanes, blocks, shared, queries, -1).sum(dim=2) / total
+    return summed.permute(1, 3, 0, 2, 4).reshape(lanes * queries, heads, -1)
+
+
+AttentionInterface.register(ATTENTION_NAME, packed_attention)

@@ -1,0 +1,171 @@
+"""The layout of one packed forward pass: all tokens of all sequences in one row."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from speculative_engine.kv_slots import PADDING_SLOT
+
+KEY_BLOCK = 128
+"""Keys are summed in blocks of this many positions, so that every matrix product has the same inner size."""
+
+
+@dataclass(slots=True)
+class Lane:
+    """A path from a sequence's first token to a leaf of its tree.
+
+    Its keys are the committed tokens before the rows (`context`, int64 slots by position) and then `rows`, indices
+    of packed rows in the order of their positions. Queries are the rows from `first_query` on: a branch of a tree
+    repeats its ancestors as keys, and asks only for what no earlier lane has asked. Because the keys of a lane lie
+    in the order of positions, a row sums its attention in the same order whether it was drafted or decoded plainly.
+    """
+
+    context: np.ndarray
+    rows: list[int]
+    first_query: int = 0
+
+
+@dataclass(slots=True)
+class LaneGroup:
+    """Lanes of similar size, padded to one shape."""
+
+    keys: torch.Tensor
+    """Slots by position, int64 [lanes * key_length]; padding points at PADDING_SLOT."""
+    rows: torch.Tensor
+    """Packed row of each query, int64 [lanes * queries]; padding repeats row 0."""
+    positions: torch.Tensor
+    """Position of each query, int64 [lanes, queries]; 0 for padding."""
+    results: torch.Tensor
+    """Index into lanes * queries of each real query, int64 [real]."""
+    result_rows: torch.Tensor
+    """Packed row of each real query, int64 [real]."""
+    lanes: int
+    queries: int
+    blocks: int
+    """Key blocks of KEY_BLOCK positions each."""
+    _masks: dict[int | None, torch.Tensor] = field(default_factory=dict)
+
+    def mask(self, window: int | None) -> torch.Tensor:
+        """What to add to the scores, float32 [lanes, blocks, 1, queries, KEY_BLOCK]: 0 where visible, else -inf.
+
+        A query sees its own and earlier positions, of which a sliding `window` keeps the last.
+        """
+        mask = self._masks.get(window)
+        if mask is None:
+            keys = torch.arange(self.blocks * KEY_BLOCK, device=self.positions.device).view(self.blocks, 1, 1, KEY_BLOCK)
+            queries = self.positions.view(self.lanes, 1, 1, self.queries, 1)
+            hidden = keys > queries
+            if window is not None:
+                hidden = hidden | (keys <= queries - window)
+            mask = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
+            mask.masked_fill_(hidden, float("-inf"))
+            self._masks[window] = mask
+        return mask
+
+
+@dataclass(slots=True)
+class PackedBatch:
+    """Everything one forward pass needs to know about its rows."""
+
+    token_ids: torch.Tensor
+    """int64 [rows]"""
+    positions: torch.Tensor
+    """Absolute position of each row, int64 [rows]."""
+    slots: torch.Tensor
+    """KV slot each row writes, int64 [rows]."""
+    logit_rows: torch.Tensor
+    """Rows whose logits are wanted, int64 [wanted]."""
+    groups: list[LaneGroup]
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+
+class BatchBuilder:
+    """Collects rows and lanes, then lays them out."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self._positions: list[int] = []
+        self._slots: list[int] = []
+        self._logit_rows: list[int] = []
+        self._lanes: list[Lane] = []
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def add_row(self, token: int, position: int, slot: int, wants_logits: bool) -> int:
+        """Add a row and return its index."""
+        row = len(self.tokens)
+        self.tokens.append(token)
+        self._positions.append(position)
+        self._slots.append(slot)
+        if wants_logits:
+            self._logit_rows.append(row)
+        return row
+
+    def add_lane(self, context: np.ndarray, rows: list[int], first_query: int = 0) -> None:
+        """Add a lane over rows that were added before; see Lane."""
+        self._lanes.append(Lane(context, rows, first_query))
+
+    def build(self, group_size: int, device: torch.device) -> PackedBatch:
+        """Lay out the batch. group_size: query heads per key-value head of the model."""
+        # Scores come from products with queries * group_size rows; products of 8 rows and more give a row the same
+        # bits whatever the number of rows.
+        multiple = 8 // math.gcd(8, group_size)
+        buckets: dict[tuple[int, int], list[Lane]] = {}
+        for lane in self._lanes:
+            queries = -(-(len(lane.rows) - lane.first_query) // multiple) * multiple
+            blocks = -(-(len(lane.context) + len(lane.rows)) // KEY_BLOCK)
+            # Lanes of up to 4 blocks share a group, longer ones share it with lanes up to twice as long.
+            buckets.setdefault((_power_of_two(queries), max(4, _power_of_two(blocks))), []).append(lane)
+        slots = np.array(self._slots, dtype=np.int64)
+        positions = np.array(self._positions, dtype=np.int64)
+
+        def tensor(array: np.ndarray | list[int]) -> torch.Tensor:
+            return torch.as_tensor(array, dtype=torch.int64).to(device)
+
+        return PackedBatch(
+            token_ids=tensor(self.tokens),
+            positions=tensor(positions),
+            slots=tensor(slots),
+            logit_rows=tensor(self._logit_rows),
+            groups=[_group(lanes, multiple, slots, positions, tensor) for lanes in buckets.values()],
+        )
+
+
+def _power_of_two(value: int) -> int:
+    return 1 << (value - 1).bit_length()
+
+
+def _group(lanes: list[Lane], multiple: int, slots: np.ndarray, positions: np.ndarray, tensor) -> LaneGroup:  # type: ignore[no-untyped-def]
+    blocks = max(-(-(len(lane.context) + len(lane.rows)) // KEY_BLOCK) for lane in lanes)
+    queries = max(-(-(len(lane.rows) - lane.first_query) // multiple) * multiple for lane in lanes)
+    keys = np.full((len(lanes), blocks * KEY_BLOCK), PADDING_SLOT, dtype=np.int64)
+    rows = np.zeros((len(lanes), queries), dtype=np.int64)
+    query_positions = np.zeros((len(lanes), queries), dtype=np.int64)
+    results: list[np.ndarray] = []
+    for index, lane in enumerate(lanes):
+        path = np.array(lane.rows, dtype=np.int64)
+        context = len(lane.context)
+        keys[index, :context] = lane.context
+        keys[index, context : context + len(path)] = slots[path]
+        asked = path[lane.first_query :]
+        rows[index, : len(asked)] = asked
+        query_positions[index, : len(asked)] = positions[asked]
+        results.append(np.arange(len(asked)) + index * queries)
+    result = np.concatenate(results)
+    return LaneGroup(
+        keys=tensor(keys.reshape(-1)),
+        rows=tensor(rows.reshape(-1)),
+        positions=tensor(query_positions),
+        results=tensor(result),
+        result_rows=tensor(rows.reshape(-1)[result]),
+        lanes=len(lanes),
+        queries=queries,
+        blocks=blocks,
+    )

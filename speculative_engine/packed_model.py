@@ -1,0 +1,117 @@
+"""A Hugging Face decoder that runs packed batches over KV slots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from speculative_engine.kv_slots import KvCache, SlotPool
+from speculative_engine.packed_attention import ATTENTION_NAME, packed_context
+from speculative_engine.packed_batch import PackedBatch
+from speculative_engine.row_exact import can_pack, make_row_exact
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class ModelLoadError(Exception):
+    """The model cannot be loaded or served; the message says which and why."""
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The weight type a `--dtype` setting means. "auto" is bfloat16 where the device computes in it, else float32."""
+    if name != "auto":
+        return _DTYPES[name]
+    if device.type == "cuda":
+        return torch.bfloat16
+    return torch.bfloat16 if can_pack(torch.bfloat16) else torch.float32
+
+
+class PackedModel:
+    """A decoder, its KV cache and the pool of its slots.
+
+    The library's model code runs as it is; only its attention function is ours, and on CPUs its linear layers and
+    activations are replaced by row-exact ones. One thread at a time may call it.
+    """
+
+    def __init__(self, model: PreTrainedModel, slots: int, name: str = ""):
+        self.name = name or type(model).__name__
+        self.model = model.eval()
+        self.config = model.config.get_text_config(decoder=True)
+        self.device = model.device
+        self.dtype = model.dtype
+        self.parameters = sum(parameter.numel() for parameter in model.parameters())
+        self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
+        self.context_length = int(getattr(self.config, "max_position_embeddings", None) or 2048)
+        self.architecture = type(model).__name__
+        self.eos_token_ids = _eos_token_ids(model)
+        heads = int(self.config.num_attention_heads)
+        self._group_size = heads // int(getattr(self.config, "num_key_value_heads", None) or heads)
+        if self.device.type == "cpu":
+            make_row_exact(model)
+        model.set_attn_implementation(ATTENTION_NAME)
+        self.pool = SlotPool(slots)
+        self.cache = KvCache(slots)
+
+    @classmethod
+    def load(
+        cls,
+        source: str,
+        *,
+        slots: int,
+        dtype: str = "auto",
+        device: str = "cpu",
+        trust_remote_code: bool = False,
+    ) -> PackedModel:
+        """Load from a directory or hub id.
+
+        slots: tokens that fit into the KV cache. Raises ModelLoadError.
+        """
+        place = torch.device(device)
+        if place.type == "cuda" and not torch.cuda.is_available():
+            raise ModelLoadError(f"device {device}: this build of torch sees no CUDA device")
+        local = Path(source).is_dir()
+        if not local and (source.startswith((".", "/", "~")) or Path(source).exists()):
+            raise ModelLoadError(f"model {source}: no such directory")
+        try:
+            config = AutoConfig.from_pretrained(source, local_files_only=local, trust_remote_code=trust_remote_code)
+            model = AutoModelForCausalLM.from_pretrained(
+                source,
+                config=config,
+                dtype=resolve_dtype(dtype, place),
+                local_files_only=local,
+                trust_remote_code=trust_remote_code,
+            )
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise ModelLoadError(f"model {source}: {first_line}") from error
+        return cls(model.to(place), slots, name=source)
+
+    @property
+    def group_size(self) -> int:
+        """Query heads per key-value head."""
+        return self._group_size
+
+    @torch.inference_mode()
+    def forward(self, batch: PackedBatch) -> torch.Tensor:
+        """One forward pass: writes the rows' keys and values, returns logits [wanted rows, vocabulary]."""
+        with packed_context(batch, self.cache):
+            out = self.model(
+                input_ids=batch.token_ids.unsqueeze(0),
+                position_ids=batch.positions.unsqueeze(0),
+                use_cache=False,
+                logits_to_keep=batch.logit_rows,
+            )
+        logits: torch.Tensor = out.logits[0]
+        return logits
+
+
+def _eos_token_ids(model: PreTrainedModel) -> tuple[int, ...]:
+    generation = getattr(model, "generation_config", None)
+    ids = getattr(generation, "eos_token_id", None)
+    if ids is None:
+        ids = getattr(model.config, "eos_token_id", None)
+    if ids is None:
+        return ()
+    return tuple(ids) if isinstance(ids, list | tuple) else (int(ids),)

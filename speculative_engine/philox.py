@@ -1,0 +1,48 @@
+"""Philox-4x32-10, the counter-based random function of Random123, in torch's integer arithmetic.
+
+Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The published
+known-answer vectors are in tests/speculative_engine/test_philox.py.
+"""
+
+import torch
+from torch import Tensor
+
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+KEY_STEPS = (0x9E3779B9, 0xBB67AE85)  # golden ratio and sqrt(3) - 1, as 32-bit fractions
+ROUNDS = 10
+MASK = 0xFFFFFFFF
+
+
+def philox4x32(
+    counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Four 32-bit words for every counter, the same bits on every device.
+
+    All tensors are int64 holding values of 0..2^32-1 and broadcast together; so do the four results.
+
+    torch has no uint64, but needs none: an int64 product wraps modulo 2^64, so its 64 bits are those of the
+    unsigned product. Its high word is an arithmetic shift right by 32 with the sign copies masked off.
+    """
+    shape = torch.broadcast_shapes(*(word.shape for word in (*counter, *key)))
+    device = counter[0].device
+    # One round maps (c0, c1, c2, c3) to (hi(M1 c2) ^ c1 ^ k0, lo(M1 c2), hi(M0 c0) ^ c3 ^ k1, lo(M0 c0)).
+    # Words 0 and 2 lie stacked in `even`, 1 and 3 in `odd`, so that one call of torch serves both halves; the
+    # cost here is mostly the number of calls. `odd` keeps the whole product: its high half is masked off later.
+    even = torch.empty((2, *shape), dtype=torch.int64, device=device)
+    odd, product = torch.empty_like(even), torch.empty_like(even)
+    even[0], odd[0], even[1], odd[1] = counter
+    keys = torch.stack(torch.broadcast_tensors(*key))
+    keys = keys.reshape(2, *(1,) * (len(shape) - keys.dim() + 1), *keys.shape[1:])
+    steps = torch.arange(ROUNDS, device=device) * torch.tensor(KEY_STEPS, device=device).unsqueeze(1)
+    # Round keys are not reduced to 32 bits: the mask in the loop does it.
+    round_keys = (keys.unsqueeze(1) + steps.reshape(2, ROUNDS, *(1,) * len(shape))).unbind(1)
+    even_0, even_1 = even.unbind(0)
+    halves, next_halves = product.unbind(0), odd.unbind(0)
+    for round_key in round_keys:
+        torch.mul(even_1, MULTIPLIERS[1], out=halves[0])
+        torch.mul(even_0, MULTIPLIERS[0], out=halves[1])
+        torch.bitwise_right_shift(product, 32, out=even)
+        even.bitwise_xor_(odd).bitwise_xor_(round_key).bitwise_and_(MASK)
+        odd, product, halves, next_halves = product, odd, next_halves, halves
+    odd.bitwise_and_(MASK)
+    return even_0, odd[0], even_1, odd[1]

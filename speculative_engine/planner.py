@@ -1,0 +1,132 @@
+"""Which nodes to verify, and whether to wait for more: one cost model for both.
+
+A step over a batch commits, in expectation, one token per sequence plus the probability of every verified node. The
+planner adds nodes best first over all sequences and stops where expected tokens per second are highest. Waiting is the
+same question with a time added: more nodes later against a step now. So draft length, tree width and giving up on a
+useless drafter follow from measured costs and calibrated probabilities, not from settings.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from speculative_engine.acceptance_model import AcceptanceModel
+from speculative_engine.drafter_timing import DrafterTiming
+from speculative_engine.step_cost import StepCost
+from speculative_engine.token_tree import Node, TokenTree
+
+_LEAST_PROBABILITY = 1e-3
+
+
+@dataclass(slots=True)
+class Candidate:
+    """One sequence that is ready to decode."""
+
+    tree: TokenTree
+    sources: Sequence[str]
+    """Drafters that draft for it now."""
+    max_nodes: int
+    """Most nodes to verify in one step."""
+    max_position: int
+    """Last position at which a verified node is of use."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What one step verifies."""
+
+    nodes: list[list[Node]]
+    """For each candidate the chosen nodes, parents before children."""
+    expected_tokens: float
+    seconds: float
+    """Expected time of the step."""
+    leaf_probability: list[float] = field(default_factory=list)
+    """For each candidate the probability of the end of its likeliest path; what is drafted next hangs there."""
+
+
+class Planner:
+    """Holds the cost curve and each drafter's calibration and timing."""
+
+    def __init__(self, cost: StepCost, max_rows: int):
+        """max_rows: most rows of a step."""
+        self.cost = cost
+        self.models: dict[str, AcceptanceModel] = {}
+        self.timings: dict[str, DrafterTiming] = {}
+        self._max_rows = max_rows
+
+    def add_source(self, source: str) -> None:
+        """Know a drafter; keeps what was learned if it is known already."""
+        self.models.setdefault(source, AcceptanceModel())
+        self.timings.setdefault(source, DrafterTiming())
+
+    def remove_source(self, source: str) -> None:
+        """Forget a drafter."""
+        self.models.pop(source, None)
+        self.timings.pop(source, None)
+
+    def plan(self, candidates: Sequence[Candidate], other_rows: int = 0) -> Plan:
+        """Choose the nodes of a step over `candidates` that also carries `other_rows` rows (prompt chunks)."""
+        base = len(candidates) + other_rows
+        ordered: list[tuple[int, Node, float]] = []
+        heap: list[tuple[float, int, int, Node]] = []
+        taken = [0] * len(candidates)
+        leaf = [1.0] * len(candidates)
+        count = 0
+
+        def push(index: int, parent: Node, probability: float) -> None:
+            nonlocal count
+            if parent.position >= candidates[index].max_position:
+                return
+            for child in parent.children.values():
+                model = self.models.get(child.source)
+                value = probability * model.probability(child) if model else 0.0
+                if value >= _LEAST_PROBABILITY:
+                    count += 1
+                    heapq.heappush(heap, (-value, count, index, child))
+
+        for index, candidate in enumerate(candidates):
+            push(index, candidate.tree.root, 1.0)
+        while heap and base + len(ordered) < self._max_rows:
+            value, _, index, node = heapq.heappop(heap)
+            if taken[index] >= candidates[index].max_nodes:
+                continue
+            taken[index] += 1
+            ordered.append((index, node, -value))
+            if node.rank == 0 and node.parent is not None:
+                leaf[index] = min(leaf[index], -value)
+            push(index, node, -value)
+
+        expected = float(len(candidates))
+        best_count, best_rate, best_expected = 0, expected / self.cost.seconds(base), expected
+        for size, (_, _, probability) in enumerate(ordered, start=1):
+            expected += probability
+            rate = expected / self.cost.seconds(base + size)
+            if rate > best_rate:
+                best_count, best_rate, best_expected = size, rate, expected
+        nodes: list[list[Node]] = [[] for _ in candidates]
+        for index, node, _ in ordered[:best_count]:
+            nodes[index].append(node)
+        return Plan(nodes, best_expected, self.cost.seconds(base + best_count), leaf)
+
+    def worthwhile_wait(self, plan: Plan, candidates: Sequence[Candidate], now: float) -> float:
+        """Seconds to wait for the next proposal before stepping with `plan`; 0 when stepping now is better."""
+        gain, added, wait = 0.0, 0, 0.0
+        for index, candidate in enumerate(candidates):
+            if len(plan.nodes[index]) >= candidate.max_nodes:
+                continue
+            for source in candidate.sources:
+                expected = self.timings[source].expected_wait(now)
+                if expected is None:
+                    continue
+                gain += plan.leaf_probability[index] * self.models[source].next_probability()
+                added += 1
+                wait = max(wait, expected)
+                break
+        if not added:
+            return 0.0
+        rows = len(candidates) + sum(map(len, plan.nodes))
+        growth = self.cost.seconds(rows + added) - self.cost.seconds(rows)
+        later = (plan.expected_tokens + gain) / (plan.seconds + growth + wait)
+        return wait if later > plan.expected_tokens / plan.seconds else 0.0

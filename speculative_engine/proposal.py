@@ -1,0 +1,162 @@
+"""What a drafter proposes, and how a verifier reads it into its own copy of the token tree."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from speculative_engine.token_tree import Node, NodeState, TokenTree
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """New nodes of one sequence's tree. Node i has id `first_node_id + i`; ids start at 1 and are never reused.
+
+    `parent_ids` name nodes sent before, or 0 for the last of the `committed_length` tokens the drafter knew.
+    `log_probs` are the drafter's natural-log probabilities of each node given its parent, one per node or none.
+    """
+
+    committed_length: int
+    first_node_id: int
+    token_ids: Sequence[int]
+    parent_ids: Sequence[int]
+    log_probs: Sequence[float] = ()
+
+
+class ProposalFault(enum.Enum):
+    """Why a proposal was refused."""
+
+    MALFORMED = "malformed"
+    CREDIT_EXCEEDED = "credit exceeded"
+
+
+class ProposalError(Exception):
+    """A proposal that no honest drafter sends. The sequence goes on without that drafter."""
+
+    def __init__(self, fault: ProposalFault, field: str, description: str):
+        super().__init__(f"{field}: {description}")
+        self.fault = fault
+        self.field = field
+        self.description = description
+
+
+@dataclass(frozen=True, slots=True)
+class MergeCount:
+    """What became of a proposal's nodes."""
+
+    added: int
+    """Nodes that are new in the tree."""
+    stale: int
+    """Nodes that a verdict had overtaken."""
+
+
+_UNKNOWN_LOG_PROB = -0.5
+"""Stands in for the log probability of drafters that send none; calibration does the rest."""
+
+
+class ProposalReader:
+    """Reads one drafter's proposals into one sequence's tree.
+
+    Proposals and verdicts cross on the wire, so a proposal may build on tokens that have been committed since. Its
+    nodes are followed along the committed tokens: those that agree with them lead into the tree, the others are
+    stale. Node ids are forgotten once the drafter has shown that it knows a later committed length.
+    """
+
+    def __init__(self, source: str, max_tree_nodes: int, vocab_size: int):
+        self.source = source
+        self._max_tree_nodes = max_tree_nodes
+        self._vocab_size = vocab_size
+        self._next_id = 1
+        self._known_length = 0
+        # A live node of the tree, or the position of a committed token that the node turned out to be.
+        self._known: dict[int, Node | int] = {}
+
+    def merge(self, proposal: Proposal, tree: TokenTree, tokens: Sequence[int]) -> MergeCount:
+        """Add the proposal's nodes to `tree`.
+
+        tokens: all committed tokens of the sequence, prompt included.
+        Raises ProposalError and leaves the tree as it is when the proposal contradicts itself or the credit.
+        """
+        self._check(proposal, tree)
+        if proposal.committed_length > self._known_length:
+            self._known_length = proposal.committed_length
+            self._forget()
+        added = stale = 0
+        log_probs = proposal.log_probs or [_UNKNOWN_LOG_PROB] * len(proposal.token_ids)
+        for offset, (token, parent_id, log_prob) in enumerate(
+            zip(proposal.token_ids, proposal.parent_ids, log_probs, strict=True)
+        ):
+            parent: Node | int | None = (
+                proposal.committed_length - 1 if parent_id == 0 else self._resolve(parent_id)
+            )
+            place, new = self._place(parent, token, log_prob, tree, tokens)
+            if place is None:
+                stale += 1
+            else:
+                self._known[proposal.first_node_id + offset] = place
+                added += new
+        self._next_id = proposal.first_node_id + len(proposal.token_ids)
+        return MergeCount(added, stale)
+
+    def _resolve(self, node_id: int) -> Node | int | None:
+        """Where the node is now: in the tree, among the committed tokens (its position), or nowhere (pruned)."""
+        known = self._known.get(node_id)
+        if not isinstance(known, Node) or known.state is NodeState.LIVE:
+            return known
+        return known.position if known.state is NodeState.COMMITTED else None
+
+    def _place(
+        self, parent: Node | int | None, token: int, log_prob: float, tree: TokenTree, tokens: Sequence[int]
+    ) -> tuple[Node | int | None, bool]:
+        if isinstance(parent, int) and parent == tree.root.position:
+            parent = tree.root
+        if isinstance(parent, int):
+            return (parent + 1 if tokens[parent + 1] == token else None), False
+        if parent is None:
+            return None, False
+        return tree.add(parent, token, log_prob, self.source)
+
+    def _forget(self) -> None:
+        """Drop pruned nodes, and tokens committed before the root the drafter knows: it names neither again."""
+        self._known = {
+            node_id: known
+            for node_id in self._known
+            if (known := self._resolve(node_id)) is not None
+            and (isinstance(known, Node) or known >= self._known_length - 1)
+        }
+
+    def _check(self, proposal: Proposal, tree: TokenTree) -> None:
+        def malformed(field: str, description: str) -> ProposalError:
+            return ProposalError(ProposalFault.MALFORMED, field, description)
+
+        count = len(proposal.token_ids)
+        if count == 0:
+            raise malformed("token_ids", "is empty")
+        if len(proposal.parent_ids) != count:
+            raise malformed("parent_ids", f"has {len(proposal.parent_ids)} entries for {count} nodes")
+        if len(proposal.log_probs) not in (0, count):
+            raise malformed("log_probs", f"has {len(proposal.log_probs)} entries for {count} nodes")
+        if proposal.first_node_id != self._next_id:
+            raise malformed("first_node_id", f"is {proposal.first_node_id}, expected {self._next_id}")
+        if not self._known_length <= proposal.committed_length <= tree.committed_length:
+            raise malformed(
+                "committed_length",
+                f"is {proposal.committed_length}, expected {self._known_length} to {tree.committed_length}",
+            )
+        for offset, (token, parent_id) in enumerate(zip(proposal.token_ids, proposal.parent_ids, strict=True)):
+            if not 0 <= token < self._vocab_size:
+                raise malformed(f"token_ids[{offset}]", f"is {token}, the vocabulary has {self._vocab_size} tokens")
+            if not 0 <= parent_id < proposal.first_node_id + offset:
+                raise malformed(f"parent_ids[{offset}]", f"is {parent_id}, a node that was not sent before")
+        for offset, log_prob in enumerate(proposal.log_probs):
+            if math.isnan(log_prob) or log_prob > 0:
+                raise malformed(f"log_probs[{offset}]", f"is {log_prob}, not the logarithm of a probability")
+        live = sum(isinstance(known, Node) and known.state is NodeState.LIVE for known in self._known.values())
+        if live + count > self._max_tree_nodes:
+            raise ProposalError(
+                ProposalFault.CREDIT_EXCEEDED,
+                "token_ids",
+                f"would make {live + count} live nodes, the credit is {self._max_tree_nodes}",
+            )

@@ -1,0 +1,48 @@
+"""One sequence in the verifying engine: its tokens, KV slots, token tree and drafters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as ListLike
+from dataclasses import dataclass
+
+from speculative_engine.kv_slots import SlotList
+from speculative_engine.proposal import ProposalReader
+from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.token_tree import TokenTree
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceSpec:
+    """What the engine is asked to generate."""
+
+    sequence_id: int
+    tokens: ListLike[int]
+    """Prompt, followed by output that is known already (a resumed request)."""
+    max_length: int
+    """Most tokens of prompt and output together; larger than len(tokens)."""
+    sampling: SamplingParams
+    eos_token_ids: frozenset[int] = frozenset()
+    """Tokens that end the sequence; empty to ignore them."""
+    max_draft_tokens: int | None = None
+    """Most draft tokens verified in one step; None leaves it to the planner."""
+
+
+class Sequence:
+    """The engine's state of one sequence. `slots` holds the KV slots of the leading tokens that were computed."""
+
+    def __init__(self, spec: SequenceSpec):
+        self.spec = spec
+        self.tokens = list(spec.tokens)
+        self.slots = SlotList()
+        self.tree = TokenTree(len(self.tokens), self.tokens[-1])
+        self.readers: dict[str, ProposalReader] = {}
+
+    @property
+    def pending(self) -> int:
+        """Committed tokens that have not been through the model; at least 1, the last one."""
+        return len(self.tokens) - len(self.slots)
+
+    def commit(self, tokens: list[int]) -> None:
+        """Append committed tokens and re-root the tree."""
+        self.tree.commit(tokens)
+        self.tokens.extend(tokens)

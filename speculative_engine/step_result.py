@@ -1,0 +1,46 @@
+"""What one step of the verifying engine did."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+
+class Finish(enum.Enum):
+    """Why a sequence ended."""
+
+    EOS = "eos"
+    LENGTH = "length"
+    FAULT = "fault"
+    """Its logits were no numbers; no other sequence is affected."""
+
+
+@dataclass(slots=True)
+class SequenceOutcome:
+    """What a step did for one sequence."""
+
+    sequence_id: int
+    tokens: list[int]
+    """Tokens committed; empty only with Finish.FAULT."""
+    sources: list[str | None]
+    """For each token the drafter that drafted it, None for the target's own."""
+    committed_length: int
+    """Prompt and output tokens after the step."""
+    drafted: dict[str, int] = field(default_factory=dict)
+    """Draft tokens verified, by drafter."""
+    finish: Finish | None = None
+
+    @property
+    def accepted(self) -> int:
+        """Accepted draft tokens."""
+        return sum(source is not None for source in self.sources)
+
+
+@dataclass(slots=True)
+class StepResult:
+    """One forward pass and what followed from it."""
+
+    outcomes: list[SequenceOutcome]
+    rows: int
+    seconds: float
+    forward_seconds: float

@@ -1,0 +1,292 @@
+"""The target's side of speculation: continuous batching, verification of token trees, rollback.
+
+Not thread-safe and never waits: one thread calls it, and asks `wait_seconds` whether it should wait for proposals.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from speculative_engine.acceptance_model import observe_commit
+from speculative_engine.coupled_sampler import sample
+from speculative_engine.packed_batch import BatchBuilder
+from speculative_engine.packed_model import PackedModel
+from speculative_engine.planner import Candidate, Plan, Planner
+from speculative_engine.proposal import MergeCount, Proposal, ProposalReader
+from speculative_engine.sampling_batch import SamplingBatch
+from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.sequence import Sequence, SequenceSpec
+from speculative_engine.step_cost import StepCost
+from speculative_engine.step_result import Finish, SequenceOutcome, StepResult
+from speculative_engine.token_tree import Node
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """Sizes of the engine."""
+
+    max_sequences: int = 64
+    """Most sequences that run at once; more wait."""
+    max_step_rows: int = 256
+    """Most tokens of one forward pass."""
+    max_tree_nodes: int = 32
+    """Most live nodes of one drafter in a sequence's tree, and most nodes verified for a sequence in one step."""
+
+
+class VerificationEngine:
+    """Runs sequences on a target model, with or without drafters."""
+
+    def __init__(self, model: PackedModel, cost: StepCost, limits: EngineLimits):
+        self.model = model
+        self.limits = limits
+        self.planner = Planner(cost, limits.max_step_rows)
+        self._running: dict[int, Sequence] = {}
+        self._waiting: deque[Sequence] = deque()
+        self._reserved = 0
+        self._plan: tuple[list[Sequence], list[Candidate], Plan] | None = None
+
+    @property
+    def running(self) -> int:
+        """Number of sequences that hold KV slots."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """Number of sequences that wait for KV slots."""
+        return len(self._waiting)
+
+    def slots_needed(self, max_length: int) -> int:
+        """KV slots a sequence may need at most, its tree included."""
+        return max_length + self.limits.max_tree_nodes
+
+    def add(self, spec: SequenceSpec) -> None:
+        """Queue a sequence. Raises ValueError if it could never run; check `slots_needed` first."""
+        if self.slots_needed(spec.max_length) > self.model.pool.capacity:
+            raise ValueError(f"sequence of {spec.max_length} tokens does not fit into the KV cache")
+        self._waiting.append(Sequence(spec))
+        self._admit()
+
+    def remove(self, sequence_id: int) -> None:
+        """End a sequence and give back its slots; does nothing if it has ended."""
+        self._plan = None
+        sequence = self._running.pop(sequence_id, None)
+        if sequence is None:
+            self._waiting = deque(s for s in self._waiting if s.spec.sequence_id != sequence_id)
+            return
+        self.model.pool.give_back(sequence.slots.clear())
+        self._reserved -= self.slots_needed(sequence.spec.max_length)
+        self._admit()
+
+    def attach(self, sequence_id: int, source: str) -> None:
+        """Take proposals of drafter `source` for a sequence from now on; a drafter attached again starts anew."""
+        self.planner.add_source(source)
+        sequence = self._find(sequence_id)
+        if sequence is not None:
+            sequence.readers[source] = ProposalReader(source, self.limits.max_tree_nodes, self.model.vocab_size)
+            self._plan = None
+
+    def detach(self, sequence_id: int, source: str) -> None:
+        """Take no more proposals of `source` for a sequence; what it drafted stays."""
+        sequence = self._find(sequence_id)
+        if sequence is not None:
+            sequence.readers.pop(source, None)
+            self._plan = None
+
+    def propose(self, sequence_id: int, source: str, proposal: Proposal) -> MergeCount:
+        """Merge a proposal into a sequence's tree. Raises ProposalError, after which the source is detached."""
+        sequence = self._find(sequence_id)
+        reader = sequence.readers.get(source) if sequence else None
+        if sequence is None or reader is None:
+            return MergeCount(0, len(proposal.token_ids))
+        self._plan = None
+        try:
+            count = reader.merge(proposal, sequence.tree, sequence.tokens)
+        except Exception:
+            self.detach(sequence_id, source)
+            raise
+        answers = proposal.committed_length == len(sequence.tokens)
+        self.planner.timings[source].arrived(time.perf_counter(), answers)
+        return count
+
+    def wait_seconds(self) -> float:
+        """How long to wait for proposals before the next step; 0 means step now."""
+        sequences, candidates, plan = self._planned()
+        if len(candidates) < len(self._running) or not sequences:
+            return 0.0  # prompts are waiting to be computed; drafters can use that time
+        return self.planner.worthwhile_wait(plan, candidates, time.perf_counter())
+
+    def step(self) -> StepResult:
+        """Verify the planned nodes of all running sequences, and compute a part of new prompts, in one pass."""
+        started = time.perf_counter()
+        decoding, candidates, plan = self._planned()
+        self._plan = None
+        jobs = [
+            _Job(sequence, sequence.pending, nodes)
+            for sequence, nodes in zip(decoding, plan.nodes, strict=True)
+        ]
+        room = self.limits.max_step_rows - sum(job.rows for job in jobs)
+        for sequence in self._running.values():
+            if sequence.pending > 1 and room > 0:
+                jobs.append(_Job(sequence, min(sequence.pending, room), []))
+                room -= jobs[-1].rows
+        builder = BatchBuilder()
+        for job in jobs:
+            job.lay_out(builder, self.model)
+        batch = builder.build(self.model.group_size, self.model.device)
+        forward_started = time.perf_counter()
+        logits = self.model.forward(batch)
+        forward_seconds = time.perf_counter() - forward_started
+        params: list[SamplingParams] = []
+        positions: list[int] = []
+        for job in jobs:
+            params.extend([job.sequence.spec.sampling] * len(job.sampled_positions))
+            positions.extend(job.sampled_positions)
+        outcomes: list[SequenceOutcome] = []
+        if params:
+            drawn = sample(logits, SamplingBatch.build(params, positions, self.model.device)).token_ids.tolist()
+        now = time.perf_counter()
+        first = 0
+        for job in jobs:
+            count = len(job.sampled_positions)
+            if count:
+                outcomes.append(self._settle(job, drawn[first : first + count], now))
+                first += count
+            else:
+                job.sequence.slots.extend(job.slots)
+        if len(builder) <= 64 and not any(job.sequence.pending > 1 for job in jobs):
+            self.planner.cost.observe(len(builder), now - started)
+        return StepResult(outcomes, len(builder), time.perf_counter() - started, forward_seconds)
+
+    def _planned(self) -> tuple[list[Sequence], list[Candidate], Plan]:
+        if self._plan is None:
+            decoding = [sequence for sequence in self._running.values() if sequence.pending == 1]
+            candidates = [self._candidate(sequence) for sequence in decoding]
+            prompt_rows = sum(sequence.pending for sequence in self._running.values() if sequence.pending > 1)
+            # Prompt chunks share the step; half of it stays for nodes.
+            other = min(prompt_rows, self.limits.max_step_rows // 2)
+            plan = self.planner.plan(candidates, other) if candidates else Plan([], 0.0, 0.0)
+            self._plan = decoding, candidates, plan
+        return self._plan
+
+    def _candidate(self, sequence: Sequence) -> Candidate:
+        most = sequence.spec.max_draft_tokens
+        return Candidate(
+            tree=sequence.tree,
+            sources=list(sequence.readers),
+            max_nodes=self.limits.max_tree_nodes if most is None else min(most, self.limits.max_tree_nodes),
+            # The last token of a sequence needs no node: its parent's row already tells it.
+            max_position=sequence.spec.max_length - 2,
+        )
+
+    def _settle(self, job: _Job, drawn: list[int], now: float) -> SequenceOutcome:
+        """Walk the target's path through the verified nodes, commit it, roll back the rest."""
+        sequence = job.sequence
+        spec = sequence.spec
+        accepted, tokens = job.walk(drawn)
+        drafted: dict[str, int] = {}
+        for node in job.nodes:
+            drafted[node.source] = drafted.get(node.source, 0) + 1
+        finish = Finish.FAULT if -1 in tokens else None
+        if finish is Finish.FAULT:
+            tokens = []
+        for index, token in enumerate(tokens):
+            if token in spec.eos_token_ids:
+                finish, tokens = Finish.EOS, tokens[: index + 1]
+                break
+        if finish is None and len(sequence.tokens) + len(tokens) >= spec.max_length:
+            finish, tokens = Finish.LENGTH, tokens[: spec.max_length - len(sequence.tokens)]
+        sources: list[str | None] = [node.source for node in accepted[: len(tokens)]]
+        sources += [None] * (len(tokens) - len(sources))
+        kept = [*job.chain, *(node.slot for node in accepted)]
+        sequence.slots.extend(kept)
+        self.model.pool.give_back(np.setdiff1d(job.slots, kept))
+        if tokens:
+            observe_commit(sequence.tree, tokens, self.planner.models)
+            sequence.commit(tokens)
+        if not sequence.tree.size:
+            for source in sequence.readers:
+                self.planner.timings[source].asked(now)
+        if finish is not None:
+            self.remove(spec.sequence_id)
+        return SequenceOutcome(spec.sequence_id, tokens, sources, len(sequence.tokens), drafted, finish)
+
+    def _find(self, sequence_id: int) -> Sequence | None:
+        sequence = self._running.get(sequence_id)
+        if sequence is None:
+            sequence = next((s for s in self._waiting if s.spec.sequence_id == sequence_id), None)
+        return sequence
+
+    def _admit(self) -> None:
+        """Let waiting sequences run, in order, while their slots are sure to suffice."""
+        while self._waiting and len(self._running) < self.limits.max_sequences:
+            needed = self.slots_needed(self._waiting[0].spec.max_length)
+            if self._reserved + needed > self.model.pool.capacity:
+                return
+            sequence = self._waiting.popleft()
+            self._running[sequence.spec.sequence_id] = sequence
+            self._reserved += needed
+            self._plan = None
+
+
+class _Job:
+    """One sequence's rows in a step: a part of its pending tokens, then the nodes to verify."""
+
+    def __init__(self, sequence: Sequence, chain_length: int, nodes: list[Node]):
+        self.sequence = sequence
+        self.nodes = nodes
+        self.rows = chain_length + len(nodes)
+        self._chain_length = chain_length
+        self._finishes_chain = chain_length == sequence.pending
+        self.slots = np.empty(0, dtype=np.int64)
+        self.sampled_positions: list[int] = []
+        """Position of each token to draw: after the chain, then after each node."""
+
+    @property
+    def chain(self) -> np.ndarray:
+        """Slots of the pending tokens, int64."""
+        return self.slots[: self._chain_length]
+
+    def lay_out(self, builder: BatchBuilder, model: PackedModel) -> None:
+        """Take slots and add this sequence's rows and lanes to a batch."""
+        sequence = self.sequence
+        start = len(sequence.slots)
+        self.slots = model.pool.take(self.rows)
+        slots = self.slots.tolist()
+        end = start + self._chain_length
+        chain: list[int] = []
+        for position in range(start, end):
+            wanted = self._finishes_chain and position == end - 1
+            chain.append(builder.add_row(sequence.tokens[position], position, slots[position - start], wanted))
+        if self._finishes_chain:
+            self.sampled_positions.append(end)
+        context = sequence.slots.array()
+        rows: dict[int, int] = {}
+        for node, slot in zip(self.nodes, slots[self._chain_length :], strict=True):
+            node.slot = slot
+            rows[id(node)] = builder.add_row(node.token, node.position, slot, True)
+            self.sampled_positions.append(node.position + 1)
+        asked: set[int] = set()
+        parents = {id(node.parent) for node in self.nodes}
+        leaves = [node for node in self.nodes if id(node) not in parents]
+        for index, leaf in enumerate(leaves):
+            path = [rows[id(node)] for node in leaf.path_from(sequence.tree.root)]
+            fresh = next(i for i, row in enumerate(path) if row not in asked)
+            asked.update(path)
+            builder.add_lane(context, chain + path, 0 if index == 0 else len(chain) + fresh)
+        if not leaves:
+            builder.add_lane(context, chain)
+
+    def walk(self, drawn: list[int]) -> tuple[list[Node], list[int]]:
+        """Follow the target's tokens: the accepted nodes, and all tokens to commit (the bonus token last)."""
+        after = {id(node): token for node, token in zip(self.nodes, drawn[1:], strict=True)}
+        node, token = self.sequence.tree.root, drawn[0]
+        accepted, tokens = [], [token]
+        while (child := node.children.get(token)) is not None and id(child) in after:
+            accepted.append(child)
+            node, token = child, after[id(child)]
+            tokens.append(token)
+        return accepted, tokens

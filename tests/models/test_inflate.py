@@ -1,0 +1,106 @@
+"""A grown model computes what the small one does."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+MODELS = Path(__file__).parents[2] / "models"
+sys.path.insert(0, str(MODELS))
+
+from inflate import Shape, choose_shape, inflate  # noqa: E402
+
+
+def tiny_model(directory: Path, dtype: "torch.dtype" = torch.float32, **changes: object) -> Path:
+    """A random Llama with grouped heads, written to `directory`."""
+    sizes: dict[str, object] = {
+        "vocab_size": 97, "hidden_size": 48, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 64, "tie_word_embeddings": True,
+        "rms_norm_eps": 1e-3, "bos_token_id": 0, "eos_token_id": 0,
+    }  # fmt: skip
+    torch.manual_seed(3)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**(sizes | changes)))
+    for name, parameter in model.named_parameters():
+        if name.endswith("norm.weight"):
+            torch.nn.init.uniform_(parameter, 0.5, 1.5)
+        else:
+            torch.nn.init.normal_(parameter, std=0.2)
+    model.to(dtype).save_pretrained(directory)
+    return directory
+
+
+def logits_of(directory: Path, ids: "torch.Tensor", dtype: "torch.dtype" = torch.float32) -> "torch.Tensor":
+    model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=dtype)
+    with torch.inference_mode():
+        return model(ids).logits
+
+
+IDS = torch.arange(40).reshape(2, 20) * 7 % 97
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(("parameters", "layers"), [(60_000, None), (700_000, None), (700_000, 3), (2_000_000, 2)])
+def test_the_grown_model_has_the_same_logits(tmp_path: Path, tied: bool, parameters: int, layers: int | None) -> None:
+    small = tiny_model(tmp_path / "small", tie_word_embeddings=tied)
+    inflate(small, tmp_path / "large", parameters, layers=layers)
+    torch.testing.assert_close(logits_of(tmp_path / "large", IDS), logits_of(small, IDS), atol=1e-4, rtol=1e-4)
+
+
+def test_the_rescaling_is_exact_in_bfloat16(tmp_path: Path) -> None:
+    small = tiny_model(tmp_path / "small", torch.bfloat16)
+    inflate(small, tmp_path / "large", 700_000)
+    torch.testing.assert_close(logits_of(tmp_path / "large", IDS), logits_of(small, IDS), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("parameters", [100_000, 700_000, 5_000_000])
+def test_the_size_is_the_one_asked_for(tmp_path: Path, parameters: int) -> None:
+    shape = inflate(tiny_model(tmp_path / "small"), tmp_path / "large", parameters)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "large")
+    assert model.num_parameters() == shape.parameters(embeddings=97)
+    assert model.num_parameters() == pytest.approx(parameters, rel=0.1)
+
+
+def test_a_large_model_is_wide_rather_than_only_deep() -> None:
+    target = Shape(hidden=384, layers=6, heads=6, kv_heads=2, head_dim=64, mlp=704)
+    for parameters, fewest, most in ((3e8, 8, 16), (4e8, 12, 24), (1e9, 24, 48)):
+        shape = choose_shape(target, int(parameters), embeddings=4096)
+        assert shape.hidden == 1536 and fewest <= shape.layers <= most
+        assert shape.parameters(4096) == pytest.approx(parameters, rel=0.02)
+
+
+def test_the_weights_that_do_not_matter_are_real_numbers_and_seeded(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    small = tiny_model(tmp_path / "small")
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        inflate(small, tmp_path / name, 700_000, seed=seed)
+    bytes_of = {name: (tmp_path / name / "model.safetensors").read_bytes() for name in "abc"}
+    assert bytes_of["a"] == bytes_of["b"] != bytes_of["c"]
+    for name, value in load_file(tmp_path / "a" / "model.safetensors").items():
+        assert torch.isfinite(value).all(), name
+        assert not ((value != 0) & (value.abs() < torch.finfo(value.dtype).tiny)).any(), name
+    up = load_file(tmp_path / "a" / "model.safetensors")["model.layers.1.mlp.up_proj.weight"]
+    assert (up != 0).float().mean() > 0.99
+
+
+def test_a_size_below_the_models_own_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="fewer than"):
+        inflate(tiny_model(tmp_path / "small"), tmp_path / "large", 1000)
+
+
+def test_a_model_with_biases_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="without biases"):
+        inflate(tiny_model(tmp_path / "small", attention_bias=True), tmp_path / "large", 700_000)
+
+
+@pytest.mark.parametrize("name", ["target", "draft"])
+def test_the_bundled_models_can_be_grown(tmp_path: Path, name: str) -> None:
+    inflate(MODELS / name, tmp_path, 24_000_000)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    ids = tokenizer("def read(self, path):\n    with open(path) as file:\n", return_tensors="pt").input_ids
+    small, large = logits_of(MODELS / name, ids), logits_of(tmp_path, ids)
+    torch.testing.assert_close(large, small, atol=1e-3, rtol=1e-4)
+    assert (large.argmax(-1) == small.argmax(-1)).all()

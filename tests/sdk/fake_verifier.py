@@ -1,0 +1,263 @@
+"""A verifier without a model, on a real gRPC server: what it is told to do wrong, it does, and it keeps the requests.
+
+The token at position t of a request is a function of prompt, seed and t, as with a real one; each token is a letter.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from draftwire.v1 import drafter_pool_service_pb2 as pool
+from draftwire.v1 import drafter_pool_service_pb2_grpc as pool_grpc
+from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire.v1 import verifier_service_pb2_grpc as pb_grpc
+
+PROMPT = "def f"
+PROMPT_IDS = tuple(ord(letter) for letter in PROMPT)
+
+
+def expected_ids(seed: int, count: int, prompt: tuple[int, ...] = PROMPT_IDS) -> tuple[int, ...]:
+    """The tokens of a request."""
+    return tuple(97 + (seed * 31 + t * 7 + sum(prompt)) % 26 for t in range(len(prompt), len(prompt) + count))
+
+
+def text_of(ids: tuple[int, ...]) -> str:
+    return "".join(chr(token_id) for token_id in ids)
+
+
+def rich_status(
+    code: grpc.StatusCode,
+    message: str,
+    reason: str | None = None,
+    fields: tuple[str, ...] = (),
+    retry_after: float | None = None,
+    domain: str = "draftwire",
+) -> status_pb2.Status:
+    """A status as the services make them."""
+    status = status_pb2.Status(code=code.value[0], message=message)
+    if reason is not None:
+        status.details.add().Pack(error_details_pb2.ErrorInfo(reason=reason, domain=domain, metadata={"build": "fake"}))
+    if fields:
+        bad = error_details_pb2.BadRequest()
+        for field in fields:
+            bad.field_violations.add(field=field, description="is wrong")
+        status.details.add().Pack(bad)
+    if retry_after is not None:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromNanoseconds(int(retry_after * 1e9))
+        status.details.add().Pack(retry)
+    return status
+
+
+class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolServiceServicer):
+    """Serves on a free port from `start` (or `with`) to `stop`."""
+
+    def __init__(self) -> None:
+        self.requests: list[pb.GenerateRequest] = []
+        self.calls: list[str] = []
+        self.remaining_seconds: list[float | None] = []
+        self.break_after: list[int] = []
+        """For each of the next Generate calls the tokens after which it breaks off with UNAVAILABLE."""
+        self.hang_after: int | None = None
+        """Tokens after which Generate sends nothing more until it is cancelled."""
+        self.failures: list[status_pb2.Status] = []
+        """What the next calls, of any kind, fail with."""
+        self.after_break: Callable[[], None] = lambda: None
+        """Called before WatchDrafters breaks off."""
+        self.skew_drafted = 0
+        """Added to the seed where speculation is on: a verifier that breaks the first law."""
+        self.cancelled = threading.Event()
+        self.running = 0
+        self.most_running = 0
+        self.delay = 0.0
+        self.address = ""
+        self._lock = threading.Lock()
+        self._server: grpc.Server | None = None
+
+    def start(self, address: str = "127.0.0.1:0") -> Self:
+        self._server = grpc.server(ThreadPoolExecutor(40))
+        pb_grpc.add_VerifierServiceServicer_to_server(self, self._server)
+        pool_grpc.add_DrafterPoolServiceServicer_to_server(self, self._server)
+        health = grpc.unary_unary_rpc_method_handler(lambda _request, _context: b"\x08\x01")  # SERVING
+        self._server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": health})]
+        )
+        port = self._server.add_insecure_port(address)
+        self.address = f"127.0.0.1:{port}"
+        self._server.start()
+        return self
+
+    def is_idle(self) -> bool:
+        """True when no Generate call runs, at the latest in five seconds."""
+        deadline = time.monotonic() + 5
+        while self.running and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return not self.running
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.stop(None).wait()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # ---- VerifierService
+
+    def Generate(self, request: pb.GenerateRequest, context: Any) -> Iterator[pb.GenerateResponse]:
+        self.requests.append(request)
+        self._begin("Generate", context)
+        ended, whole = threading.Event(), threading.Event()
+
+        def end() -> None:
+            ended.set()
+            with self._lock:
+                self.running -= 1
+            if not whole.is_set():
+                self.cancelled.set()
+
+        with self._lock:
+            self.running += 1
+            self.most_running = max(self.most_running, self.running)
+        if not context.add_callback(end):  # it is over already
+            end()
+        yield from self._events(request, context, ended)
+        whole.set()
+
+    def _events(
+        self, request: pb.GenerateRequest, context: Any, ended: threading.Event
+    ) -> Iterator[pb.GenerateResponse]:
+        kind = request.WhichOneof("prompt")
+        if kind == "messages":
+            prompt = tuple(ord(letter) for m in request.messages.messages for letter in m.role + m.content)
+        else:
+            prompt = tuple(request.token_ids.ids) or tuple(ord(letter) for letter in request.text)
+        break_after = self.break_after.pop(0) if self.break_after else None
+        started = pb.GenerateStarted(
+            request_id=request.request_id or f"fake-{len(self.requests)}",
+            prompt_tokens=len(prompt),
+            seed=request.sampling.seed,
+            prompt_token_ids=() if kind == "token_ids" else prompt,
+        )
+        yield pb.GenerateResponse(started=started)
+        skew = self.skew_drafted if request.speculation.enabled else 0
+        ids = expected_ids(request.sampling.seed + skew, request.max_tokens, prompt)
+        done = len(request.resume_token_ids)
+        assert tuple(request.resume_token_ids) == ids[:done]
+        sent = steps = 0
+        for at in range(done, len(ids), 2):
+            if break_after is not None and sent >= break_after:
+                context.abort(grpc.StatusCode.UNAVAILABLE, "the connection broke")
+            if self.hang_after is not None and sent >= self.hang_after:
+                ended.wait(30)
+                return
+            time.sleep(self.delay)
+            step = ids[at : at + 2]
+            sources = [1, 0][-len(step) :]
+            yield pb.GenerateResponse(
+                chunk=pb.GenerateChunk(
+                    token_ids=step,
+                    text=text_of(step if at + 2 < len(ids) else step[:-1]),  # the last letter is held back
+                    sources=sources,
+                    drafters=["good"],
+                    token_texts=[chr(token_id) for token_id in step],
+                )
+            )
+            sent, steps = sent + len(step), steps + 1
+        if break_after is not None and sent >= break_after:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "the connection broke")
+        finished = pb.GenerateFinished(
+            finish_reason=pb.FINISH_REASON_LENGTH,
+            text=text_of(ids[-1:]),
+            usage=pb.Usage(
+                prompt_tokens=len(prompt), completion_tokens=len(ids), first_token_seconds=0.25, total_seconds=0.5
+            ),
+        )
+        finished.speculation.steps = steps
+        finished.speculation.draft_tokens = 2 * steps
+        finished.speculation.accepted_tokens = sent // 2
+        finished.speculation.drafters.add(name="good", draft_tokens=2 * steps, accepted_tokens=sent // 2)
+        yield pb.GenerateResponse(finished=finished)
+
+    def Tokenize(self, request: pb.TokenizeRequest, context: Any) -> pb.TokenizeResponse:
+        self._begin("Tokenize", context)
+        ids = [ord(letter) for letter in request.text]
+        return pb.TokenizeResponse(token_ids=[1, *ids] if request.add_special_tokens else ids)
+
+    def Detokenize(self, request: pb.DetokenizeRequest, context: Any) -> pb.DetokenizeResponse:
+        self._begin("Detokenize", context)
+        return pb.DetokenizeResponse(text=text_of(tuple(request.token_ids)))
+
+    def GetModelInfo(self, request: pb.GetModelInfoRequest, context: Any) -> pb.GetModelInfoResponse:
+        self._begin("GetModelInfo", context)
+        response = pb.GetModelInfoResponse(build="fake 1")
+        response.model.model_id, response.model.vocab_size, response.model.eos_token_ids[:] = "fake", 128, [0]
+        response.limits.max_sequences = 4
+        response.engine.total_slots = 64
+        return response
+
+    # ---- DrafterPoolService
+
+    def ListDrafters(self, request: pool.ListDraftersRequest, context: Any) -> pool.ListDraftersResponse:
+        self._begin("ListDrafters", context)
+        return pool.ListDraftersResponse(drafters=[drafter_message("good"), drafter_message("bad")])
+
+    def AttachDrafter(self, request: pool.AttachDrafterRequest, context: Any) -> pool.AttachDrafterResponse:
+        self._begin("AttachDrafter", context)
+        return pool.AttachDrafterResponse(drafter=drafter_message(request.name or request.address, request.address))
+
+    def DetachDrafter(self, request: pool.DetachDrafterRequest, context: Any) -> pool.DetachDrafterResponse:
+        self._begin("DetachDrafter", context)
+        return pool.DetachDrafterResponse(drafter=drafter_message(request.name))
+
+    def SwapDrafter(self, request: pool.SwapDrafterRequest, context: Any) -> pool.SwapDrafterResponse:
+        self._begin("SwapDrafter", context)
+        return pool.SwapDrafterResponse(drafter=drafter_message(request.new_name), moved_sequences=3)
+
+    def WatchDrafters(self, request: pool.WatchDraftersRequest, context: Any) -> Iterator[pool.WatchDraftersResponse]:
+        self._begin("WatchDrafters", context)
+        ended = threading.Event()
+
+        def end() -> None:
+            ended.set()
+            self.cancelled.set()
+
+        if not context.add_callback(end):
+            end()
+        yield pool.WatchDraftersResponse(drafters=[drafter_message("good")])
+        yield pool.WatchDraftersResponse(drafters=[])
+        if self.break_after:
+            self.break_after.pop(0)
+            self.after_break()
+            context.abort(grpc.StatusCode.UNAVAILABLE, "the connection broke")
+        ended.wait(30)
+
+    def _begin(self, name: str, context: Any) -> None:
+        self.calls.append(name)
+        self.remaining_seconds.append(context.time_remaining())
+        if self.failures:
+            context.abort_with_status(rpc_status.to_status(self.failures.pop(0)))
+
+
+def drafter_message(name: str, address: str = "localhost:50052") -> pool.Drafter:
+    drafter = pool.Drafter(
+        name=name,
+        address=address,
+        state=pool.DRAFTER_STATE_READY,
+        draft_tokens=10,
+        accepted_tokens=7,
+    )
+    drafter.step_time.FromMilliseconds(3)
+    drafter.attached_at.FromSeconds(1_700_000_000)
+    drafter.model.model_id = "draft"
+    return drafter

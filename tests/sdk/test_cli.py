@@ -1,0 +1,149 @@
+"""The command line, in process and against a verifier without a model."""
+
+import io
+import json
+import sys
+from dataclasses import dataclass
+
+import pytest
+from grpc import StatusCode
+
+from draftwire.cli import main
+from tests.sdk.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status, text_of
+
+
+@dataclass
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+class Command:
+    """Runs `draftwire ...`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, *arguments: str, stdin: str = "") -> Outcome:
+        self._monkeypatch.setattr(sys, "argv", ["draftwire", *arguments])
+        self._monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = self._capsys.readouterr()
+        return Outcome(int(ended.value.code or 0), captured.out, captured.err)
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verifier: FakeVerifier) -> Command:
+    monkeypatch.setenv("DRAFTWIRE_VERIFIER", verifier.address)
+    return Command(monkeypatch, capsys)
+
+
+def test_generate_streams_the_text(command: Command) -> None:
+    done = command("generate", PROMPT, "--max-tokens", "7", "--seed", "5")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == text_of(expected_ids(5, 7)) + "\n"
+
+
+def test_generate_reads_standard_input(command: Command, verifier: FakeVerifier) -> None:
+    assert command("generate", "-", "--max-tokens", "2", stdin=PROMPT).code == 0
+    assert verifier.requests[0].text == PROMPT
+
+
+def test_generate_json(command: Command) -> None:
+    done = command("generate", PROMPT, "--max-tokens", "7", "--seed", "5", "--json")
+    result = json.loads(done.out)
+    assert result["token_ids"] == list(expected_ids(5, 7))
+    assert result["text"] == text_of(expected_ids(5, 7))
+    assert result["speculation"]["steps"] == 4
+    assert result["usage"]["total_tokens"] == 12
+    assert result["seed"] == 5
+
+
+def test_generate_passes_its_options_on(command: Command, verifier: FakeVerifier) -> None:
+    options = "--max-tokens 3 --temperature 0 --top-k 4 --top-p 0.5 --min-p 0.1 --ignore-eos --stop a --stop b"
+    options += " --no-speculation --drafter good --max-draft-tokens 6 --timeout 9"
+    assert command("generate", "x", *options.split()).code == 0
+    request = verifier.requests[0]
+    assert (request.max_tokens, request.ignore_eos, list(request.stop)) == (3, True, ["a", "b"])
+    sampling = request.sampling
+    assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p) == (0, 4, 0.5, 0.1)
+    speculation = request.speculation
+    assert (speculation.enabled, speculation.drafter, speculation.max_draft_tokens) == (False, "good", 6)
+    assert verifier.remaining_seconds[0] is not None
+
+
+def test_the_verifier_option_wins_over_the_environment(
+    command: Command, second_verifier: FakeVerifier, verifier: FakeVerifier
+) -> None:
+    assert command("generate", "x", "--verifier", second_verifier.address, "--max-tokens", "2").code == 0
+    assert (len(verifier.requests), len(second_verifier.requests)) == (0, 1)
+
+
+def test_several_verifiers_fail_over(command: Command, verifier: FakeVerifier) -> None:
+    done = command("generate", "x", "--verifier", "127.0.0.1:1", "--verifier", verifier.address, "--max-tokens", "2")
+    assert done.code == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (rich_status(StatusCode.INVALID_ARGUMENT, "top_p is wrong", "INVALID_FIELD", ("sampling.top_p",)), 2),
+        (rich_status(StatusCode.RESOURCE_EXHAUSTED, "the verifier is full", "AT_CAPACITY"), 1),
+    ],
+)
+def test_an_error_is_one_line(command: Command, verifier: FakeVerifier, status: object, code: int) -> None:
+    verifier.failures.append(status)  # type: ignore[arg-type]
+    done = command("generate", "x")
+    assert (done.code, done.out) == (code, "")
+    assert done.err.startswith("draftwire: ")
+    assert done.err.count("\n") == 1
+
+
+def test_no_verifier(command: Command) -> None:
+    done = command("generate", "x", "--verifier", "127.0.0.1:1")
+    assert done.code == 1
+    assert done.err.startswith("draftwire: no answer from 127.0.0.1:1: ")
+    assert done.err.count("\n") == 1
+
+
+def test_wrong_input(command: Command) -> None:
+    assert command("generate", "x", "--max-tokens", "many").code == 2
+    assert command("generate", "x", "--seed", "-1").err == (
+        f"draftwire: sampling.seed: must be in [0, {2**64}), not -1\n"
+    )
+    assert command("generate", "x", "--verifier", "http://localhost").code == 2
+
+
+def test_drafters(command: Command) -> None:
+    listed = command("drafters", "list")
+    assert "good" in listed.out
+    assert "70%" in listed.out
+    assert [d["name"] for d in json.loads(command("drafters", "list", "--json").out)] == ["good", "bad"]
+    assert command("drafters", "attach", "here:1", "--name", "mine").out == "mine is attached and ready\n"
+    assert json.loads(command("drafters", "attach", "here:1", "--json").out)["address"] == "here:1"
+    assert command("drafters", "detach", "mine").out == "mine is detached\n"
+    assert "bad took over from good, running requests moved: 3" in command("drafters", "swap", "good", "bad").out
+
+
+def test_drafter_errors(command: Command, verifier: FakeVerifier) -> None:
+    verifier.failures.append(rich_status(StatusCode.NOT_FOUND, "no drafter x is attached", "DRAFTER_NOT_FOUND"))
+    done = command("drafters", "detach", "x")
+    assert (done.code, done.err) == (1, "draftwire: no drafter x is attached\n")
+
+
+def test_watch_prints_every_state(command: Command, verifier: FakeVerifier) -> None:
+    lost = rich_status(StatusCode.INTERNAL, "over", "INTERNAL")
+    verifier.break_after = [0]  # after two states; the call that follows fails
+
+    verifier.after_break = lambda: verifier.failures.append(lost)
+    done = command("drafters", "watch", "--json")
+    assert done.code == 1
+    assert [len(json.loads(line)) for line in done.out.splitlines()] == [1, 0]
+
+
+def test_version(command: Command) -> None:
+    from draftwire import __version__
+
+    assert command("--version").out.strip() == __version__

@@ -1,0 +1,190 @@
+"""The demo with services that have no model: its story, its child processes, and that they always end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from draftwire import Client
+from draftwire.cli.demo.command import find_models
+from draftwire.cli.demo.service import Service, free_ports
+from draftwire.cli.demo.story import DemoDrafter, Silence, tell
+from draftwire.cli.demo.terminal import Terminal
+from draftwire.cli.failure import Failure
+from draftwire.requests import GenerateOptions
+from tests.sdk.fake_verifier import PROMPT, FakeVerifier
+
+ROOT = Path(__file__).parents[2]
+OPTIONS: GenerateOptions = {"max_tokens": 40, "temperature": 0.7, "seed": 1, "ignore_eos": True}
+
+FAKE_SERVICE = """
+import argparse, os, sys, threading
+sys.path[:0] = {path!r}
+parser = argparse.ArgumentParser()
+parser.add_argument("--model"), parser.add_argument("--listen"), parser.add_argument("--threads")
+parser.add_argument("--log-format")
+arguments = parser.parse_args()
+if arguments.model.endswith("broken"):
+    sys.exit("no model in there")
+open(arguments.model + ".pid", "w").write(str(os.getpid()))
+from tests.sdk.fake_verifier import FakeVerifier
+fake = FakeVerifier()
+fake.delay = 0.01
+fake.start(arguments.listen)
+threading.Event().wait()
+"""
+
+
+class Kill:
+    def __init__(self) -> None:
+        self.done = False
+
+    def __call__(self) -> None:
+        self.done = True
+
+
+def drafters() -> tuple[DemoDrafter, DemoDrafter, Kill]:
+    kill = Kill()
+    return DemoDrafter("early", "here:1", Kill()), DemoDrafter("draft", "here:2", kill), kill
+
+
+def test_the_story(client: Client, verifier: FakeVerifier) -> None:
+    verifier.delay = 0.01
+    first, second, kill = drafters()
+    report = tell(client, PROMPT, first, second, Silence(), OPTIONS)
+    assert kill.done
+    assert report.identical
+    found = report.to_json()
+    assert (found["tokens"], found["steps"], found["swaps"], found["kills"]) == (40, 20, 1, 1)
+    assert found["acceptance_length"] == 2.0
+    assert set(found) >= {"identical", "acceptance_rate", "seconds", "plain_seconds"}
+    pool_calls = [name for name in verifier.calls if name.endswith("Drafter")]
+    assert pool_calls == ["AttachDrafter", "AttachDrafter", "SwapDrafter"]
+    assert [r.speculation.enabled for r in verifier.requests] == [False, False, True, True]
+
+
+def test_a_different_text_is_seen(client: Client, verifier: FakeVerifier) -> None:
+    verifier.skew_drafted = 1
+    first, second, _ = drafters()
+    assert not tell(client, PROMPT, first, second, Silence(), OPTIONS).identical
+
+
+def test_the_terminal_shows_text_and_figures(client: Client, verifier: FakeVerifier) -> None:
+    verifier.delay = 0.01
+    console = Console(width=100, record=True, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115, PTH123
+    terminal = Terminal(console, {"early": "cyan", "good": "green"})
+    first, second, _ = drafters()
+    report = tell(client, PROMPT, first, second, terminal, OPTIONS)
+    terminal.report(report)
+    text = console.export_text()
+    assert "swapped early for draft" in text
+    assert "killed draft" in text
+    drawn = text.replace(" swapped early for draft ", "").replace(" killed draft ", "")
+    assert PROMPT + report.drafted.text in drawn
+    assert "identical to plain decoding" in text
+    assert "yes" in text
+
+
+@pytest.fixture
+def fake_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    path = [str(ROOT), str(ROOT / "sdk")]
+    for name in ("fake_service", "verifier_service", "drafter_service", "torch", "transformers"):
+        (tmp_path / f"{name}.py").write_text(FAKE_SERVICE.format(path=path))
+    monkeypatch.syspath_prepend(tmp_path)
+    return "fake_service"
+
+
+@pytest.fixture
+def service(fake_module: str, tmp_path: Path) -> Iterator[Service]:
+    made = Service("fake", fake_module, tmp_path / "model", free_ports(1)[0], tmp_path)
+    yield made
+    made.terminate()
+    made.wait()
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_for(path: Path) -> int:
+    deadline = time.monotonic() + 20
+    while not (path.exists() and path.read_text()):
+        assert time.monotonic() < deadline, f"{path} does not appear"
+        time.sleep(0.02)
+    return int(path.read_text())
+
+
+def test_a_service_is_ready_and_ends(service: Service, tmp_path: Path) -> None:
+    deadline = time.monotonic() + 20
+    while not service.is_ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    pid = wait_for(tmp_path / "model.pid")
+    service.kill()
+    assert not alive(pid)
+
+
+def test_a_service_that_cannot_start_shows_its_log(fake_module: str, tmp_path: Path) -> None:
+    service = Service("fake", fake_module, tmp_path / "broken", free_ports(1)[0], tmp_path)
+    service.wait()
+    with pytest.raises(Failure, match="no model in there"):
+        service.is_ready()
+
+
+def test_models_are_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="--models"):
+        find_models(tmp_path)
+    make_models(tmp_path)
+    assert find_models(tmp_path) == tmp_path
+
+
+def make_models(directory: Path) -> None:
+    for name in ("target", "draft", "draft-early"):
+        (directory / name).mkdir()
+        (directory / name / "config.json").write_text("{}")
+
+
+def start_demo(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
+    make_models(tmp_path)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT / "sdk")])}
+    return subprocess.Popen(
+        [sys.executable, "-m", "draftwire.cli", "demo", "--models", str(tmp_path), *arguments],
+        env=environment,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.usefixtures("fake_module")
+def test_the_whole_command(tmp_path: Path) -> None:
+    process = start_demo(tmp_path, "--json")
+    out, err = process.communicate(timeout=50)
+    assert process.returncode == 0, err
+    report = json.loads(out)
+    assert report["identical"] is True
+    assert (report["swaps"], report["kills"]) == (1, 1)
+    assert not any(alive(wait_for(tmp_path / f"{name}.pid")) for name in ("target", "draft", "draft-early"))
+
+
+@pytest.mark.usefixtures("fake_module")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    process = start_demo(tmp_path, "--max-tokens", "100000")
+    pids = [wait_for(tmp_path / f"{name}.pid") for name in ("target", "draft", "draft-early")]
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode not in (0, None)
+    assert not any(alive(pid) for pid in pids)

@@ -1,0 +1,143 @@
+"""Errors, from the status on the wire to the class."""
+
+import grpc
+import pytest
+from google.rpc import status_pb2
+
+import draftwire
+from draftwire import (
+    AtCapacityError,
+    Client,
+    ContextExceededError,
+    DeadlineExceededError,
+    DrafterUnreachableError,
+    DraftwireError,
+    ErrorReason,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+    InvalidFieldError,
+    MessageTooLargeError,
+    NotFoundError,
+    RequestCancelledError,
+    UnavailableError,
+)
+from draftwire.errors import error_class, from_status
+from draftwire.v1 import error_reason_pb2
+from tests.sdk.fake_verifier import FakeVerifier, rich_status
+
+Code = grpc.StatusCode
+
+
+def test_reasons_are_those_of_the_contract() -> None:
+    published = {name.removeprefix("ERROR_REASON_") for name, _ in error_reason_pb2.ErrorReason.items()}
+    assert set(ErrorReason) == published - {"UNSPECIFIED"}
+    assert all(name == reason for name, reason in ErrorReason.__members__.items())
+
+
+def test_every_error_class_is_exported() -> None:
+    defined = {
+        name
+        for name, value in vars(draftwire.errors).items()
+        if isinstance(value, type) and issubclass(value, DraftwireError)
+    }
+    assert defined <= set(draftwire.__all__)
+
+
+@pytest.mark.parametrize("reason", list(ErrorReason))
+def test_a_reason_alone_decides_the_class(reason: ErrorReason) -> None:
+    in_band = {"UNKNOWN_SEQUENCE", "MALFORMED_PROPOSAL", "CREDIT_EXCEEDED", "OUT_OF_SYNC", "HANDSHAKE_EXPECTED"}
+    made = error_class(Code.UNKNOWN, reason)
+    assert (made is DraftwireError) == (reason in in_band)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (Code.INVALID_ARGUMENT, InvalidArgumentError),
+        (Code.NOT_FOUND, NotFoundError),
+        (Code.FAILED_PRECONDITION, FailedPreconditionError),
+        (Code.UNAVAILABLE, UnavailableError),
+        (Code.DEADLINE_EXCEEDED, DeadlineExceededError),
+        (Code.CANCELLED, RequestCancelledError),
+        (Code.INTERNAL, InternalError),
+        (Code.DATA_LOSS, DraftwireError),
+    ],
+)
+def test_without_a_reason_the_code_decides(code: grpc.StatusCode, expected: type[DraftwireError]) -> None:
+    error = from_status(rich_status(code, "no"))
+    assert type(error) is expected
+    assert (error.code, error.reason, error.message) == (code, None, "no")
+
+
+def test_reasons_newer_than_the_sdk() -> None:
+    error = from_status(rich_status(Code.INVALID_ARGUMENT, "no", "BRAND_NEW"))
+    assert type(error) is InvalidArgumentError
+    assert error.reason == "BRAND_NEW"
+
+
+def test_reasons_of_others_do_not_count() -> None:
+    assert from_status(rich_status(Code.INTERNAL, "no", "AT_CAPACITY", domain="elsewhere")).reason is None
+
+
+def test_details_arrive_over_the_wire(client: Client, verifier: FakeVerifier) -> None:
+    verifier.failures.append(
+        rich_status(Code.INVALID_ARGUMENT, "bad", "INVALID_FIELD", ("sampling.temperature", "max_tokens"))
+    )
+    with pytest.raises(InvalidFieldError) as caught:
+        client.generate("x")
+    error = caught.value
+    assert error.fields == ("sampling.temperature", "max_tokens")
+    assert error.field_violations[0].description == "is wrong"
+    assert "sampling.temperature: is wrong" in str(error)
+    assert error.reason is ErrorReason.INVALID_FIELD
+    assert error.metadata == {"build": "fake"}
+    assert isinstance(error.raw, grpc.RpcError)
+    assert isinstance(error.status, status_pb2.Status)
+    assert len(error.status.details) == 2
+    assert client.generate("x", max_tokens=2).token_ids
+
+
+def test_retry_info(client: Client, verifier: FakeVerifier) -> None:
+    verifier.failures.append(rich_status(Code.RESOURCE_EXHAUSTED, "full", "AT_CAPACITY", retry_after=1.5))
+    with pytest.raises(AtCapacityError) as caught:
+        client.model_info()
+    assert caught.value.retry_after_seconds == 1.5
+    assert verifier.calls == ["GetModelInfo"]
+
+
+def test_unary_calls_raise_typed_errors(client: Client, verifier: FakeVerifier) -> None:
+    verifier.failures.append(rich_status(Code.INVALID_ARGUMENT, "long", "CONTEXT_EXCEEDED"))
+    with pytest.raises(ContextExceededError, match="long"):
+        client.tokenize("x")
+
+
+def test_an_unreachable_drafter_is_not_an_unreachable_verifier(client: Client, verifier: FakeVerifier) -> None:
+    verifier.failures.append(rich_status(Code.UNAVAILABLE, "gone", "DRAFTER_UNREACHABLE"))
+    with pytest.raises(DrafterUnreachableError) as caught:
+        client.drafters.attach("localhost:1")
+    assert not isinstance(caught.value, UnavailableError)
+    assert verifier.calls == ["AttachDrafter"]
+
+
+def test_messages_beyond_the_limit_of_the_transport(client: Client) -> None:
+    with pytest.raises(MessageTooLargeError) as caught:
+        client.tokenize("x" * 5_000_000)
+    assert caught.value.reason is ErrorReason.MESSAGE_TOO_LARGE
+
+
+def test_deadlines(client: Client, verifier: FakeVerifier) -> None:
+    verifier.hang_after = 0
+    with pytest.raises(DeadlineExceededError):
+        client.generate("x", timeout=0.2)
+    assert verifier.cancelled.wait(5)
+    remaining = verifier.remaining_seconds[0]
+    assert remaining is not None
+    assert remaining <= 0.2
+
+
+def test_no_verifier() -> None:
+    from tests.sdk.conftest import QUICK
+
+    with Client("127.0.0.1:1", retry=QUICK) as nobody, pytest.raises(UnavailableError):
+        nobody.generate("x")

@@ -1,0 +1,38 @@
+"""The SDK and the command line start without the serving libraries."""
+
+import subprocess
+import sys
+
+import pytest
+
+FORBID = """
+import sys
+
+class Forbid:
+    names = {"torch", "transformers", "tokenizers", "numpy"}
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.names:
+            raise AssertionError(f"imported {name}")
+
+sys.meta_path.insert(0, Forbid())
+"""
+
+
+def run(statement: str) -> subprocess.CompletedProcess[str]:
+    """Run `statement` in a fresh interpreter in which the serving libraries cannot be imported."""
+    return subprocess.run(
+        [sys.executable, "-c", FORBID + statement], capture_output=True, text=True, timeout=50, check=False
+    )
+
+
+def test_sdk_and_cli_need_no_serving_library() -> None:
+    result = run("import draftwire, draftwire.cli")
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("library", ["torch", "transformers", "numpy"])
+def test_the_hook_catches_an_import(library: str) -> None:
+    result = run(f"import {library}")
+    assert result.returncode != 0
+    assert f"AssertionError: imported {library}" in result.stderr

@@ -1,0 +1,189 @@
+"""Requests as they go on the wire."""
+
+import pytest
+
+from draftwire import (
+    AsyncClient,
+    Client,
+    ErrorReason,
+    InvalidFieldError,
+    Speculation,
+    TokenOutOfRangeError,
+)
+from draftwire.methods import (
+    ATTACH_DRAFTER,
+    DETACH_DRAFTER,
+    DETOKENIZE,
+    GENERATE,
+    GET_MODEL_INFO,
+    LIST_DRAFTERS,
+    SWAP_DRAFTER,
+    TOKENIZE,
+    WATCH_DRAFTERS,
+)
+from draftwire.requests import BatchOptions, Conversation, GenerateOptions, batch_seeds, prepare
+from draftwire.v1 import drafter_pool_service_pb2, speculation_pb2, verifier_service_pb2
+
+
+def test_defaults() -> None:
+    message, timeout = prepare("def f")
+    assert message.text == "def f"
+    assert message.max_tokens == 128
+    assert message.sampling.temperature == 1.0
+    assert [f.name for f, _ in message.sampling.ListFields()] == ["temperature", "seed"]
+    assert 0 <= message.sampling.seed < 2**63
+    assert not message.ignore_eos
+    assert not message.stop
+    assert message.speculation.enabled
+    assert message.speculation.acceptance == speculation_pb2.ACCEPTANCE_RULE_COUPLED
+    assert timeout is None
+
+
+def test_seeds_are_fixed_by_the_sdk_and_differ() -> None:
+    assert len({prepare("x").message.sampling.seed for _ in range(50)}) == 50
+
+
+def test_everything_is_carried() -> None:
+    message, timeout = prepare(
+        [1, 2, 3],
+        max_tokens=7,
+        temperature=0.0,
+        top_k=0,
+        top_p=0.5,
+        min_p=0.0,
+        ignore_eos=True,
+        stop=["a", "b"],
+        speculation=Speculation(enabled=False, drafter="good", max_draft_tokens=0),
+        seed=2**64 - 1,
+        request_id="mine",
+        timeout=3.0,
+    )
+    assert list(message.token_ids.ids) == [1, 2, 3]
+    sampling = message.sampling
+    assert sampling.HasField("temperature")
+    assert sampling.HasField("top_k")
+    assert sampling.HasField("min_p")
+    assert (sampling.temperature, sampling.top_p, sampling.seed) == (0.0, 0.5, 2**64 - 1)
+    assert message.ignore_eos
+    assert list(message.stop) == ["a", "b"]
+    assert not message.speculation.enabled
+    assert message.speculation.HasField("enabled")
+    assert message.speculation.drafter == "good"
+    assert message.speculation.HasField("max_draft_tokens")
+    assert (message.max_tokens, message.request_id, timeout) == (7, "mine", 3.0)
+
+
+def test_one_stop_string() -> None:
+    assert list(prepare("x", stop="\n\n").message.stop) == ["\n\n"]
+
+
+def test_no_limit_leaves_max_tokens_out() -> None:
+    assert not prepare("x", max_tokens=None).message.HasField("max_tokens")
+
+
+def test_an_empty_list_of_ids_is_still_the_prompt() -> None:
+    assert prepare([]).message.WhichOneof("prompt") == "token_ids"
+
+
+def test_conversations() -> None:
+    message = prepare(Conversation([{"role": "user", "content": "hi"}])).message
+    assert [(m.role, m.content) for m in message.messages.messages] == [("user", "hi")]
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": 2**32}, "max_tokens"),
+        ({"top_k": -1}, "sampling.top_k"),
+        ({"seed": -1}, "sampling.seed"),
+        ({"seed": 2**64}, "sampling.seed"),
+        ({"speculation": Speculation(max_draft_tokens=-1)}, "speculation.max_draft_tokens"),
+        ({"speculation": Speculation(acceptance="rejection")}, "speculation.acceptance"),
+        ({"speculation": Speculation(preset="code")}, "speculation.preset"),
+    ],
+)
+def test_what_the_wire_cannot_carry_names_its_field(options: GenerateOptions, field: str) -> None:
+    with pytest.raises(InvalidFieldError, match=field) as caught:
+        prepare("x", **options)
+    assert caught.value.fields == (field,)
+    assert caught.value.reason is ErrorReason.INVALID_FIELD
+    assert caught.value.raw is None
+    assert len(caught.value.status.details) == 2
+
+
+def test_ranges_are_left_to_the_verifier() -> None:
+    prepare("", temperature=-1.0, top_p=2.0, max_tokens=0)
+    prepare("x", temperature=float("nan"))
+
+
+@pytest.mark.parametrize("bad", [-1, 2**32])
+def test_numbers_that_are_no_token_ids(bad: int) -> None:
+    with pytest.raises(TokenOutOfRangeError, match=r"token_ids\.ids\[1\]"):
+        prepare([1, bad])
+
+
+def test_a_message_needs_role_and_content() -> None:
+    with pytest.raises(InvalidFieldError, match=r"messages\.messages\[1\]"):
+        prepare(Conversation([{"role": "user", "content": "hi"}, {"role": "user"}]))
+
+
+def test_wrong_types_are_type_errors() -> None:
+    with pytest.raises(TypeError):
+        prepare("x", temperature="hot")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="bytes"):
+        prepare(b"x")
+    with pytest.raises(TypeError, match="max_token"):
+        prepare("x", max_token=3)  # type: ignore[call-arg]
+
+
+def test_batch_seeds() -> None:
+    assert batch_seeds(7, 3) == [7, 7, 7]
+    assert batch_seeds([1, 2], 2) == [1, 2]
+    assert batch_seeds(None, 2) == [None, None]
+    with pytest.raises(ValueError, match="2 seeds for 3 prompts"):
+        batch_seeds([1, 2], 3)
+
+
+def test_options_and_prepare_have_the_same_parameters() -> None:
+    import inspect
+
+    parameters = set(inspect.signature(prepare).parameters) - {"prompt"}
+    assert parameters == set(GenerateOptions.__annotations__) | set(BatchOptions.__annotations__)
+
+
+def test_both_clients_have_the_same_surface() -> None:
+    def public(kind: type) -> set[str]:
+        return {name for name in dir(kind) if not name.startswith("_")}
+
+    assert public(Client) == public(AsyncClient)
+    assert type(Client().drafters).__name__ == "Drafters"
+    assert public(type(Client().drafters)) == public(type(AsyncClient().drafters))
+
+
+@pytest.mark.parametrize("addresses", ["", [], " ", ["localhost:1", ""], "http://localhost:1"])
+def test_addresses_are_checked(addresses: str | list[str]) -> None:
+    with pytest.raises(ValueError, match="address"):
+        Client(addresses)
+
+
+def test_methods_are_those_of_the_contract() -> None:
+    services = {
+        service.full_name: service
+        for file in (verifier_service_pb2, drafter_pool_service_pb2)
+        for service in file.DESCRIPTOR.services_by_name.values()
+    }
+    for method in (
+        GENERATE,
+        TOKENIZE,
+        DETOKENIZE,
+        GET_MODEL_INFO,
+        LIST_DRAFTERS,
+        WATCH_DRAFTERS,
+        ATTACH_DRAFTER,
+        DETACH_DRAFTER,
+        SWAP_DRAFTER,
+    ):
+        described = services[method.service].methods_by_name[method.name]
+        assert described.input_type is method.request.DESCRIPTOR
+        assert described.output_type is method.response.DESCRIPTOR

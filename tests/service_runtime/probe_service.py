@@ -1,0 +1,68 @@
+"""A service to send signals to: python probe_service.py MODE FLAGS. Its drain and its tasks are what MODE says."""
+
+import asyncio
+import sys
+from typing import Any
+
+import grpc
+
+from service_runtime.lifecycle import Shutdown, run_service, serve
+from service_runtime.server import ServiceServer
+from service_runtime.settings import ServiceSettings, load_settings
+from service_runtime.startup_error import StartupError
+from service_runtime.tasks import BackgroundTasks
+
+
+class Slow:
+    """One call that goes on until it is told to end."""
+
+    def __init__(self) -> None:
+        self.released = asyncio.Event()
+
+    async def wait(self, request: bytes, context: Any) -> bytes:
+        print("entered", flush=True)
+        await self.released.wait()
+        return b"finished"
+
+    async def drain(self, grace_seconds: float) -> None:
+        print(f"draining {grace_seconds}", flush=True)
+        self.released.set()
+
+    async def drain_never(self, grace_seconds: float) -> None:
+        print("draining for ever", flush=True)
+        await asyncio.Event().wait()
+
+
+def add_slow_to_server(slow: Slow, server: Any) -> None:
+    handlers: dict[str, Any] = {"Wait": grpc.unary_unary_rpc_method_handler(slow.wait)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("probe.Slow", handlers),))
+
+
+async def failing() -> None:
+    raise RuntimeError("a task gave up")
+
+
+def main() -> int:
+    mode, *argv = sys.argv[1:]
+    settings = load_settings(ServiceSettings, argv)
+
+    async def service(shutdown: Shutdown) -> None:
+        if mode == "unfit":
+            raise StartupError("no model at /nowhere")
+        if mode == "broken":
+            raise KeyError("bug")
+        slow = Slow()
+        server = ServiceServer(settings)
+        server.add(add_slow_to_server, slow)
+        drain = slow.drain_never if mode == "stuck" else slow.drain
+        async with BackgroundTasks(shutdown.fail) as tasks:
+            if mode == "task":
+                tasks.spawn(failing(), name="failing")
+                await shutdown.wait()
+            await serve(server, shutdown, settings.shutdown_grace_seconds, drain)
+
+    return run_service(service, settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,226 @@
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import pytest
+import structlog
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from service_runtime.errors import at_capacity, invalid_field
+
+KINDS = ["unary_unary", "unary_stream", "stream_unary", "stream_stream"]
+
+
+async def consume(kind: str, method: Callable[..., Any], request: bytes = b"x", **options: Any) -> list[bytes]:
+    """Calls a method of any kind with one request and returns the responses."""
+    call = method(iter([request]) if kind.startswith("stream") else request, **options)
+    if kind.endswith("unary"):
+        return [await call]
+    return [response async for response in call]
+
+
+def raising(kind: str, error: Exception) -> Callable[..., Any]:
+    async def unary(request: Any, context: Any) -> bytes:
+        raise error
+
+    async def stream(request: Any, context: Any) -> AsyncIterator[bytes]:
+        yield b"before"
+        raise error
+
+    return unary if kind.endswith("unary") else stream
+
+
+def rich_status(error: grpc.aio.AioRpcError) -> status_pb2.Status:
+    status = rpc_status.from_call(error)  # type: ignore[arg-type]
+    assert isinstance(status, status_pb2.Status)
+    return status
+
+
+def error_info(status: status_pb2.Status) -> error_details_pb2.ErrorInfo:
+    info = error_details_pb2.ErrorInfo()
+    assert status.details[0].Unpack(info)
+    return info
+
+
+@pytest.fixture
+def events() -> Any:
+    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as captured:
+        yield captured
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_service_error_reaches_the_client_with_its_details(
+    kind: str, serve_probe: Any, make_probe: Any, events: list[Any]
+) -> None:
+    probe = make_probe(**{kind: raising(kind, invalid_field("max_tokens", "must be at least 1"))})
+    async with serve_probe(probe) as running:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await consume(kind, running.method(kind))
+    status = rich_status(raised.value)
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert (status.message, error_info(status).reason) == ("max_tokens: must be at least 1", "INVALID_FIELD")
+    bad_request = error_details_pb2.BadRequest()
+    assert status.details[1].Unpack(bad_request)
+    assert bad_request.field_violations[0].field == "max_tokens"
+    [finished] = [event for event in events if event["event"] == "call finished"]
+    assert finished["code"] == "INVALID_ARGUMENT"
+    assert finished["method"].endswith(kind)
+    assert finished["peer"].startswith("ipv4:127.0.0.1")
+    assert finished["seconds"] >= 0
+    assert not [event for event in events if event["log_level"] == "error"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_unexpected_error_is_internal_and_logged_once(
+    kind: str, serve_probe: Any, make_probe: Any, events: list[Any]
+) -> None:
+    async with serve_probe(make_probe(**{kind: raising(kind, KeyError("secret"))})) as running:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await consume(kind, running.method(kind))
+    assert raised.value.code() is grpc.StatusCode.INTERNAL
+    info = error_info(rich_status(raised.value))
+    assert info.reason == "INTERNAL"
+    assert "secret" not in str(raised.value.details())
+    [logged] = [event for event in events if event["log_level"] == "error"]
+    assert logged["incident"] == info.metadata["incident"]
+    assert logged["incident"] in str(raised.value.details())
+    assert isinstance(logged["exc_info"], KeyError)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_call_that_succeeds(kind: str, serve_probe: Any, make_probe: Any, events: list[Any]) -> None:
+    async def unary(request: Any, context: Any) -> bytes:
+        return b"done"
+
+    async def stream(request: Any, context: Any) -> AsyncIterator[bytes]:
+        yield b"one"
+        yield b"two"
+
+    async with serve_probe(make_probe(**{kind: unary if kind.endswith("unary") else stream})) as running:
+        responses = await consume(kind, running.method(kind))
+    assert responses == ([b"done"] if kind.endswith("unary") else [b"one", b"two"])
+    assert [event["code"] for event in events if event["event"] == "call finished"] == ["OK"]
+
+
+async def test_a_service_error_of_a_task_group_is_told(serve_probe: Any, make_probe: Any) -> None:
+    async def handler(request: bytes, context: Any) -> bytes:
+        async def fail() -> None:
+            raise at_capacity("full", retry_after_seconds=2)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+        return b""
+
+    async with serve_probe(make_probe(unary_unary=handler)) as running:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await running.method("unary_unary")(b"x")
+    assert error_info(rich_status(raised.value)).reason == "AT_CAPACITY"
+
+
+async def test_the_handlers_own_abort_is_left_alone(serve_probe: Any, make_probe: Any, events: list[Any]) -> None:
+    async def handler(request: bytes, context: Any) -> bytes:
+        await context.abort(grpc.StatusCode.DATA_LOSS, "gone")
+        raise AssertionError
+
+    async with serve_probe(make_probe(unary_unary=handler)) as running:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await running.method("unary_unary")(b"x")
+    assert (raised.value.code(), raised.value.details()) == (grpc.StatusCode.DATA_LOSS, "gone")
+    assert [event["code"] for event in events if event["event"] == "call finished"] == ["DATA_LOSS"]
+
+
+@pytest.mark.parametrize(("timeout", "code"), [(None, "CANCELLED"), (0.2, "DEADLINE_EXCEEDED")])
+async def test_cancelling_a_stream_closes_its_generator_before_the_call_is_over(
+    timeout: float | None, code: str, serve_probe: Any, make_probe: Any, events: list[Any]
+) -> None:
+    closed = asyncio.Event()
+
+    async def handler(request: bytes, context: Any) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield b"x" * 10_000
+        finally:
+            closed.set()
+
+    async with serve_probe(make_probe(unary_stream=handler)) as running:
+        call = running.method("unary_stream")(b"x", timeout=timeout)
+        await call.read()  # after which the writer is held up by flow control
+        if timeout is None:
+            call.cancel()
+        await asyncio.wait_for(closed.wait(), 5)
+    [finished] = [event for event in events if event["event"] == "call finished"]
+    assert finished["code"] in (code, "CANCELLED")  # the client's clock may run out just before the server's
+    assert not [event for event in events if event["log_level"] == "error"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_request_that_is_too_large_gets_a_reason(kind: str, serve_probe: Any, make_probe: Any) -> None:
+    async def unary(request: Any, context: Any) -> bytes:
+        return b"".join([part async for part in request]) if kind.startswith("stream") else b""
+
+    async def stream(request: Any, context: Any) -> AsyncIterator[bytes]:
+        if kind.startswith("stream"):
+            async for part in request:
+                yield part
+        yield b""
+
+    probe = make_probe(**{kind: unary if kind.endswith("unary") else stream})
+    async with serve_probe(probe, max_message_bytes=100_000) as running:
+        assert await consume(kind, running.method(kind), bytes(100_000))
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await consume(kind, running.method(kind), bytes(100_001))
+    assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    info = error_info(rich_status(raised.value))
+    assert (info.reason, info.metadata["size"], info.metadata["limit"]) == ("MESSAGE_TOO_LARGE", "100001", "100000")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_response_that_is_too_large_gets_a_reason(kind: str, serve_probe: Any, make_probe: Any) -> None:
+    async def unary(request: Any, context: Any) -> bytes:
+        return bytes(100_001)
+
+    async def stream(request: Any, context: Any) -> AsyncIterator[bytes]:
+        yield bytes(100_001)
+
+    probe = make_probe(**{kind: unary if kind.endswith("unary") else stream})
+    async with serve_probe(probe, max_message_bytes=100_000) as running:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await consume(kind, running.method(kind))
+    assert error_info(rich_status(raised.value)).reason == "MESSAGE_TOO_LARGE"
+
+
+async def test_bytes_that_are_no_message_are_an_invalid_argument(serve_generated: Any) -> None:
+    async with serve_generated() as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await channel.unary_unary("/draftwire.v1.DrafterService/GetModelInfo")(b"\xff\xff")
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_an_unknown_method_is_unimplemented(serve_probe: Any, make_probe: Any) -> None:
+    async with serve_probe(make_probe()) as running:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await running.method("unary_unary")(b"x")
+    assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_new_calls_are_refused_during_the_shutdown_while_old_ones_go_on(
+    serve_probe: Any, make_probe: Any
+) -> None:
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def handler(request: bytes, context: Any) -> bytes:
+        entered.set()
+        await go_on.wait()
+        return b"late"
+
+    async with serve_probe(make_probe(unary_unary=handler)) as running:
+        old = asyncio.ensure_future(running.method("unary_unary")(b"x"))
+        await entered.wait()
+        await running.server.begin_shutdown()
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await running.method("unary_unary")(b"x")
+        assert error_info(rich_status(raised.value)).reason == "SHUTTING_DOWN"
+        go_on.set()
+        assert await old == b"late"

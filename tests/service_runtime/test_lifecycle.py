@@ -1,0 +1,149 @@
+"""Signals sent to a real process."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+PROBE = Path(__file__).with_name("probe_service.py")
+ROOT = PROBE.parents[2]
+pytestmark = pytest.mark.timeout(20)
+
+
+class Service:
+    """A running probe and what it has logged."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.log: list[dict[str, Any]] = []
+
+    async def event(self, name: str) -> dict[str, Any]:
+        """Reads the log up to an event."""
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            record = json.loads(line)
+            self.log.append(record)
+            if record["event"] == name:
+                return dict(record)
+        raise AssertionError(f"the service ended without {name!r}: {self.log}")
+
+    async def finish(self) -> int:
+        """Reads the rest of the log and returns the exit status."""
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            self.log.append(json.loads(line))
+        return await self.process.wait()
+
+    def events(self) -> list[str]:
+        return [record["event"] for record in self.log]
+
+
+@asynccontextmanager
+async def started(mode: str, *flags: str) -> AsyncIterator[Service]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(PROBE), mode, "--log-format", "json", *flags,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield Service(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def stdout(service: Service) -> str:
+    assert service.process.stdout is not None
+    return (await service.process.stdout.read()).decode()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_the_service_after_its_work(number: signal.Signals) -> None:
+    async with started("plain", "--shutdown-grace-seconds", "20") as service:
+        address = (await service.event("listening"))["address"]
+        async with grpc.aio.insecure_channel(address) as channel:
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            watch = stub.Watch(health_pb2.HealthCheckRequest())
+            assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+            method: Any = channel.unary_unary("/probe.Slow/Wait")
+            call = method(b"")
+            assert service.process.stdout is not None
+            assert await service.process.stdout.readline() == b"entered\n"
+            service.process.send_signal(number)
+            assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+            assert await call == b"finished"
+        assert await service.finish() == 0
+        assert await stdout(service) == "draining 20.0\n"
+    assert "shutting down" in service.events()
+
+
+async def test_a_drain_that_does_not_end_is_cut_short() -> None:
+    async with started("stuck", "--shutdown-grace-seconds", "0.2") as service:
+        await service.event("listening")
+        service.process.send_signal(signal.SIGTERM)
+        assert await service.finish() == 0
+    assert "drain cut short" in service.events()
+
+
+async def test_a_second_signal_leaves_at_once() -> None:
+    async with started("stuck", "--shutdown-grace-seconds", "50") as service:
+        await service.event("listening")
+        service.process.send_signal(signal.SIGTERM)
+        await service.event("shutting down")
+        service.process.send_signal(signal.SIGINT)
+        assert await service.finish() == 128 + signal.SIGINT
+    assert "leaving at once" in service.events()
+
+
+async def test_a_failed_task_ends_the_service_with_status_1() -> None:
+    async with started("task") as service:
+        assert await service.finish() == 1
+    [failed] = [record for record in service.log if record["event"] == "background task failed"]
+    assert failed["task"] == "failing"
+    assert failed["exception"][0]["exc_value"] == "a task gave up"
+    [down] = [record for record in service.log if record["event"] == "shutting down"]
+    assert down["reason"] == "RuntimeError: a task gave up"
+
+
+async def test_a_cause_the_operator_can_mend_is_one_line() -> None:
+    async with started("unfit") as service:
+        assert await service.finish() == 1
+    [record] = service.log
+    assert (record["event"], record["reason"]) == ("cannot start", "no model at /nowhere")
+    assert "exception" not in record
+
+
+async def test_a_fault_has_its_traceback() -> None:
+    async with started("broken") as service:
+        assert await service.finish() == 1
+    [record] = service.log
+    assert record["exception"][0]["exc_type"] == "KeyError"
+
+
+async def test_a_port_in_use_ends_the_second_service() -> None:
+    async with started("plain") as first:
+        address = (await first.event("listening"))["address"]
+        async with started("plain", "--listen", address) as second:
+            assert await second.finish() == 1
+        [record] = second.log
+        assert record["reason"] == f"cannot listen on {address}: Address already in use"
+
+
+async def test_bad_settings_end_with_status_2() -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(PROBE), "plain", "--listen", "nowhere",
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"}, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _, error = await process.communicate()
+    assert process.returncode == 2
+    assert error.decode() == "probe_service.py: --listen: must be HOST:PORT ([HOST]:PORT for IPv6), got 'nowhere'\n"

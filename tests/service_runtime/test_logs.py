@@ -1,0 +1,85 @@
+import io
+import json
+import logging
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+import structlog
+
+from service_runtime.logs import configure_logs, get_logger, log_context
+
+
+@pytest.fixture(autouse=True)
+def restore() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    yield
+    root.handlers = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def records(output: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.getvalue().splitlines()]
+
+
+def test_json_lines_from_both_kinds_of_loggers() -> None:
+    output = io.StringIO()
+    configure_logs("json", "info", output)
+    with log_context(request_id="r1", sequence_id=7):
+        get_logger("draftwire.a").info("began", tokens=3)
+        logging.getLogger("library").warning("watch %s", "out")
+    get_logger("draftwire.a").debug("hidden")
+    ours, theirs = records(output)
+    assert (ours["event"], ours["tokens"], ours["level"], ours["logger"]) == ("began", 3, "info", "draftwire.a")
+    assert (theirs["event"], theirs["level"], theirs["logger"]) == ("watch out", "warning", "library")
+    for record in (ours, theirs):
+        assert (record["request_id"], record["sequence_id"]) == ("r1", 7)
+        moment = datetime.fromisoformat(record["timestamp"])
+        assert moment.utcoffset() is not None
+        assert record["timestamp"].endswith("Z")
+
+
+def test_context_ends_with_its_block() -> None:
+    output = io.StringIO()
+    configure_logs("json", "info", output)
+    with log_context(request_id="r1"):
+        pass
+    get_logger("a").info("after")
+    assert "request_id" not in records(output)[0]
+
+
+def test_a_traceback_is_part_of_the_json_record() -> None:
+    output = io.StringIO()
+    configure_logs("json", "info", output)
+    prompt = "private text"
+    try:
+        raise KeyError(len(prompt))
+    except KeyError:
+        get_logger("a").exception("failed")
+    [record] = records(output)
+    assert record["exception"][0]["exc_type"] == "KeyError"
+    assert "private text" not in json.dumps(record["exception"][0].get("frames", []))
+
+
+def test_console_lines_are_plain_and_keep_local_variables_to_themselves() -> None:
+    output = io.StringIO()
+    configure_logs("console", "info", output)
+    get_logger("a").info("listening", address="127.0.0.1:5")
+    secret = "".join(["pri", "vate"])
+    try:
+        raise KeyError(len(secret))
+    except KeyError:
+        get_logger("a").exception("failed")
+    text = output.getvalue()
+    assert "listening address=127.0.0.1:5" in text
+    assert "\x1b" not in text
+    assert "KeyError: 7" in text
+    assert "private" not in text
+
+
+def test_an_unknown_level_is_refused() -> None:
+    with pytest.raises(ValueError, match="LOUD"):
+        configure_logs("json", "loud", io.StringIO())

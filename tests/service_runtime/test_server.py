@@ -1,0 +1,139 @@
+import asyncio
+import socket
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from service_runtime.server import ServiceServer
+from service_runtime.settings import ServiceSettings
+from service_runtime.startup_error import StartupError
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+PROBE = "draftwire.test.Probe"
+
+
+async def check(channel: grpc.aio.Channel, service: str) -> int:
+    stub: Any = health_pb2_grpc.HealthStub(channel)
+    response = await stub.Check(health_pb2.HealthCheckRequest(service=service))
+    status: int = response.status
+    return status
+
+
+@pytest.mark.parametrize("service", ["", PROBE])
+async def test_a_watch_sees_every_change_and_ends_with_the_server(
+    service: str, serve_probe: Any, make_probe: Any
+) -> None:
+    async with serve_probe(make_probe()) as running:
+        stub: Any = health_pb2_grpc.HealthStub(running.channel)
+        watch = stub.Watch(health_pb2.HealthCheckRequest(service=service))
+        assert (await watch.read()).status == SERVING
+        await running.server.set_serving(False)
+        assert (await watch.read()).status == NOT_SERVING
+        await running.server.set_serving(True)
+        assert (await watch.read()).status == SERVING
+        assert await check(running.channel, service) == SERVING
+        await running.server.begin_shutdown()
+        assert (await watch.read()).status == NOT_SERVING
+        await running.server.set_serving(True)
+        assert await check(running.channel, service) == NOT_SERVING
+        async with asyncio.timeout(5):  # the open Watch does not hold the stop up for its grace time
+            await running.server.stop(60)
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await watch.read()
+        assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_the_health_of_an_unknown_service(serve_probe: Any, make_probe: Any) -> None:
+    async with serve_probe(make_probe()) as running:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await check(running.channel, "nobody.Knows")
+        assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_server_may_start_before_it_serves(make_probe: Any) -> None:
+    server = ServiceServer(ServiceSettings())
+    await server.start(serving=False)
+    try:
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            assert await check(channel, "") == NOT_SERVING
+            await server.set_serving(True)
+            assert await check(channel, "") == SERVING
+    finally:
+        await server.stop(0)
+
+
+async def test_reflection_lists_the_services_and_knows_their_files(serve_generated: Any) -> None:
+    async with serve_generated() as channel:
+        requests = [
+            reflection_pb2.ServerReflectionRequest(list_services=""),
+            reflection_pb2.ServerReflectionRequest(file_containing_symbol="draftwire.v1.DrafterService"),
+        ]
+        stub: Any = reflection_pb2_grpc
+        call = stub.ServerReflectionStub(channel).ServerReflectionInfo(iter(requests))
+        listed, file = [response async for response in call]
+    assert {service.name for service in listed.list_services_response.service} == {
+        "draftwire.v1.DrafterService",
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+    }
+    assert file.file_descriptor_response.file_descriptor_proto
+
+
+async def test_a_port_in_use_is_named(serve_probe: Any, make_probe: Any) -> None:
+    async with serve_probe(make_probe()) as running:
+        second = ServiceServer(ServiceSettings(listen=running.server.address))
+        with pytest.raises(StartupError, match=f"cannot listen on {running.server.address}: Address already in use"):
+            await second.start()
+        await second.stop(0)
+
+
+async def test_grpc_itself_does_not_share_a_port(
+    serve_probe: Any, make_probe: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look before the bind may come too early; then grpc has to refuse."""
+    monkeypatch.setattr("service_runtime.server._check_bindable", lambda address: None)
+    async with serve_probe(make_probe()) as running:
+        second = ServiceServer(ServiceSettings(listen=running.server.address))
+        with pytest.raises(StartupError, match=f"cannot listen on {running.server.address}: "):
+            await second.start()
+        await second.stop(0)
+
+
+async def test_a_name_of_which_one_address_is_in_use_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        server = ServiceServer(ServiceSettings(listen=f"localhost:{holder.getsockname()[1]}"))
+        with pytest.raises(StartupError, match="Address already in use"):
+            await server.start()
+        await server.stop(0)
+
+
+@pytest.mark.parametrize("listen", ["203.0.113.1:0", "no-such-host.invalid:0"])
+async def test_an_address_that_is_not_ours_is_named(listen: str) -> None:
+    server = ServiceServer(ServiceSettings(listen=listen))
+    with pytest.raises(StartupError, match=f"cannot listen on {listen}: "):
+        await server.start()
+    await server.stop(0)
+
+
+async def test_a_server_that_was_not_started_has_no_address() -> None:
+    server = ServiceServer(ServiceSettings())
+    with pytest.raises(RuntimeError, match="not been started"):
+        _ = server.address
+    with pytest.raises(RuntimeError, match="not been started"):
+        await server.set_serving(True)
+    await server.stop(0)
+
+
+async def test_a_port_is_free_again_after_the_stop() -> None:
+    first = ServiceServer(ServiceSettings())
+    await first.start()
+    address = first.address
+    await first.stop(0)
+    second = ServiceServer(ServiceSettings(listen=address))
+    await second.start()
+    assert second.address == address
+    await second.stop(0)

@@ -1,0 +1,121 @@
+"""The noise: a pure function of (seed, position, token), iid standard Gumbel however it is evaluated."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from speculative_engine import gumbel
+from speculative_engine.gumbel import BLOCK, block_maxima, gumbel_at
+from tests.speculative_engine.scalar_noise import scalar_gumbel
+
+# (seed, position, token, g): the table in docs/coupled-sampling.md.
+VECTORS = [
+    (0, 0, 0, 1.829305),
+    (0, 0, 1, 0.9145189),
+    (0, 0, 63, -0.6513865),
+    (0, 0, 64, 1.577474),
+    (1, 0, 0, -0.5176397),
+    (0, 1, 0, 1.136305),
+    (7, 100, 151935, 2.278349),
+    (0xFFFFFFFFFFFFFFFF, 0xFFFFFFFF, 12345, 0.8279431),
+    (0x123456789ABCDEF, 4096, 50256, -0.1440245),
+    (0x100000000, 17, 2, -1.02995),
+    (42, 0, 8, 4.873344),
+]
+
+
+def noise(positions: int, tokens: int, seed: int = 1234567890123456789) -> Tensor:
+    """[positions, tokens] of one seed."""
+    rows = torch.arange(positions)
+    return gumbel_at(torch.full_like(rows, seed), rows, torch.arange(tokens).expand(positions, tokens))
+
+
+def test_vectors_of_the_documentation() -> None:
+    for seed, position, token, value in VECTORS:
+        signed = seed - 2**64 if seed >= 2**63 else seed
+        got = gumbel_at(torch.tensor([signed]), torch.tensor([position]), torch.tensor([[token]]))
+        assert got.item() == pytest.approx(value, abs=1e-6)
+
+
+def test_against_the_scalar_definition() -> None:
+    source = np.random.default_rng(1)
+    seeds = torch.tensor(source.integers(-(2**63), 2**63, size=200))
+    positions = torch.tensor(source.integers(0, 2**32, size=200))
+    tokens = torch.tensor(source.integers(0, 300_000, size=(200, 3)))
+    got = gumbel_at(seeds, positions, tokens)
+    expected = [
+        [scalar_gumbel(int(s) % 2**64, int(p), int(t)) for t in ts]
+        for s, p, ts in zip(seeds, positions, tokens, strict=True)
+    ]
+    torch.testing.assert_close(got, torch.tensor(expected, dtype=torch.float32), rtol=2e-7, atol=2e-7)
+
+
+def test_block_maxima_are_the_maxima_to_the_bit() -> None:
+    values = noise(40, 64 * BLOCK)
+    rows = torch.arange(40)
+    maxima = block_maxima(torch.full_like(rows, 1234567890123456789), rows, 64)
+    assert torch.equal(values.unflatten(1, (64, BLOCK)).amax(2), maxima)
+
+
+def test_a_value_does_not_depend_on_what_else_is_asked() -> None:
+    whole = noise(5, 1000)
+    seeds, positions = torch.full((5,), 1234567890123456789), torch.arange(5)
+    generator = torch.Generator().manual_seed(3)
+    for count in (1, 2, 7, 130):
+        ids = torch.randint(0, 1000, (5, count), generator=generator)
+        assert torch.equal(gumbel_at(seeds, positions, ids), whole.gather(1, ids))
+        row = int(torch.randint(0, 5, (), generator=generator))
+        one = gumbel_at(seeds[row : row + 1], positions[row : row + 1], ids[row : row + 1])
+        assert torch.equal(one[0], whole[row, ids[row]])
+    for blocks in (1, 3, 16):
+        assert torch.equal(block_maxima(seeds, positions, blocks), block_maxima(seeds, positions, 100)[:, :blocks])
+
+
+def test_other_seeds_and_positions_give_other_noise() -> None:
+    tokens = torch.arange(500).expand(4, 500)
+    values = gumbel_at(torch.tensor([1, 1, 2, 1 + 2**32]), torch.tensor([5, 6, 5, 5]), tokens)
+    correlation = np.corrcoef(values.numpy())
+    assert np.abs(correlation - np.eye(4)).max() < 0.2  # 4.5 sigma
+
+
+def assert_standard_gumbel(values: Tensor) -> None:
+    """KS over all of them, and correlations within blocks, between neighbours and across positions."""
+    assert stats.kstest(values.flatten().numpy(), stats.gumbel_r.cdf).pvalue > 1e-3
+    blocks = values.reshape(-1, BLOCK).numpy()
+    correlation = np.corrcoef(blocks, rowvar=False)[np.triu_indices(BLOCK, 1)] * math.sqrt(len(blocks))
+    assert stats.kstest(correlation, "norm").pvalue > 1e-3  # 2016 pairs, each about N(0, 1)
+    for shift in (1, 64, values.shape[1]):
+        flat = values.flatten().numpy()
+        assert abs(np.corrcoef(flat[:-shift], flat[shift:])[0, 1]) < 4.5 / math.sqrt(flat.size)
+    maxima, winners = blocks.max(1), blocks.argmax(1)
+    for which in (maxima < np.median(maxima), maxima >= np.median(maxima)):  # whatever the maximum
+        assert stats.chisquare(np.bincount(winners[which], minlength=BLOCK)).pvalue > 1e-3
+    # A block's maximum tells nothing about the tokens of other blocks.
+    tokens = values.shape[1]
+    maxima = maxima.reshape(-1, tokens // BLOCK)
+    correlation = np.corrcoef(maxima, values.numpy(), rowvar=False)[: tokens // BLOCK, tokens // BLOCK :]
+    other = np.arange(tokens) // BLOCK != np.arange(tokens // BLOCK)[:, None]
+    assert np.abs(correlation[other]).max() * math.sqrt(len(values)) < 5.5
+
+
+def test_standard_gumbel_and_independent() -> None:
+    assert_standard_gumbel(noise(500, 10 * BLOCK))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("DOMAIN_BLOCK_WINNER", gumbel.DOMAIN_BLOCK_FIRST), ("DOMAIN_TOKEN", gumbel.DOMAIN_BLOCK_FIRST), ("BLOCK", 60)],
+)
+def test_the_statistics_catch_a_planted_fault(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
+    """Words used twice, or a block maximum off by log(64 / 60)."""
+    if name == "BLOCK":
+        exact = gumbel.gumbel_of_arrivals
+        monkeypatch.setattr(gumbel, "gumbel_of_arrivals", lambda arrivals: exact(arrivals * (64 / 60)))
+    else:
+        monkeypatch.setattr(gumbel, name, value)
+    with pytest.raises(AssertionError):
+        assert_standard_gumbel(noise(500, 10 * BLOCK))

@@ -1,0 +1,77 @@
+"""The import directions of CONTRIBUTING.md hold, and the check that says so can fail."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIG = ROOT / "pyproject.toml"
+LAYERS = "Imports run one way"
+NO_GRPC = "The engine knows no gRPC"
+NO_MODEL = "The SDK and the runtime know no model"
+SMALL_SDK = "The SDK needs grpcio, protobuf, typer and rich only"
+
+
+def lint_imports(directory: Path, *import_roots: Path) -> subprocess.CompletedProcess[str]:
+    """Check the packages found from `directory` against the project's contracts."""
+    lint = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
+    return subprocess.run(
+        [sys.executable, "-c", lint, "--config", str(CONFIG), "--no-cache"],
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, import_roots))},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+
+def write_packages(directory: Path) -> None:
+    """Write empty packages, named like the project's."""
+    for package in ("draftwire", "speculative_engine", "service_runtime", "drafter_service", "verifier_service"):
+        (directory / package).mkdir()
+        (directory / package / "__init__.py").touch()
+
+
+def test_imports_run_one_way() -> None:
+    result = lint_imports(ROOT, ROOT / "sdk", ROOT)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    ("package", "forbidden", "contract"),
+    [
+        ("draftwire", "service_runtime", LAYERS),
+        ("draftwire", "verifier_service", LAYERS),
+        ("service_runtime", "speculative_engine", LAYERS),
+        ("speculative_engine", "service_runtime", LAYERS),
+        ("speculative_engine", "drafter_service", LAYERS),
+        ("drafter_service", "verifier_service", LAYERS),
+        ("speculative_engine", "grpc", NO_GRPC),
+        ("service_runtime", "torch", NO_MODEL),
+        ("draftwire", "transformers", NO_MODEL),
+        ("draftwire", "numpy", SMALL_SDK),
+    ],
+)
+def test_a_forbidden_import_is_found(tmp_path: Path, package: str, forbidden: str, contract: str) -> None:
+    write_packages(tmp_path)
+    (tmp_path / package / "offender.py").write_text(f"def late():\n    import {forbidden}\n")
+    result = lint_imports(tmp_path, tmp_path)
+    assert result.returncode == 1, result.stdout + result.stderr
+    broken = [line for line in result.stdout.splitlines() if line.endswith("BROKEN")]
+    assert len(broken) == 1
+    assert broken[0].startswith(contract)
+
+
+def test_allowed_imports_pass(tmp_path: Path) -> None:
+    write_packages(tmp_path)
+    engine = "import draftwire\nimport torch\n"
+    service = "import draftwire\nimport grpc\nimport service_runtime\nimport speculative_engine\n"
+    (tmp_path / "speculative_engine" / "module.py").write_text(engine)
+    (tmp_path / "drafter_service" / "module.py").write_text(service)
+    (tmp_path / "verifier_service" / "module.py").write_text(service)
+    result = lint_imports(tmp_path, tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
