@@ -11,7 +11,9 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,7 +60,7 @@ def main() -> None:
     normal = torch.randn(rows, vocabulary, generator=generator)
     shapes = {"flat, sd 1": normal, "middling, sd 3": normal * 3, "peaked, sd 12": normal * 12}
 
-    def batch_of(**fields: float) -> SamplingBatch:
+    def batch_of(**fields: Any) -> SamplingBatch:
         return SamplingBatch.build([SamplingParams(seed=i, **fields) for i in range(rows)], range(rows))
 
     plain = batch_of()
@@ -72,13 +74,13 @@ def main() -> None:
     }
     for shape, logits in shapes.items():
         cases: dict[str, Callable[[], object]] = {
-            name: lambda batch=batch, logits=logits: sample(logits, batch) for name, batch in parameters.items()
+            name: partial(sample, logits, batch) for name, batch in parameters.items()
         }
-        cases["block maxima of the noise alone"] = lambda: block_maxima(
-            plain.seeds, plain.positions, (vocabulary + 63) // 64
+        cases["block maxima of the noise alone"] = partial(
+            block_maxima, plain.seeds, plain.positions, (vocabulary + 63) // 64
         )
-        cases["top_candidates, k=8, T=1"] = lambda logits=logits: top_candidates(logits, plain, 8)
-        cases["naive: noise for every id"] = lambda logits=logits: naive_sample(logits, plain)
+        cases["top_candidates, k=8, T=1"] = partial(top_candidates, logits, plain, 8)
+        cases["naive: noise for every id"] = partial(naive_sample, logits, plain)
         cpu: dict[str, list[float]] = {name: [] for name in cases}
         wall: dict[str, list[float]] = {name: [] for name in cases}
         for number in range(options.rounds + 1):

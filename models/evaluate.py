@@ -72,6 +72,11 @@ def teacher_forced(models: dict[str, PreTrainedModel], every: int) -> dict[str, 
     return result
 
 
+def continued(model: PreTrainedModel, ids: Tensor, length: int) -> Tensor:
+    """`ids` [1, time] with the model's greedy continuation of up to `length` tokens."""
+    return model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=length, do_sample=False)
+
+
 @torch.inference_mode()
 def on_generated(models: dict[str, PreTrainedModel], prompts: int, length: int) -> dict[str, float]:
     """Share of the target's own greedy tokens that each draft would have proposed in the same place: what decides how
@@ -82,7 +87,7 @@ def on_generated(models: dict[str, PreTrainedModel], prompts: int, length: int) 
     positions = 0
     for row in rows[:: max(1, len(rows) // prompts)]:
         ids = tokenizer(row["text"], return_tensors="pt").input_ids
-        full = models["target"].generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=length, do_sample=False)
+        full = continued(models["target"], ids, length)
         new = full[0, ids.shape[1] :]
         positions += len(new)
         for name, model in models.items():
@@ -99,7 +104,7 @@ def samples(target: PreTrainedModel, numbers: list[int], length: int) -> list[di
     result = []
     for row in (rows[number] for number in numbers):
         ids = tokenizer(row["text"], return_tensors="pt").input_ids
-        full = target.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=length, do_sample=False)
+        full = continued(target, ids, length)
         result.append({**row, "continuation": tokenizer.decode(full[0, ids.shape[1] :])})
     return result
 

@@ -11,6 +11,13 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 
 
+class Norm(nn.RMSNorm):
+    """RMSNorm whose weights take the activations' type, for which PyTorch has a fused kernel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+
+
 class Attention(nn.Module):
     """Causal self-attention with rotary positions and grouped key/value heads."""
 
@@ -30,10 +37,15 @@ class Attention(nn.Module):
         q = _rotate(self.q_proj(x).view(batch, time, self.heads, self.head_dim).transpose(1, 2), cos, sin)
         k = _rotate(self.k_proj(x).view(batch, time, self.kv_heads, self.head_dim).transpose(1, 2), cos, sin)
         v = self.v_proj(x).view(batch, time, self.kv_heads, self.head_dim).transpose(1, 2)
+        # The query heads of a group are stacked along time: one product per key/value head, and no copies of it. At
+        # these lengths that is about twice as fast backwards as scaled_dot_product_attention.
         groups = self.heads // self.kv_heads
-        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-        out = _short_attention(q, k, v) if time <= 256 else F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.o_proj(out.transpose(1, 2).reshape(batch, time, -1))
+        q = (q * self.head_dim**-0.5).reshape(batch * self.kv_heads, groups * time, self.head_dim)
+        k, v = k.reshape(-1, time, self.head_dim), v.reshape(-1, time, self.head_dim)
+        with torch.autocast("cpu", enabled=False):  # its softmax would go through float32
+            future = torch.full((time, time), float("-inf"), dtype=q.dtype).triu(1).repeat(groups, 1)
+            out = torch.softmax(torch.baddbmm(future, q, k.transpose(1, 2)), dim=-1) @ v
+        return self.o_proj(out.view(batch, self.heads, time, -1).transpose(1, 2).reshape(batch, time, -1))
 
 
 class MLP(nn.Module):
@@ -52,9 +64,9 @@ class MLP(nn.Module):
 class Layer(nn.Module):
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
-        self.input_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.input_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
         self.self_attn = Attention(config)
-        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
         self.mlp = MLP(config)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -71,7 +83,7 @@ class Llama(nn.Module):
         self.model = nn.ModuleDict({
             "embed_tokens": nn.Embedding(config.vocab_size, config.hidden_size),
             "layers": nn.ModuleList([Layer(config) for _ in range(config.num_hidden_layers)]),
-            "norm": nn.RMSNorm(config.hidden_size, config.rms_norm_eps),
+            "norm": Norm(config.hidden_size, config.rms_norm_eps),
         })  # fmt: skip
         self.active = list(range(config.num_hidden_layers))  # the layers in use
         theta = 10000.0 ** (-torch.arange(0, config.head_dim, 2) / config.head_dim)
@@ -111,13 +123,6 @@ class Llama(nn.Module):
         for index in self.active:
             x = self.model["layers"][index](x, cos, sin)
         return F.linear(self.model["norm"](x), self.model["embed_tokens"].weight)
-
-
-def _short_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal attention on [batch, heads, time, head_dim]: for short sequences twice as fast backwards as the fused."""
-    with torch.autocast("cpu", enabled=False):  # its softmax would go through float32
-        future = torch.full((q.shape[2], q.shape[2]), float("-inf"), dtype=q.dtype).triu(1)
-        return torch.softmax(q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5 + future, dim=-1) @ v
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -33,10 +33,13 @@ DRAFT = {"hidden": 128, "layers": 2, "heads": 4, "kv_heads": 2, "mlp": 352}
 STEP_TOKENS = 8192  # of all workers together
 PIECE, GROUP = 1024, 32  # the training stream is cut into pieces of this many tokens, shuffled and taken in groups
 # (up to this share of the time, sequence length in tokens): short sequences first, they are cheaper
-LENGTHS = ((0.6, 256), (0.9, 512), (1.0, 1024))
-GROWTH = 0.4  # the target trains with half its layers until this share of the time
-DRAFT_PAUSE = (0.05, 0.4)  # the draft learns first and later, not from a target that has most of its way before it
-WARMUP_STEPS, FLAT = 60, 0.25  # the learning rate falls linearly from this share of the time on
+LENGTHS = ((0.65, 256), (0.9, 512), (1.0, 1024))
+GROWTH = 0.6  # the target trains with half its layers until this share of the time
+DRAFT_PAUSE = (0.05, 0.5)  # the draft learns first and later, not from a target that has most of its way before it
+WARMUP_STEPS = 60
+# Factor of the learning rates at a share of the time: high while there is most to learn, soon lower because steps are
+# small, then linearly to zero.
+RATES = ((0.0, 0.22, 0.25, 1.0), (1.0, 1.0, 0.6, 0.0))
 MUON_RATE, ADAM_RATE, MUON_DECAY = 0.02, 3e-3, 0.04
 
 
@@ -149,8 +152,8 @@ def quick_look(target: Llama, draft: Llama, ids: Tensor) -> tuple[float, float, 
 
 
 def rate(step: int, progress: float) -> float:
-    """The learning rates' factor: warm-up in steps, then flat, then linear to zero in `progress` (0 to 1)."""
-    return min(1.0, (step + 1) / WARMUP_STEPS) * min(1.0, max(0.0, 1 - progress) / (1 - FLAT))
+    """The learning rates' factor: warm-up in steps, then what RATES says at `progress` (0 to 1)."""
+    return min(1.0, (step + 1) / WARMUP_STEPS) * float(np.interp(progress, *RATES))
 
 
 def work(rank: int, options: argparse.Namespace) -> None:
@@ -197,16 +200,18 @@ def work(rank: int, options: argparse.Namespace) -> None:
         rows = stream.batch(at["tokens"], length)
         share = len(rows) // options.workers
         mine = rows[rank * share : (rank + 1) * share]
-        truth, imitation = losses(target, draft if with_draft else None, mine, at["phase"] == 0)
-        (truth + imitation if at["phase"] == 0 else imitation).backward()
-        seconds = average_gradients(trained, time.monotonic() - resumed_at)
-        progress = seconds / budgets[at["phase"]]
-        scale = rate(at["phase_step"], progress)
-        if at["phase"] == 0:
-            optimizers["target"].step(scale)
-        if with_draft:  # its rate falls in the second phase only, when the target stands still
-            warm = min(1.0, (at["step"] + 1) / WARMUP_STEPS)
-            optimizers["draft"].step(max(scale, 0.5 * warm) if at["phase"] == 0 else 0.5 * max(0.0, 1 - progress))
+        # Alone, the draft makes two steps of each batch: it is past the noise that a larger batch would even out.
+        for part in mine.chunk(1 + at["phase"]):
+            truth, imitation = losses(target, draft if with_draft else None, part, at["phase"] == 0)
+            (truth + imitation if at["phase"] == 0 else imitation).backward()
+            seconds = average_gradients(trained, time.monotonic() - resumed_at)
+            progress = seconds / budgets[at["phase"]]
+            scale = rate(at["phase_step"], progress)
+            if at["phase"] == 0:
+                optimizers["target"].step(scale)
+            if with_draft:  # its rate falls in the second phase only, when the target stands still
+                warm = min(1.0, (at["step"] + 1) / WARMUP_STEPS)
+                optimizers["draft"].step(max(scale, 0.5 * warm) if at["phase"] == 0 else 0.5 * max(0.0, 1 - progress))
         at["step"], at["phase_step"], at["tokens"] = at["step"] + 1, at["phase_step"] + 1, at["tokens"] + STEP_TOKENS
         at["seconds"] = seconds
         if rank == 0 and at["step"] % 10 == 0:

@@ -184,7 +184,7 @@ async def _handle(
     """A handler's task; what CallInterceptor does for a real call."""
     try:
         await handler(server)
-    except Exception as error:  # noqa: BLE001 - it ends the call, as below a real handler
+    except Exception as error:  # noqa: BLE001 - the call ends with it; service_error logs what is unexpected
         if not is_client_gone(error):
             await server.close(service_error(error))
     else:

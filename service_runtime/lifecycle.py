@@ -58,19 +58,22 @@ async def serve(
     shutdown: Shutdown,
     grace_seconds: float,
     drain: Callable[[float], Awaitable[None]] | None = None,
+    started: Callable[[], None] | None = None,
 ) -> None:
     """Starts the server, waits for the shutdown, and ends gracefully within the grace time.
 
-    In order: health turns NOT_SERVING and new calls are refused; `drain(seconds)` lets the service's work finish and
-    is cancelled after that time; the server stops. Does nothing when the shutdown was asked for before, say while a
-    model was loading. Raises StartupError when the address cannot be bound, and what `drain` raises, after the server
-    has stopped.
+    `started` is called once the server takes calls and has its address. At the end, in order: health turns
+    NOT_SERVING and new calls are refused; `drain(seconds)` lets the service's work finish and is cancelled after that
+    time; the server stops. Does nothing when the shutdown was asked for before, say while a model was loading. Raises
+    StartupError when the address cannot be bound, and what `drain` raises, after the server has stopped.
     """
     if shutdown.requested:
         return
     loop = asyncio.get_running_loop()
     try:
         await server.start()
+        if started is not None:
+            started()
         await shutdown.wait()
         deadline = loop.time() + grace_seconds
         await server.begin_shutdown()

@@ -56,6 +56,10 @@ class ServiceServer:
         """HOST:PORT listened on, with the real port; raises RuntimeError before start."""
         return str(Address(self._listen.host, self.bound_port))
 
+    def check_port(self) -> None:
+        """Raises StartupError, naming the address, when it cannot be bound now; worth it before a long start-up."""
+        _check_bindable(self._listen)
+
     async def start(self, *, serving: bool = True) -> None:
         """Binds the port and takes calls; health is NOT_SERVING until `set_serving` where `serving` is False.
 

@@ -1,8 +1,8 @@
 """Attention over KV slots for packed batches, behind transformers' attention interface.
 
 Every row's sums run in an order that depends on the row's own context alone (law 1): scores and values are multiplied
-in blocks of a fixed number of positions, and the blocks are added up from the first to the last. A row therefore gets
-the same bits alone, beside other sequences, in a prompt chunk, or as a node of a drafted tree.
+in blocks of a fixed number of positions, and the blocks are added up in a fixed order. A row therefore gets the same
+bits alone, beside other sequences, in a prompt chunk, or as a node of a drafted tree.
 """
 
 from __future__ import annotations
@@ -97,12 +97,24 @@ def _attend(
         sinks = s_aux.float().view(kv_heads, 1, 1, shared, 1, 1)
         highest = torch.maximum(highest, sinks)
     weights = scores.sub_(highest).exp_()
-    total = weights.sum(dim=-1, keepdim=True).sum(dim=2)
+    total = _sum_blocks(weights.sum(dim=-1, keepdim=True))
     if s_aux is not None:
         total = total + torch.exp(sinks - highest).squeeze(2)
     summed = torch.bmm(weights.view(-1, shared * queries, KEY_BLOCK), block_values)
-    summed = summed.view(kv_heads, lanes, blocks, shared, queries, -1).sum(dim=2) / total
+    summed = _sum_blocks(summed.view(kv_heads, lanes, blocks, shared, queries, -1)) / total
     return summed.permute(1, 3, 0, 2, 4).reshape(lanes * queries, heads, -1)
+
+
+def _sum_blocks(parts: torch.Tensor) -> torch.Tensor:
+    """Sum over the blocks, dimension 2, in pairs, pairs of pairs, and so on.
+
+    torch.sum adds in an order that depends on the other dimensions; this one depends on nothing, and empty blocks at
+    the end, there for a longer lane beside this one, add exact zeros.
+    """
+    while (count := parts.shape[2]) > 1:
+        paired = parts[:, :, 0 : count - 1 : 2] + parts[:, :, 1:count:2]
+        parts = torch.cat([paired, parts[:, :, -1:]], dim=2) if count % 2 else paired
+    return parts.squeeze(2)
 
 
 AttentionInterface.register(ATTENTION_NAME, packed_attention)

@@ -19,6 +19,10 @@ class ModelLoadError(Exception):
     """The model cannot be loaded or served; the message says which and why."""
 
 
+class UnsupportedModelError(ModelLoadError):
+    """The model loads, but packed passes over it would not say what the model says."""
+
+
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """The weight type a `--dtype` setting means. "auto" is bfloat16 where the device computes in it, else float32."""
     if name != "auto":
@@ -46,7 +50,12 @@ class PackedModel:
         self.context_length = int(getattr(self.config, "max_position_embeddings", None) or 2048)
         self.architecture = type(model).__name__
         self.eos_token_ids = _eos_token_ids(model)
-        heads = int(self.config.num_attention_heads)
+        heads = getattr(self.config, "num_attention_heads", None)
+        if not isinstance(heads, int) or heads < 1:
+            raise UnsupportedModelError(
+                f"model {self.name}: {self.architecture} has no attention heads; every layer of a model must attend, "
+                "because what a state-space layer carries along cannot be rolled back"
+            )
         self._group_size = heads // int(getattr(self.config, "num_key_value_heads", None) or heads)
         if self.device.type == "cpu":
             make_row_exact(model)

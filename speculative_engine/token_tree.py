@@ -26,7 +26,7 @@ class Node:
     place among its parent's children in the order they were drafted, `source` the drafter that drafted it first.
     """
 
-    __slots__ = ("children", "log_prob", "parent", "position", "rank", "slot", "source", "state", "token")
+    __slots__ = ("children", "id", "log_prob", "parent", "position", "rank", "slot", "source", "state", "token")
 
     def __init__(self, token: int, parent: Node | None, position: int, log_prob: float, source: str, rank: int):
         self.token = token
@@ -37,6 +37,8 @@ class Node:
         self.rank = rank
         self.children: dict[int, Node] = {}
         self.state = NodeState.LIVE
+        self.id = 0
+        """The drafter's number of the node on the wire; unused on the verifier's side, which may merge drafters."""
         self.slot = -1
         """KV slot that holds this token's keys and values, -1 while it has not been through the model."""
 

@@ -9,8 +9,6 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-import numpy as np
-
 from speculative_engine.acceptance_model import observe_commit
 from speculative_engine.coupled_sampler import sample
 from speculative_engine.packed_batch import BatchBuilder
@@ -22,7 +20,7 @@ from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.sequence import Sequence, SequenceSpec
 from speculative_engine.step_cost import StepCost
 from speculative_engine.step_result import Finish, SequenceOutcome, StepResult
-from speculative_engine.token_tree import Node
+from speculative_engine.verification_job import VerificationJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +123,17 @@ class VerificationEngine:
         decoding, candidates, plan = self._planned()
         self._plan = None
         jobs = [
-            _Job(sequence, sequence.pending, nodes)
+            VerificationJob(sequence, sequence.pending, nodes)
             for sequence, nodes in zip(decoding, plan.nodes, strict=True)
         ]
         room = self.limits.max_step_rows - sum(job.rows for job in jobs)
         for sequence in self._running.values():
             if sequence.pending > 1 and room > 0:
-                jobs.append(_Job(sequence, min(sequence.pending, room), []))
+                jobs.append(VerificationJob(sequence, min(sequence.pending, room), []))
                 room -= jobs[-1].rows
         builder = BatchBuilder()
         for job in jobs:
-            job.lay_out(builder, self.model)
+            job.lay_out(builder, self.model.pool)
         batch = builder.build(self.model.group_size, self.model.device)
         forward_started = time.perf_counter()
         logits = self.model.forward(batch)
@@ -156,7 +154,7 @@ class VerificationEngine:
                 outcomes.append(self._settle(job, drawn[first : first + count], now))
                 first += count
             else:
-                job.sequence.slots.extend(job.slots)
+                job.keep([], self.model.pool)
         if len(builder) <= 64 and not any(job.sequence.pending > 1 for job in jobs):
             self.planner.cost.observe(len(builder), now - started)
         return StepResult(outcomes, len(builder), time.perf_counter() - started, forward_seconds)
@@ -182,7 +180,7 @@ class VerificationEngine:
             max_position=sequence.spec.max_length - 2,
         )
 
-    def _settle(self, job: _Job, drawn: list[int], now: float) -> SequenceOutcome:
+    def _settle(self, job: VerificationJob, drawn: list[int], now: float) -> SequenceOutcome:
         """Walk the target's path through the verified nodes, commit it, roll back the rest."""
         sequence = job.sequence
         spec = sequence.spec
@@ -192,7 +190,7 @@ class VerificationEngine:
             drafted[node.source] = drafted.get(node.source, 0) + 1
         finish = Finish.FAULT if -1 in tokens else None
         if finish is Finish.FAULT:
-            tokens = []
+            tokens = tokens[: tokens.index(-1)]  # those before it are right, with or without a drafter
         for index, token in enumerate(tokens):
             if token in spec.eos_token_ids:
                 finish, tokens = Finish.EOS, tokens[: index + 1]
@@ -201,9 +199,7 @@ class VerificationEngine:
             finish, tokens = Finish.LENGTH, tokens[: spec.max_length - len(sequence.tokens)]
         sources: list[str | None] = [node.source for node in accepted[: len(tokens)]]
         sources += [None] * (len(tokens) - len(sources))
-        kept = [*job.chain, *(node.slot for node in accepted)]
-        sequence.slots.extend(kept)
-        self.model.pool.give_back(np.setdiff1d(job.slots, kept))
+        job.keep(accepted, self.model.pool)
         if tokens:
             observe_commit(sequence.tree, tokens, self.planner.models)
             sequence.commit(tokens)
@@ -230,63 +226,3 @@ class VerificationEngine:
             self._running[sequence.spec.sequence_id] = sequence
             self._reserved += needed
             self._plan = None
-
-
-class _Job:
-    """One sequence's rows in a step: a part of its pending tokens, then the nodes to verify."""
-
-    def __init__(self, sequence: Sequence, chain_length: int, nodes: list[Node]):
-        self.sequence = sequence
-        self.nodes = nodes
-        self.rows = chain_length + len(nodes)
-        self._chain_length = chain_length
-        self._finishes_chain = chain_length == sequence.pending
-        self.slots = np.empty(0, dtype=np.int64)
-        self.sampled_positions: list[int] = []
-        """Position of each token to draw: after the chain, then after each node."""
-
-    @property
-    def chain(self) -> np.ndarray:
-        """Slots of the pending tokens, int64."""
-        return self.slots[: self._chain_length]
-
-    def lay_out(self, builder: BatchBuilder, model: PackedModel) -> None:
-        """Take slots and add this sequence's rows and lanes to a batch."""
-        sequence = self.sequence
-        start = len(sequence.slots)
-        self.slots = model.pool.take(self.rows)
-        slots = self.slots.tolist()
-        end = start + self._chain_length
-        chain: list[int] = []
-        for position in range(start, end):
-            wanted = self._finishes_chain and position == end - 1
-            chain.append(builder.add_row(sequence.tokens[position], position, slots[position - start], wanted))
-        if self._finishes_chain:
-            self.sampled_positions.append(end)
-        context = sequence.slots.array()
-        rows: dict[int, int] = {}
-        for node, slot in zip(self.nodes, slots[self._chain_length :], strict=True):
-            node.slot = slot
-            rows[id(node)] = builder.add_row(node.token, node.position, slot, True)
-            self.sampled_positions.append(node.position + 1)
-        asked: set[int] = set()
-        parents = {id(node.parent) for node in self.nodes}
-        leaves = [node for node in self.nodes if id(node) not in parents]
-        for index, leaf in enumerate(leaves):
-            path = [rows[id(node)] for node in leaf.path_from(sequence.tree.root)]
-            fresh = next(i for i, row in enumerate(path) if row not in asked)
-            asked.update(path)
-            builder.add_lane(context, chain + path, 0 if index == 0 else len(chain) + fresh)
-        if not leaves:
-            builder.add_lane(context, chain)
-
-    def walk(self, drawn: list[int]) -> tuple[list[Node], list[int]]:
-        """Follow the target's tokens: the accepted nodes, and all tokens to commit (the bonus token last)."""
-        after = {id(node): token for node, token in zip(self.nodes, drawn[1:], strict=True)}
-        node, token = self.sequence.tree.root, drawn[0]
-        accepted, tokens = [], [token]
-        while (child := node.children.get(token)) is not None and id(child) in after:
-            accepted.append(child)
-            node, token = child, after[id(child)]
-            tokens.append(token)
-        return accepted, tokens

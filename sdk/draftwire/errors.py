@@ -38,7 +38,6 @@ class ErrorReason(StrEnum):
     HANDSHAKE_EXPECTED = "HANDSHAKE_EXPECTED"
     INTERNAL = "INTERNAL"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
-    DRAFTER_NOT_READY = "DRAFTER_NOT_READY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +162,6 @@ class FailedPreconditionError(DraftwireError):
     default_code = grpc.StatusCode.FAILED_PRECONDITION
 
 
-class DrafterNotReadyError(FailedPreconditionError):
-    """The drafter is known but not ready, and the request insists on it."""
-
-
 class TokenizerMismatchError(FailedPreconditionError):
     """The drafter's tokenizer is not the target's."""
 
@@ -232,7 +227,6 @@ _BY_REASON: dict[str, type[DraftwireError]] = {
     ErrorReason.SHUTTING_DOWN: ShuttingDownError,
     ErrorReason.INTERNAL: InternalError,
     ErrorReason.MESSAGE_TOO_LARGE: MessageTooLargeError,
-    ErrorReason.DRAFTER_NOT_READY: DrafterNotReadyError,
 }
 
 _BY_CODE: dict[grpc.StatusCode, type[DraftwireError]] = {

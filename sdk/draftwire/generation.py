@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from draftwire.speculation import SpeculationStats
@@ -38,11 +38,11 @@ class Chunk:
     text: str
     """Text that became final: whole characters, and nothing that may still belong to a stop string. It may lag behind
     token_ids; the last chunk may carry text alone."""
-    token_ids: tuple[int, ...] = ()
+    token_ids: list[int] = field(default_factory=list)
     """The tokens, in order."""
-    sources: tuple[str | None, ...] = ()
+    sources: list[str | None] = field(default_factory=list)
     """For each token the name of the drafter that guessed it, or None when it is the target's own."""
-    token_texts: tuple[str, ...] = ()
+    token_texts: list[str] = field(default_factory=list)
     """Text of each token on its own, for display; a character split over tokens shows as U+FFFD."""
 
 
@@ -52,7 +52,7 @@ class Generation:
 
     text: str
     """The generated text, without the prompt."""
-    token_ids: tuple[int, ...]
+    token_ids: list[int]
     """The generated tokens."""
     finish_reason: FinishReason
     """Why the request ended."""
@@ -64,7 +64,7 @@ class Generation:
     """The seed in use: the same prompt, parameters and seed give the same tokens again."""
     request_id: str
     """The request's name in the verifier's logs."""
-    prompt_token_ids: tuple[int, ...]
+    prompt_token_ids: list[int]
     """The prompt's tokens."""
     stop: str | None = None
     """The stop string that ended the request, when one did."""

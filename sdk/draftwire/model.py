@@ -27,7 +27,7 @@ class ModelInfo:
     """Device it runs on: ``cpu``, ``cuda:0``, ..."""
     tokenizer_sha256: str
     """SHA-256 (hex) of the tokenizer; equal means interchangeable."""
-    eos_token_ids: tuple[int, ...]
+    eos_token_ids: list[int]
     """Token ids that end a sequence."""
     bit_exact: bool
     """True when the load-time self-test found logits to be the same bits alone and in every batch tried."""
@@ -84,7 +84,7 @@ def read_model_info(message: model_info_pb2.ModelInfo) -> ModelInfo:
         dtype=message.dtype,
         device=message.device,
         tokenizer_sha256=message.tokenizer_sha256,
-        eos_token_ids=tuple(message.eos_token_ids),
+        eos_token_ids=list(message.eos_token_ids),
         bit_exact=message.bit_exact,
     )
 
@@ -101,7 +101,7 @@ def read_verifier_info(message: verifier_service_pb2.GetModelInfoResponse) -> Ve
         dtype=model.dtype,
         device=model.device,
         tokenizer_sha256=model.tokenizer_sha256,
-        eos_token_ids=tuple(model.eos_token_ids),
+        eos_token_ids=list(model.eos_token_ids),
         bit_exact=model.bit_exact,
         build=message.build,
         limits=Limits(

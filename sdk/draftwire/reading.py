@@ -56,7 +56,7 @@ class GenerationReader:
         self._result: Generation | None = None
         self.seed: int = request.sampling.seed
         self.request_id: str = request.request_id
-        self.prompt_token_ids: tuple[int, ...] = tuple(request.token_ids.ids)
+        self.prompt_token_ids: list[int] = list(request.token_ids.ids)
 
     @property
     def finished(self) -> bool:
@@ -105,7 +105,7 @@ class GenerationReader:
         if started.seed != self.seed:
             raise InternalError(f"the verifier uses the seed {started.seed} instead of {self.seed}")
         if started.prompt_token_ids:
-            self.prompt_token_ids = tuple(started.prompt_token_ids)
+            self.prompt_token_ids = list(started.prompt_token_ids)
 
     def _read_chunk(self, message: pb.GenerateChunk) -> Chunk:
         if self._first_token is None:
@@ -115,16 +115,16 @@ class GenerationReader:
         names = (None, *message.drafters)
         return Chunk(
             text=message.text,
-            token_ids=tuple(message.token_ids),
-            sources=tuple(names[source] if source < len(names) else None for source in message.sources),
-            token_texts=tuple(message.token_texts),
+            token_ids=list(message.token_ids),
+            sources=[names[source] if source < len(names) else None for source in message.sources],
+            token_texts=list(message.token_texts),
         )
 
     def _read_finished(self, message: pb.GenerateFinished) -> Chunk | None:
         self._texts.append(message.text)
         self._result = Generation(
             text="".join(self._texts),
-            token_ids=tuple(self._token_ids),
+            token_ids=list(self._token_ids),
             finish_reason=_FINISH_REASONS.get(message.finish_reason, "stop"),
             usage=self._usage(message.usage),
             speculation=read_speculation(message.speculation, len(self._token_ids) - self._resumed_tokens),
@@ -157,5 +157,5 @@ def read_speculation(message: speculation_pb2.SpeculationStats, tokens: int) -> 
         draft_tokens=message.draft_tokens,
         accepted_tokens=message.accepted_tokens,
         stale_nodes=message.stale_nodes,
-        drafters=tuple(DrafterShare(d.name, d.draft_tokens, d.accepted_tokens) for d in message.drafters),
+        drafters=[DrafterShare(d.name, d.draft_tokens, d.accepted_tokens) for d in message.drafters],
     )

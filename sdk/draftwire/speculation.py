@@ -60,7 +60,7 @@ class SpeculationStats:
     """Draft tokens that were accepted."""
     stale_nodes: int
     """Proposed nodes that arrived too late to be of use."""
-    drafters: tuple[DrafterShare, ...]
+    drafters: list[DrafterShare]
     """The same counts by drafter."""
 
     @property

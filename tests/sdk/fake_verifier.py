@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
@@ -21,15 +21,15 @@ from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1 import verifier_service_pb2_grpc as pb_grpc
 
 PROMPT = "def f"
-PROMPT_IDS = tuple(ord(letter) for letter in PROMPT)
+PROMPT_IDS = [ord(letter) for letter in PROMPT]
 
 
-def expected_ids(seed: int, count: int, prompt: tuple[int, ...] = PROMPT_IDS) -> tuple[int, ...]:
+def expected_ids(seed: int, count: int, prompt: Sequence[int] = PROMPT_IDS) -> list[int]:
     """The tokens of a request."""
-    return tuple(97 + (seed * 31 + t * 7 + sum(prompt)) % 26 for t in range(len(prompt), len(prompt) + count))
+    return [97 + (seed * 31 + t * 7 + sum(prompt)) % 26 for t in range(len(prompt), len(prompt) + count)]
 
 
-def text_of(ids: tuple[int, ...]) -> str:
+def text_of(ids: Sequence[int]) -> str:
     return "".join(chr(token_id) for token_id in ids)
 
 
@@ -86,7 +86,9 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self._server = grpc.server(ThreadPoolExecutor(40))
         pb_grpc.add_VerifierServiceServicer_to_server(self, self._server)
         pool_grpc.add_DrafterPoolServiceServicer_to_server(self, self._server)
-        health = grpc.unary_unary_rpc_method_handler(lambda _request, _context: b"\x08\x01")  # SERVING
+        health: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(
+            lambda _request, _context: b"\x08\x01"  # SERVING
+        )
         self._server.add_generic_rpc_handlers(
             [grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": health})]
         )
@@ -139,9 +141,9 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
     ) -> Iterator[pb.GenerateResponse]:
         kind = request.WhichOneof("prompt")
         if kind == "messages":
-            prompt = tuple(ord(letter) for m in request.messages.messages for letter in m.role + m.content)
+            prompt = [ord(letter) for m in request.messages.messages for letter in m.role + m.content]
         else:
-            prompt = tuple(request.token_ids.ids) or tuple(ord(letter) for letter in request.text)
+            prompt = list(request.token_ids.ids) or [ord(letter) for letter in request.text]
         break_after = self.break_after.pop(0) if self.break_after else None
         started = pb.GenerateStarted(
             request_id=request.request_id or f"fake-{len(self.requests)}",
@@ -153,7 +155,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         skew = self.skew_drafted if request.speculation.enabled else 0
         ids = expected_ids(request.sampling.seed + skew, request.max_tokens, prompt)
         done = len(request.resume_token_ids)
-        assert tuple(request.resume_token_ids) == ids[:done]
+        assert list(request.resume_token_ids) == ids[:done]
         sent = steps = 0
         for at in range(done, len(ids), 2):
             if break_after is not None and sent >= break_after:
@@ -196,7 +198,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
 
     def Detokenize(self, request: pb.DetokenizeRequest, context: Any) -> pb.DetokenizeResponse:
         self._begin("Detokenize", context)
-        return pb.DetokenizeResponse(text=text_of(tuple(request.token_ids)))
+        return pb.DetokenizeResponse(text=text_of(request.token_ids))
 
     def GetModelInfo(self, request: pb.GetModelInfoRequest, context: Any) -> pb.GetModelInfoResponse:
         self._begin("GetModelInfo", context)

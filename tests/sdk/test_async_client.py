@@ -35,21 +35,21 @@ async def test_stream(client: AsyncClient) -> None:
         with pytest.raises(RuntimeError, match="has not ended"):
             _ = stream.result
         chunks = [chunk async for chunk in stream]
-    assert chunks[0].sources == ("good", None)
+    assert chunks[0].sources == ["good", None]
     assert "".join(c.text for c in chunks) == stream.result.text == text_of(expected_ids(5, 5))
 
 
 async def test_chat(client: AsyncClient) -> None:
     messages = [{"role": "user", "content": "hi"}]
     r = await client.chat(messages, max_tokens=4, seed=1)
-    assert r.token_ids == expected_ids(1, 4, tuple(ord(c) for c in "userhi"))
+    assert r.token_ids == expected_ids(1, 4, [ord(c) for c in "userhi"])
     assert "".join([c.text async for c in client.stream_chat(messages, max_tokens=4, seed=1)]) == r.text
 
 
 async def test_batch(client: AsyncClient, verifier: FakeVerifier) -> None:
     verifier.delay = 0.02
     results = await client.generate_batch(["a", [98, 99], "ccc"], max_tokens=6, seed=9)
-    assert [r.token_ids for r in results] == [expected_ids(9, 6, p) for p in [(97,), (98, 99), (99,) * 3]]
+    assert [r.token_ids for r in results] == [expected_ids(9, 6, p) for p in [[97], [98, 99], [99] * 3]]
     assert verifier.most_running > 1
     verifier.most_running = 0
     await client.generate_batch("abcd", max_tokens=6, max_concurrency=2)

@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 
 import pytest
+from google.rpc.status_pb2 import Status
 from grpc import StatusCode
 
 from draftwire.cli import main
@@ -54,7 +55,7 @@ def test_generate_reads_standard_input(command: Command, verifier: FakeVerifier)
 def test_generate_json(command: Command) -> None:
     done = command("generate", PROMPT, "--max-tokens", "7", "--seed", "5", "--json")
     result = json.loads(done.out)
-    assert result["token_ids"] == list(expected_ids(5, 7))
+    assert result["token_ids"] == expected_ids(5, 7)
     assert result["text"] == text_of(expected_ids(5, 7))
     assert result["speculation"]["steps"] == 4
     assert result["usage"]["total_tokens"] == 12
@@ -93,8 +94,8 @@ def test_several_verifiers_fail_over(command: Command, verifier: FakeVerifier) -
         (rich_status(StatusCode.RESOURCE_EXHAUSTED, "the verifier is full", "AT_CAPACITY"), 1),
     ],
 )
-def test_an_error_is_one_line(command: Command, verifier: FakeVerifier, status: object, code: int) -> None:
-    verifier.failures.append(status)  # type: ignore[arg-type]
+def test_an_error_is_one_line(command: Command, verifier: FakeVerifier, status: Status, code: int) -> None:
+    verifier.failures.append(status)
     done = command("generate", "x")
     assert (done.code, done.out) == (code, "")
     assert done.err.startswith("draftwire: ")

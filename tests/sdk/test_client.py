@@ -48,9 +48,9 @@ def test_stream(client: Client) -> None:
             _ = stream.result
         chunks = list(stream)
     ids = expected_ids(5, 5)
-    assert [c.token_ids for c in chunks] == [ids[:2], ids[2:4], ids[4:], ()]
-    assert chunks[0].sources == ("good", None)
-    assert chunks[0].token_texts == (chr(ids[0]), chr(ids[1]))
+    assert [c.token_ids for c in chunks] == [ids[:2], ids[2:4], ids[4:], []]
+    assert chunks[0].sources == ["good", None]
+    assert chunks[0].token_texts == [chr(ids[0]), chr(ids[1])]
     assert "".join(c.text for c in chunks) == stream.result.text == text_of(ids)
     assert stream.seed == 5
     assert next(stream, None) is None
@@ -66,7 +66,7 @@ def test_a_stream_that_is_read_to_the_end_is_not_cancelled(client: Client, verif
 def test_chat(client: Client) -> None:
     messages = [{"role": "user", "content": "hi"}]
     r = client.chat(messages, max_tokens=4, seed=1)
-    assert r.token_ids == expected_ids(1, 4, tuple(ord(c) for c in "userhi"))
+    assert r.token_ids == expected_ids(1, 4, [ord(c) for c in "userhi"])
     assert "".join(c.text for c in client.stream_chat(messages, max_tokens=4, seed=1)) == r.text
 
 
@@ -74,7 +74,7 @@ def test_batch_keeps_the_order_and_runs_concurrently(client: Client, verifier: F
     verifier.delay = 0.05
     prompts: list[str | list[int]] = ["a", [98, 99], "ccc", "dddd"]
     results = client.generate_batch(prompts, max_tokens=6, seed=9)
-    assert [r.token_ids for r in results] == [expected_ids(9, 6, p) for p in [(97,), (98, 99), (99,) * 3, (100,) * 4]]
+    assert [r.token_ids for r in results] == [expected_ids(9, 6, p) for p in [[97], [98, 99], [99] * 3, [100] * 4]]
     assert verifier.most_running > 1
     verifier.delay, verifier.most_running = 0.01, 0
     client.generate_batch(prompts, max_tokens=6, seed=[1, 2, 3, 4], max_concurrency=2)
@@ -162,7 +162,7 @@ def test_tokenizer(client: Client) -> None:
 
 def test_model_info(client: Client) -> None:
     info = client.model_info()
-    assert (info.model_id, info.vocab_size, info.eos_token_ids, info.build) == ("fake", 128, (0,), "fake 1")
+    assert (info.model_id, info.vocab_size, info.eos_token_ids, info.build) == ("fake", 128, [0], "fake 1")
     assert info.limits.max_sequences == 4
     assert info.engine.total_slots == 64
 

@@ -40,11 +40,9 @@ def test_defaults() -> None:
 
 
 def test_flags() -> None:
-    settings = load_settings(
-        ProbeSettings,
-        ["--model=m", "--drafter", "[::1]:5", "--drafter", "local:early_exit?layers=8", "--tensor-parallel", "2"]
-        + "--listen [::]:7 --log-format json --no-bit-exact --verifier host:1".split(),
-    )
+    given = ["--model=m", "--drafter", "[::1]:5", "--drafter", "local:early_exit?layers=8", "--tensor-parallel", "2"]
+    given += ["--listen", "[::]:7", "--log-format", "json", "--no-bit-exact", "--verifier", "host:1"]
+    settings = load_settings(ProbeSettings, given)
     assert settings.drafter == ("[::1]:5", "local:early_exit?layers=8")
     assert (settings.tensor_parallel, settings.listen, settings.log_format) == (2, "[::]:7", "json")
     assert (settings.bit_exact, settings.verifier) == (False, "host:1")

@@ -52,12 +52,14 @@ def generate(
         ) as stream,
     ):
         begun = False
-        for chunk in stream:
-            if not as_json:
-                sys.stdout.write(chunk.text)
-                sys.stdout.flush()
-                begun = True
+        try:
+            for chunk in stream:
+                if not as_json:
+                    sys.stdout.write(chunk.text)
+                    sys.stdout.flush()
+                    begun = True
+        finally:
+            if begun:
+                print()
         if as_json:
             print(json.dumps(generation_json(stream.result)))
-        elif begun:
-            print()

@@ -14,7 +14,7 @@ def generation_json(result: Generation) -> dict[str, Any]:
     usage, speculation = result.usage, result.speculation
     return {
         "text": result.text,
-        "token_ids": list(result.token_ids),
+        "token_ids": result.token_ids,
         "finish_reason": result.finish_reason,
         "stop": result.stop,
         "seed": result.seed,

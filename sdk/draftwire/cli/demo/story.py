@@ -124,11 +124,13 @@ def tell(
     """
     tokens = options["max_tokens"] or 1
     plainly: GenerateOptions = {**options, "speculation": Speculation(enabled=False)}
-    client.generate(prompt, **{**plainly, "max_tokens": WARM_UP_TOKENS})
+    warm_up: GenerateOptions = {**plainly, "max_tokens": WARM_UP_TOKENS}
+    client.generate(prompt, **warm_up)
     plain = client.generate(prompt, **plainly)
 
     client.drafters.attach(first.address, first.name)
-    client.generate(prompt, **{**options, "max_tokens": WARM_UP_TOKENS})
+    warm_up = {**options, "max_tokens": WARM_UP_TOKENS}
+    client.generate(prompt, **warm_up)
     attach: Future[Drafter] | None = None
     swap: Future[Swap] | None = None
     swapped = killed = False

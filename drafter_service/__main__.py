@@ -1,0 +1,8 @@
+"""`python -m drafter_service`."""
+
+import sys
+
+from drafter_service.service import main
+
+if __name__ == "__main__":
+    sys.exit(main())

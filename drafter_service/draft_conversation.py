@@ -1,0 +1,302 @@
+"""The conversation of one Draft stream, whatever carries it."""
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from drafter_service.draft_loop import Commit, DraftLoop, DraftReport
+from drafter_service.handshake import check_hello, shared_vocab_size
+from drafter_service.sequence_key import SequenceKey
+from drafter_service.sequence_opening import SequenceOpening, check_length, check_token_ids
+from draftwire.v1 import drafter_service_pb2, model_info_pb2, proposal_pb2, verdict_pb2
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field, not_found
+from service_runtime.logs import get_logger
+from service_runtime.message_stream import MessageStream
+from service_runtime.stream_writer import OutboxFull, StreamWriter
+from speculative_engine.proposal import Proposal
+
+log = get_logger(__name__)
+
+_HANDSHAKE_SECONDS = 10.0
+"""Time a verifier has to say hello."""
+_MAX_QUEUED = 256
+"""Messages that may wait for the verifier to read."""
+_MAX_FAILED = 4096
+"""Failed openings remembered, oldest forgotten first."""
+_RETRY_SECONDS = 1.0
+"""When a verifier that read too slowly may open its sequences again."""
+
+_Stream = MessageStream[drafter_service_pb2.DraftResponse, drafter_service_pb2.DraftRequest]
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """An open sequence as the verifier's messages have it; the drafter's own copy follows behind."""
+
+    key: SequenceKey
+    committed_length: int
+    max_length: int
+
+
+class DraftConversation:
+    """Talks with one verifier: takes its openings and verdicts to the draft loop and brings proposals back.
+
+    Node ids are consecutive, so a proposal cannot be left out once it is drafted. Credit bounds what a verifier that
+    sends no verdicts gets; one that sends them without reading the answers fills the outbox, and its stream then ends
+    with AT_CAPACITY: it connects anew and opens its sequences where they are by then.
+    """
+
+    def __init__(self, stream: _Stream, drafting: DraftLoop, hello: model_info_pb2.PeerInfo) -> None:
+        """`hello` is what this drafter says of itself; its limits hold for the verifier."""
+        self._stream = stream
+        self._drafting = drafting
+        self._hello = hello
+        self._writer: StreamWriter[drafter_service_pb2.DraftResponse] = StreamWriter(stream, _MAX_QUEUED)
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._number = 0
+        self._shared_vocab_size = 0
+        self._openings: dict[int, SequenceOpening] = {}
+        self._sequences: dict[int, _Sequence] = {}
+        # The epoch that failed, by sequence: what the verifier sent before it knew is no new fault.
+        self._failed: OrderedDict[int, int] = OrderedDict()
+        self._stale_messages = 0
+
+    async def run(self) -> None:
+        """Talks until the verifier ends the stream or `end` is called.
+
+        Raises ServiceError for what ends the stream, alone or in an ExceptionGroup, and StreamBroken.
+        """
+        if not await self._shake_hands():
+            return
+        self._number = self._drafting.attach(self._take)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._writer.run(), name="draft-writer")
+                reading = tasks.create_task(self._read(), name="draft-reader")
+                await self._ended
+                reading.cancel()
+                self._writer.close()
+        finally:
+            self._drafting.detach(self._number)
+            log.info("verifier left", open_sequences=len(self._sequences), stale_messages=self._stale_messages)
+
+    def end(self) -> None:
+        """Ends the stream cleanly, after what waits to be written. Calling it again does nothing."""
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    # The verifier's messages.
+
+    async def _shake_hands(self) -> bool:
+        """Exchanges hellos; False when the verifier left, or the service ends, before the first."""
+        reading = asyncio.ensure_future(self._stream.read())
+        try:
+            await asyncio.wait({reading, self._ended}, timeout=_HANDSHAKE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if self._ended.done():
+                return False
+            if not reading.done():
+                raise _handshake_expected(f"no hello within {_HANDSHAKE_SECONDS:g} seconds")
+            message = reading.result()
+        finally:
+            reading.cancel()
+        if message is None:
+            return False
+        if message.WhichOneof("message") != "hello":
+            raise _handshake_expected(f"the first message must be hello, got {message.WhichOneof('message')}")
+        check_hello(self._hello, message.hello)
+        self._shared_vocab_size = shared_vocab_size(self._hello, message.hello)
+        await self._stream.write(drafter_service_pb2.DraftResponse(hello=self._hello))
+        log.info("verifier connected", build=message.hello.build, model=message.hello.model.model_id)
+        return True
+
+    async def _read(self) -> None:
+        async for message in self._stream:
+            self._handle(message)
+        self.end()
+
+    def _handle(self, message: drafter_service_pb2.DraftRequest) -> None:
+        kind = message.WhichOneof("message")
+        if kind == "open":
+            self._on_open(message.open)
+        elif kind == "verdicts":
+            self._on_verdicts(message.verdicts)
+        elif kind == "close":
+            self._on_close(message.close)
+        elif kind == "sequence_error":
+            self._on_sequence_error(message.sequence_error)
+        elif kind == "hello":
+            raise _handshake_expected("a second hello on the stream")
+        else:  # a newer verifier's message of a kind that is not known here
+            log.warning("unknown message ignored", bytes=message.ByteSize())
+
+    def _on_open(self, chunk: drafter_service_pb2.OpenSequence) -> None:
+        sequence_id, epoch = chunk.sequence_id, chunk.epoch
+        if self._is_stale(sequence_id, epoch, "open"):
+            return
+        try:
+            opening = self._openings.get(sequence_id)
+            if opening is None or opening.epoch < epoch or chunk.offset == 0:
+                opening = self._begin(chunk)
+            opening.add(chunk)
+            if opening.complete:
+                self._complete(sequence_id, opening)
+        except ServiceError as fault:
+            self._fail(sequence_id, epoch, fault)
+
+    def _begin(self, chunk: drafter_service_pb2.OpenSequence) -> SequenceOpening:
+        """The first chunk of an opening, which replaces an earlier opening of the id."""
+        self._forget(chunk.sequence_id)
+        limits = self._hello.limits
+        if len(self._sequences) + len(self._openings) >= limits.max_sequences:
+            raise at_capacity(f"all {limits.max_sequences} sequences of the stream are open", _RETRY_SECONDS)
+        opening = SequenceOpening(chunk, limits, self._hello.model.vocab_size)
+        self._openings[chunk.sequence_id] = opening
+        return opening
+
+    def _complete(self, sequence_id: int, opening: SequenceOpening) -> None:
+        del self._openings[sequence_id]
+        spec = opening.spec(self._shared_vocab_size)
+        key = SequenceKey(self._number, sequence_id, opening.epoch)
+        self._drafting.open(key, spec)
+        self._sequences[sequence_id] = _Sequence(key, len(spec.tokens), opening.max_length)
+
+    def _on_verdicts(self, batch: verdict_pb2.VerdictBatch) -> None:
+        commits: list[Commit] = []
+        for verdict in batch.verdicts:
+            if self._is_stale(verdict.sequence_id, verdict.epoch, "verdict"):
+                continue
+            try:
+                commits.append(self._commit(verdict))
+            except ServiceError as fault:
+                self._fail(verdict.sequence_id, verdict.epoch, fault)
+        if commits:
+            self._drafting.commit(commits)
+
+    def _commit(self, verdict: verdict_pb2.Verdict) -> Commit:
+        sequence = self._sequences.get(verdict.sequence_id)
+        if sequence is None or sequence.key.epoch != verdict.epoch:
+            raise not_found(
+                ErrorReason.ERROR_REASON_UNKNOWN_SEQUENCE,
+                f"sequence {verdict.sequence_id} is not open with epoch {verdict.epoch}",
+            )
+        count = len(verdict.token_ids)
+        if count == 0 or sequence.committed_length + count != verdict.committed_length:
+            raise failed_precondition(
+                ErrorReason.ERROR_REASON_OUT_OF_SYNC,
+                f"{count} tokens to a length of {verdict.committed_length} do not continue the "
+                f"{sequence.committed_length} tokens the drafter has",
+            )
+        if verdict.committed_length > sequence.max_length:
+            raise invalid_field("committed_length", f"exceeds max_length, {sequence.max_length}, of the opening")
+        check_length(verdict.committed_length, self._hello.limits.max_sequence_tokens)
+        check_token_ids(verdict.token_ids, self._hello.model.vocab_size)
+        sequence.committed_length = verdict.committed_length
+        return Commit(sequence.key, verdict.committed_length, list(verdict.token_ids))
+
+    def _on_close(self, message: drafter_service_pb2.CloseSequences) -> None:
+        keys = [self._sequences[each].key for each in message.sequence_ids if each in self._sequences]
+        for sequence_id in message.sequence_ids:
+            self._openings.pop(sequence_id, None)
+            self._sequences.pop(sequence_id, None)
+            self._failed.pop(sequence_id, None)
+        if keys:
+            self._drafting.close(keys)
+
+    def _on_sequence_error(self, message: drafter_service_pb2.SequenceError) -> None:
+        if self._is_stale(message.sequence_id, message.epoch, "sequence_error"):
+            return
+        log.warning(
+            "verifier gave up a sequence",
+            sequence_id=message.sequence_id,
+            epoch=message.epoch,
+            code=message.status.code,
+            reason=message.status.message,
+        )
+        self._forget(message.sequence_id)
+
+    def _is_stale(self, sequence_id: int, epoch: int, kind: str) -> bool:
+        """Whether a message concerns an opening that has been replaced or has failed; it is counted, then.
+
+        An opening that is sent again after it was complete changes nothing.
+        """
+        known = []
+        if sequence_id in self._failed:
+            known.append(self._failed[sequence_id] + 1)
+        if sequence_id in self._openings:
+            known.append(self._openings[sequence_id].epoch)
+        if sequence_id in self._sequences:
+            known.append(self._sequences[sequence_id].key.epoch + (kind == "open"))
+        if epoch >= max(known, default=0):
+            return False
+        self._stale_messages += 1
+        log.debug("stale message", kind=kind, sequence_id=sequence_id, epoch=epoch)
+        return True
+
+    # What goes to the verifier.
+
+    def _take(self, report: DraftReport) -> None:
+        """A step's results, from the draft loop."""
+        if self._ended.done():
+            return
+        for key in report.opened:
+            if self._is_current(key):
+                opened = drafter_service_pb2.SequenceOpened(sequence_id=key.sequence_id, epoch=key.epoch)
+                self._send(drafter_service_pb2.DraftResponse(opened=opened))
+        proposals = [_message(key, proposal) for key, proposal in report.proposals if self._is_current(key)]
+        if proposals:
+            batch = proposal_pb2.ProposalBatch(proposals=proposals, step_seconds=report.seconds)
+            self._send(drafter_service_pb2.DraftResponse(proposals=batch))
+        for key, fault in report.faults:
+            if self._is_current(key):
+                del self._sequences[key.sequence_id]  # closed by the loop already
+                self._fail(key.sequence_id, key.epoch, fault)
+
+    def _is_current(self, key: SequenceKey) -> bool:
+        sequence = self._sequences.get(key.sequence_id)
+        return sequence is not None and sequence.key == key
+
+    def _fail(self, sequence_id: int, epoch: int, fault: ServiceError) -> None:
+        """Closes an opening and says why; the stream's other sequences go on."""
+        log.warning("sequence failed", sequence_id=sequence_id, epoch=epoch, reason=str(fault))
+        self._forget(sequence_id)
+        self._failed[sequence_id] = epoch
+        self._failed.move_to_end(sequence_id)
+        if len(self._failed) > _MAX_FAILED:
+            self._failed.popitem(last=False)
+        error = drafter_service_pb2.SequenceError(sequence_id=sequence_id, epoch=epoch, status=fault.to_status())
+        self._send(drafter_service_pb2.DraftResponse(sequence_error=error))
+
+    def _forget(self, sequence_id: int) -> None:
+        """Drops an id's opening and sequence, whichever there is."""
+        self._openings.pop(sequence_id, None)
+        self._failed.pop(sequence_id, None)
+        sequence = self._sequences.pop(sequence_id, None)
+        if sequence is not None:
+            self._drafting.close([sequence.key])
+
+    def _send(self, message: drafter_service_pb2.DraftResponse) -> None:
+        if self._ended.done():
+            return
+        try:
+            self._writer.send(message)
+        except OutboxFull as error:
+            fault = at_capacity(f"the verifier does not read: {error}", _RETRY_SECONDS)
+            fault.__cause__ = error
+            self._ended.set_exception(fault)
+
+
+def _message(key: SequenceKey, proposal: Proposal) -> proposal_pb2.Proposal:
+    return proposal_pb2.Proposal(
+        sequence_id=key.sequence_id,
+        epoch=key.epoch,
+        committed_length=proposal.committed_length,
+        first_node_id=proposal.first_node_id,
+        token_ids=proposal.token_ids,
+        parent_ids=proposal.parent_ids,
+        log_probs=proposal.log_probs,
+    )
+
+
+def _handshake_expected(message: str) -> ServiceError:
+    return failed_precondition(ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED, message)

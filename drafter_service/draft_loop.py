@@ -1,0 +1,191 @@
+"""The thread that drafts: one packed batch a step for the sequences of all verifiers."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+
+from drafter_service.sequence_key import SequenceKey
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from service_runtime.engine_thread import EngineThread, TooManyCommands
+from service_runtime.errors import ServiceError, at_capacity, failed_precondition
+from speculative_engine.drafters.drafter import Drafter, DrafterFullError, DraftSpec, OutOfSyncError
+from speculative_engine.proposal import Proposal
+
+_RETRY_SECONDS = 1.0
+"""When a verifier may try again where there was no room: sequences end within seconds."""
+
+
+@dataclass(slots=True)
+class DraftReport:
+    """What one step brought for one stream."""
+
+    opened: list[SequenceKey] = field(default_factory=list)
+    """Sequences that caught up with their committed tokens."""
+    proposals: list[tuple[SequenceKey, Proposal]] = field(default_factory=list)
+    """New nodes, at most one proposal a sequence."""
+    faults: list[tuple[SequenceKey, ServiceError]] = field(default_factory=list)
+    """Sequences that failed and are closed."""
+    seconds: float = 0.0
+    """Time of the step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One verdict."""
+
+    key: SequenceKey
+    committed_length: int
+    """Committed tokens after it."""
+    tokens: Sequence[int]
+    """The last of them, which it committed."""
+
+
+class DraftLoop:
+    """Owns the drafter and the thread that runs it; lives in the event loop and is called from there only.
+
+    Calls post commands, which the thread runs in their order between two steps. What a step brought comes back with
+    one call into the event loop, whatever the number of streams and sequences. There every stream's listener, which
+    must not raise, gets its own report.
+    """
+
+    def __init__(
+        self, drafter: Drafter, *, on_failure: Callable[[BaseException], None], threads: int | None = None
+    ) -> None:
+        """`threads`: CPU threads of a forward pass. `on_failure` is told when the thread has ended by a fault."""
+        self._drafter = drafter
+        self._threads = threads
+        self._engine = EngineThread(self._step, name="draft-loop", on_failure=on_failure)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listeners: dict[int, Callable[[DraftReport], None]] = {}
+        self._last_stream = 0
+        # Not a command: a stream's sequences must be freed even where no more commands are taken.
+        self._ended_streams: deque[int] = deque()
+        # The thread's own, from here on.
+        self._keys: dict[int, set[SequenceKey]] = {}
+        self._reports: dict[int, DraftReport] = {}
+
+    def start(self) -> None:
+        """Starts the thread; to be called in the event loop that the reports go to."""
+        self._loop = asyncio.get_running_loop()
+        threads = self._threads
+        if threads is not None:
+            # OpenMP keeps the number for each calling thread, so it has to be set in the one that computes.
+            self._engine.post(lambda: torch.set_num_threads(threads))
+        self._engine.start()
+
+    async def stop(self) -> None:
+        """Ends the thread after the step it is at. Open sequences end with it."""
+        await self._engine.stop()
+
+    def attach(self, listener: Callable[[DraftReport], None]) -> int:
+        """A new stream, by its number. `listener` gets its reports until `detach`."""
+        self._last_stream += 1
+        self._listeners[self._last_stream] = listener
+        return self._last_stream
+
+    def detach(self, stream: int) -> None:
+        """Ends a stream: closes its sequences, and its listener is called no more."""
+        self._listeners.pop(stream, None)
+        self._ended_streams.append(stream)
+        try:
+            self._engine.post(lambda: None)
+        except TooManyCommands:
+            return  # the thread is awake, then, and sees that the stream has ended
+
+    def open(self, key: SequenceKey, spec: DraftSpec) -> None:
+        """Drafts for a sequence from now on. Raises ServiceError when the thread is too far behind."""
+        self._post(lambda: self._open(key, spec))
+
+    def commit(self, commits: Sequence[Commit]) -> None:
+        """Follows verdicts; those about sequences that failed are of no effect. Raises ServiceError as `open`.
+
+        Verdicts that came together go together, so that their sequences share the next step.
+        """
+        self._post(lambda: self._commit(commits))
+
+    def close(self, keys: Sequence[SequenceKey]) -> None:
+        """Frees sequences; one that is not open is passed over. Raises ServiceError as `open`."""
+        self._post(lambda: self._close(keys))
+
+    async def open_sequences(self) -> int:
+        """Number of open sequences, once all that was posted before has been done."""
+
+        def count() -> int:
+            self._close_ended_streams()
+            return sum(len(keys) for keys in self._keys.values())
+
+        return await self._engine.call(count)
+
+    def _post(self, command: Callable[[], None]) -> None:
+        try:
+            self._engine.post(command)
+        except TooManyCommands as error:
+            raise at_capacity("the drafter is too far behind with what it was told", _RETRY_SECONDS) from error
+
+    # From here on: in the thread.
+
+    def _open(self, key: SequenceKey, spec: DraftSpec) -> None:
+        if key.stream not in self._listeners:
+            return  # the stream's end, which is no command, may have been seen before this one
+        try:
+            self._drafter.open(key, spec)
+        except DrafterFullError as error:
+            self._report(key.stream).faults.append((key, at_capacity(str(error), _RETRY_SECONDS)))
+        else:
+            self._keys.setdefault(key.stream, set()).add(key)
+
+    def _commit(self, commits: Sequence[Commit]) -> None:
+        for commit in commits:
+            if commit.key not in self._keys.get(commit.key.stream, ()):
+                continue
+            try:
+                self._drafter.commit(commit.key, commit.committed_length, commit.tokens)
+            except OutOfSyncError as error:
+                self._close([commit.key])
+                fault = failed_precondition(ErrorReason.ERROR_REASON_OUT_OF_SYNC, str(error))
+                self._report(commit.key.stream).faults.append((commit.key, fault))
+
+    def _close(self, keys: Sequence[SequenceKey]) -> None:
+        for key in keys:
+            self._keys.get(key.stream, set()).discard(key)
+            self._drafter.close(key)
+
+    def _close_ended_streams(self) -> None:
+        while self._ended_streams:
+            stream = self._ended_streams.popleft()
+            for key in self._keys.pop(stream, ()):
+                self._drafter.close(key)
+            self._reports.pop(stream, None)
+
+    def _step(self) -> float | None:
+        """One step, if there is anything to draft; then wait for a command, if there is not."""
+        self._close_ended_streams()
+        busy = self._drafter.busy
+        if busy:
+            growth = self._drafter.grow()
+            for opened in cast(list[SequenceKey], growth.opened):
+                self._report(opened.stream).opened.append(opened)
+            for key, proposal in cast(dict[SequenceKey, Proposal], growth.proposals).items():
+                report = self._report(key.stream)
+                report.proposals.append((key, proposal))
+                report.seconds = growth.seconds
+        if self._reports:
+            reports, self._reports = self._reports, {}
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(self._hand_out, reports)
+        return 0.0 if busy else None
+
+    def _report(self, stream: int) -> DraftReport:
+        return self._reports.setdefault(stream, DraftReport())
+
+    # In the event loop again.
+
+    def _hand_out(self, reports: dict[int, DraftReport]) -> None:
+        for stream, report in reports.items():
+            listener = self._listeners.get(stream)
+            if listener is not None:  # else the stream has ended meanwhile
+                listener(report)

@@ -1,0 +1,78 @@
+"""The draft model, loaded and tested."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from drafter_service.settings import DrafterSettings
+from draftwire.v1 import model_info_pb2
+from service_runtime.logs import get_logger
+from service_runtime.startup_error import StartupError
+from speculative_engine.packed_model import ModelLoadError, PackedModel
+from speculative_engine.self_test import run_self_test
+from speculative_engine.tokenizer import Tokenizer
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model that can draft, and how it presents itself."""
+
+    model: PackedModel
+    info: model_info_pb2.ModelInfo
+
+
+def load_model(settings: DrafterSettings) -> LoadedModel:
+    """Loads the model and its tokenizer, and tests the model. Raises StartupError. Too slow for the event loop."""
+    started = time.perf_counter()
+    log.info("loading", model=settings.model)
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)  # of this thread; the engine's own sets it for itself
+    try:
+        tokenizer = Tokenizer.load(settings.model, trust_remote_code=settings.trust_remote_code)
+        model = PackedModel.load(
+            settings.model,
+            slots=settings.kv_slots,
+            dtype=settings.dtype,
+            device=settings.device,
+            trust_remote_code=settings.trust_remote_code,
+        )
+        report = run_self_test(model)
+    except ModelLoadError as error:
+        raise StartupError(str(error)) from error
+    info = model_info(model, tokenizer.sha256, bit_exact=report.bit_exact)
+    log.info(
+        "model loaded",
+        model=info.model_id,
+        architecture=info.architecture,
+        parameters=info.parameters,
+        dtype=info.dtype,
+        device=info.device,
+        vocab_size=info.vocab_size,
+        context_length=info.context_length,
+        kv_slots=settings.kv_slots,
+        kv_cache_mib=round(model.cache.bytes / 2**20, 1),
+        bit_exact=info.bit_exact,
+        seconds=round(time.perf_counter() - started, 3),
+    )
+    return LoadedModel(model, info)
+
+
+def model_info(model: PackedModel, tokenizer_sha256: str, *, bit_exact: bool) -> model_info_pb2.ModelInfo:
+    """The contract's description of a model."""
+    return model_info_pb2.ModelInfo(
+        # A directory's path is no concern of those who are told of the model.
+        model_id=Path(model.name).resolve().name if Path(model.name).is_dir() else model.name,
+        architecture=model.architecture,
+        parameters=model.parameters,
+        vocab_size=model.vocab_size,
+        context_length=model.context_length,
+        dtype=str(model.dtype).removeprefix("torch."),
+        device=str(model.device),
+        tokenizer_sha256=tokenizer_sha256,
+        eos_token_ids=model.eos_token_ids,
+        bit_exact=bit_exact,
+    )

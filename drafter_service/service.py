@@ -1,0 +1,79 @@
+"""Puts the drafter service together and runs it."""
+
+import asyncio
+from collections.abc import Sequence
+
+from drafter_service.announcement import Announcement
+from drafter_service.draft_loop import DraftLoop
+from drafter_service.handshake import own_hello
+from drafter_service.loaded_model import load_model
+from drafter_service.servicer import DrafterServicer
+from drafter_service.settings import DrafterSettings
+from draftwire.v1 import drafter_pool_service_pb2_grpc, drafter_service_pb2_grpc
+from service_runtime.channel import open_channel
+from service_runtime.lifecycle import Shutdown, run_service, serve
+from service_runtime.logs import get_logger
+from service_runtime.server import ServiceServer
+from service_runtime.settings import load_settings
+from service_runtime.tasks import BackgroundTasks
+from speculative_engine.drafters.draft_model import DraftModelDrafter
+
+log = get_logger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the service until a signal ends it; returns the exit status."""
+    settings = load_settings(DrafterSettings, argv)
+    return run_service(lambda shutdown: _run(settings, shutdown), settings)
+
+
+async def _run(settings: DrafterSettings, shutdown: Shutdown) -> None:
+    server = ServiceServer(settings)
+    # The port opens when the model is ready: to probes, and to verifiers that retry with back-off, refused connections
+    # say "not yet" without a half-working service behind the port. A port in use must not cost the loading, though.
+    server.check_port()
+    # A signal meanwhile is obeyed once the model is loaded: a thread inside torch cannot be ended safely.
+    loaded = await asyncio.to_thread(load_model, settings)
+
+    def on_failure(error: BaseException) -> None:
+        log.error("drafting failed", exc_info=error)
+        shutdown.fail(error)
+
+    drafting = DraftLoop(DraftModelDrafter(loaded.model), on_failure=on_failure, threads=settings.threads)
+    servicer = DrafterServicer(drafting, own_hello(settings, loaded.info))
+    server.add(drafter_service_pb2_grpc.add_DrafterServiceServicer_to_server, servicer)
+    drafting.start()
+    try:
+        await _serve(settings, server, servicer, shutdown)
+    finally:
+        await drafting.stop()
+
+
+async def _serve(
+    settings: DrafterSettings, server: ServiceServer, servicer: DrafterServicer, shutdown: Shutdown
+) -> None:
+    """Serves and, if there is a verifier to announce the drafter to, does so."""
+    if settings.verifier is None:
+        await serve(server, shutdown, settings.shutdown_grace_seconds, lambda _: servicer.end_conversations())
+        return
+    async with (
+        open_channel(settings.verifier, settings.max_message_bytes) as channel,
+        BackgroundTasks(shutdown.fail) as tasks,
+    ):
+        pool = drafter_pool_service_pb2_grpc.DrafterPoolServiceStub(channel)
+        announcement: Announcement | None = None
+        announcing: asyncio.Task[None] | None = None
+
+        def announce() -> None:
+            nonlocal announcement, announcing
+            announcement = Announcement(pool, settings.advertise or server.address, settings.name)
+            announcing = tasks.spawn(announcement.run(), name="announcement")
+
+        async def drain(_: float) -> None:
+            if announcement is not None and announcing is not None:
+                announcing.cancel()
+                await asyncio.wait({announcing})
+                await announcement.leave()
+            await servicer.end_conversations()
+
+        await serve(server, shutdown, settings.shutdown_grace_seconds, drain, started=announce)

@@ -1,0 +1,47 @@
+"""Settings of the drafter service."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from service_runtime.address import Address, ListenAddress, PeerAddress
+from service_runtime.settings import ServiceSettings
+
+_WILDCARDS = ("0.0.0.0", "::")
+
+
+class DrafterSettings(ServiceSettings):
+    """Drafts for verifiers with a small model."""
+
+    model: str = Field(min_length=1)
+    """Directory or hub id of the draft model."""
+    listen: ListenAddress = "127.0.0.1:50052"
+    """Address to serve gRPC on, HOST:PORT. Port 0 picks a free one; the log says which."""
+    verifier: PeerAddress | None = None
+    """Verifier to announce this drafter to, HOST:PORT; without it a verifier has to be told of the drafter."""
+    name: str | None = Field(default=None, min_length=1)
+    """Name under which the drafter announces itself; its address by default."""
+    advertise: PeerAddress | None = None
+    """Address at which the verifier reaches this drafter, where that is not the one it listens on."""
+    dtype: Literal["float32", "bfloat16", "float16", "auto"] = "auto"
+    """Weight type; auto takes bfloat16 where the device computes in it, float32 elsewhere."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Device the model runs on."""
+    threads: int | None = Field(default=None, ge=1)
+    """CPU threads of a forward pass; as many as torch finds cores by default."""
+    kv_slots: int = Field(default=32768, ge=64)
+    """Tokens that the KV cache holds, over all sequences; the log says how much memory that is."""
+    max_sequences: int = Field(default=64, ge=1)
+    """Most open sequences of one verifier."""
+    max_tree_nodes: int = Field(default=64, ge=1)
+    """Most live nodes in the token tree of one sequence."""
+    trust_remote_code: bool = False
+    """Run model code that comes with the checkpoint."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if self.verifier and not self.advertise and Address.parse(self.listen).host in _WILDCARDS:
+            raise ValueError(f"--advertise: required with --verifier, since nobody can call {self.listen}")
+        if self.kv_slots <= self.max_tree_nodes:
+            raise ValueError(f"--kv-slots: must exceed --max-tree-nodes, {self.max_tree_nodes}, got {self.kv_slots}")
+        return self

@@ -1,0 +1,228 @@
+"""Drafting with a small model: best-first growth of all sequences' trees in one packed batch a step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import torch
+
+from speculative_engine.acceptance_model import AcceptanceModel, observe_commit
+from speculative_engine.coupled_sampler import top_candidates
+from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
+from speculative_engine.kv_slots import SlotList
+from speculative_engine.packed_batch import BatchBuilder
+from speculative_engine.packed_model import PackedModel
+from speculative_engine.proposal import Proposal
+from speculative_engine.sampling_batch import SamplingBatch
+from speculative_engine.token_tree import Node, TokenTree
+
+_SOURCE = "draft"
+_WIDTH = 3
+"""Most children of a node."""
+_EXPANSIONS = 2
+"""Most nodes of one sequence that go through the model in one step."""
+_LEAST_VALUE = 0.04
+"""Nodes less likely than this to be on the target's path are not drafted: verifying them never pays."""
+_MAX_ROWS = 256
+"""Most tokens of one forward pass."""
+
+
+class _Draft:
+    """One sequence: its tokens, the KV slots of the leading ones, and its tree. Expanded nodes hold slots, too."""
+
+    def __init__(self, spec: DraftSpec):
+        self.spec = spec
+        self.tokens = list(spec.tokens)
+        self.slots = SlotList()
+        self.tree = TokenTree(len(self.tokens), self.tokens[-1])
+        self.next_id = 1
+        self.caught_up = False
+
+    @property
+    def pending(self) -> int:
+        """Committed tokens that have not been through the model; 0 when the root was expanded before it was
+        committed."""
+        return len(self.tokens) - len(self.slots)
+
+    def frontier(self, model: AcceptanceModel) -> list[Node]:
+        """The most valuable nodes that have no children yet because they have not been through the model."""
+        if self.tree.size >= self.spec.max_tree_nodes:
+            return []
+        leaves: list[tuple[float, Node]] = []
+        stack = [(1.0, self.tree.root)]
+        while stack:
+            value, node = stack.pop()
+            for child in node.children.values():
+                worth = value * model.probability(child)
+                # The request's last token needs no node after its parent, so no node there needs children.
+                if worth < _LEAST_VALUE or child.position >= self.spec.max_length - 2:
+                    continue
+                if child.slot < 0:
+                    leaves.append((worth, child))
+                else:
+                    stack.append((worth, child))
+        leaves.sort(key=lambda leaf: -leaf[0])
+        return [node for _, node in leaves[:_EXPANSIONS]]
+
+
+class DraftModelDrafter:
+    """A Drafter (see `drafter.Drafter`) over a packed model that shares the target's tokenizer.
+
+    Tokens are drafted under the request's own noise (coupled sampling), so at any temperature the likeliest child is
+    the token the target would draw if it agreed with the draft model.
+    """
+
+    def __init__(self, model: PackedModel):
+        self.model = model
+        self._drafts: dict[Hashable, _Draft] = {}
+        self._acceptance = AcceptanceModel()
+        self._reserved = 0
+
+    @property
+    def sequences(self) -> int:
+        """Number of open sequences."""
+        return len(self._drafts)
+
+    def open(self, key: Hashable, spec: DraftSpec) -> None:
+        """See Drafter.open. Slots for the sequence's greatest length are reserved here, so growth never lacks any."""
+        self.close(key)
+        needed = self._slots_needed(spec)
+        if self._reserved + needed > self.model.pool.capacity:
+            raise DrafterFullError(
+                f"sequence needs {needed} KV slots, {self.model.pool.capacity - self._reserved} of "
+                f"{self.model.pool.capacity} are not reserved"
+            )
+        self._reserved += needed
+        self._drafts[key] = _Draft(spec)
+
+    def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
+        """See Drafter.commit. The walked nodes' slots become the sequence's own; all other nodes' slots are freed."""
+        draft = self._drafts[key]
+        if committed_length - len(tokens) != len(draft.tokens) or not tokens:
+            raise OutOfSyncError(
+                f"verdict of {len(tokens)} tokens to a length of {committed_length}, "
+                f"the drafter knows {len(draft.tokens)} tokens"
+            )
+        observe_commit(draft.tree, tokens, {_SOURCE: self._acceptance})
+        walked, pruned = draft.tree.commit(tokens)
+        draft.tokens.extend(tokens)
+        draft.slots.extend([node.slot for node in walked if node.slot >= 0])
+        self.model.pool.give_back([node.slot for node in pruned if node.slot >= 0])
+
+    def close(self, key: Hashable) -> None:
+        """See Drafter.close."""
+        draft = self._drafts.pop(key, None)
+        if draft is None:
+            return
+        self._reserved -= self._slots_needed(draft.spec)
+        self.model.pool.give_back(draft.slots.clear())
+        self.model.pool.give_back([node.slot for node in draft.tree.nodes() if node.slot >= 0])
+
+    @property
+    def busy(self) -> bool:
+        """See Drafter.busy."""
+        return any(draft.pending or draft.frontier(self._acceptance) for draft in self._drafts.values())
+
+    def grow(self) -> Growth:
+        """See Drafter.grow. Prompts are computed in chunks beside the other sequences' drafting."""
+        started = time.perf_counter()
+        builder = BatchBuilder()
+        expanded: list[tuple[Hashable, _Draft, Node]] = []
+        for key, draft in self._drafts.items():
+            if not draft.pending:
+                for node in draft.frontier(self._acceptance):
+                    if len(builder) < _MAX_ROWS:
+                        self._expand(builder, draft, node)
+                        expanded.append((key, draft, node))
+        for key, draft in self._drafts.items():
+            room = _MAX_ROWS - len(builder)
+            if draft.pending and room > 0 and self._catch_up(builder, draft, min(draft.pending, room)):
+                expanded.append((key, draft, draft.tree.root))
+        growth = Growth([], {}, 0.0)
+        if not len(builder):
+            return growth
+        logits = self.model.forward(builder.build(self.model.group_size, self.model.device))
+        if expanded:
+            sampling = SamplingBatch.build(
+                [draft.spec.sampling for _, draft, _ in expanded],
+                [node.position + 1 for _, _, node in expanded],
+                self.model.device,
+            )
+            limits = [min(draft.spec.vocab_size or logits.shape[1], logits.shape[1]) for _, draft, _ in expanded]
+            found = top_candidates(_within(logits, limits), sampling, _WIDTH)
+            token_ids, log_probs = found.token_ids.tolist(), found.log_probs.tolist()
+            fresh: dict[Hashable, list[Node]] = {}
+            for (key, draft, node), tokens, probabilities in zip(expanded, token_ids, log_probs, strict=True):
+                fresh.setdefault(key, []).extend(self._add_children(draft, node, tokens, probabilities))
+                if not draft.caught_up:
+                    draft.caught_up = True
+                    growth.opened.append(key)
+            growth.proposals = {key: self._proposal(key, nodes) for key, nodes in fresh.items() if nodes}
+        growth.seconds = time.perf_counter() - started
+        return growth
+
+    def _expand(self, builder: BatchBuilder, draft: _Draft, node: Node) -> None:
+        """Add the row of a node whose ancestors have all been through the model."""
+        ancestors = [ancestor.slot for ancestor in node.path_from(draft.tree.root)[:-1]]
+        node.slot = int(self.model.pool.take(1)[0])
+        row = builder.add_row(node.token, node.position, node.slot, wants_logits=True)
+        builder.add_lane(np.concatenate([draft.slots.array(), np.array(ancestors, dtype=np.int64)]), [row])
+
+    def _catch_up(self, builder: BatchBuilder, draft: _Draft, count: int) -> bool:
+        """Add the rows of `count` pending tokens; whether they reach the root, so that it gets children."""
+        reaches = count == draft.pending
+        start = len(draft.slots)
+        slots = self.model.pool.take(count)
+        rows = [
+            builder.add_row(draft.tokens[start + i], start + i, int(slots[i]), reaches and i == count - 1)
+            for i in range(count)
+        ]
+        builder.add_lane(draft.slots.array().copy(), rows)
+        draft.slots.extend(slots)
+        return reaches
+
+    def _add_children(
+        self, draft: _Draft, parent: Node, tokens: list[int], log_probs: list[float]
+    ) -> list[Node]:
+        """Add the candidates that are worth it: the first always, alternatives if they may well be right."""
+        value = 1.0
+        for node in parent.path_from(draft.tree.root):
+            value *= self._acceptance.probability(node)
+        children: list[Node] = []
+        for token, log_prob in zip(tokens, log_probs, strict=True):
+            if token < 0 or draft.tree.size >= draft.spec.max_tree_nodes:
+                break
+            node = Node(token, parent, parent.position + 1, min(log_prob, 0.0), _SOURCE, len(parent.children))
+            if children and value * self._acceptance.probability(node) < _LEAST_VALUE:
+                break
+            added, _ = draft.tree.add(parent, token, node.log_prob, _SOURCE)
+            added.id = draft.next_id
+            draft.next_id += 1
+            children.append(added)
+        return children
+
+    def _proposal(self, key: Hashable, nodes: list[Node]) -> Proposal:
+        draft = self._drafts[key]
+        root = draft.tree.root
+        return Proposal(
+            committed_length=draft.tree.committed_length,
+            first_node_id=nodes[0].id,
+            token_ids=[node.token for node in nodes],
+            parent_ids=[0 if node.parent is root or node.parent is None else node.parent.id for node in nodes],
+            log_probs=[node.log_prob for node in nodes],
+        )
+
+    @staticmethod
+    def _slots_needed(spec: DraftSpec) -> int:
+        return max(spec.max_length, len(spec.tokens) + 1) + spec.max_tree_nodes
+
+
+def _within(logits: torch.Tensor, limits: list[int]) -> torch.Tensor:
+    """Logits [rows, vocabulary] without the ids at or above each row's limit."""
+    most = max(limits)
+    if min(limits) < most:  # targets of different vocabularies share the batch
+        beyond = torch.arange(most, device=logits.device) >= torch.tensor(limits, device=logits.device).unsqueeze(1)
+        return logits[:, :most].masked_fill(beyond, -torch.inf)
+    return logits[:, :most]

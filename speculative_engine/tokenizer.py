@@ -1,0 +1,98 @@
+"""The tokenizer of a checkpoint: text to ids, ids to text as they come, and a fingerprint to compare two."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tokenizers.decoders import DecodeStream
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from speculative_engine.packed_model import ModelLoadError
+
+
+class ChatTemplateError(Exception):
+    """The conversation cannot be rendered; the message says why."""
+
+
+class Tokenizer:
+    """A fast tokenizer of the Hugging Face library."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self._tokenizer = tokenizer
+        self._backend = tokenizer.backend_tokenizer
+        self.sha256 = _fingerprint(json.loads(self._backend.to_str()))
+        """Equal for tokenizers that give every text the same ids."""
+
+    @classmethod
+    def load(cls, source: str, *, trust_remote_code: bool = False) -> Tokenizer:
+        """Load from a directory or hub id. Raises ModelLoadError."""
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(
+                source, local_files_only=Path(source).is_dir(), trust_remote_code=trust_remote_code
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ModelLoadError(f"tokenizer of {source}: {str(error).strip().splitlines()[0]}") from error
+        if not tokenizer.is_fast:
+            raise ModelLoadError(f"tokenizer of {source}: has no tokenizer.json, which streaming text needs")
+        return cls(tokenizer)
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a text."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        return ids
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Text of token ids; bytes that are no UTF-8 become U+FFFD."""
+        return self._backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+
+    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """A conversation by the checkpoint's chat template, up to where the assistant answers.
+
+        Raises ChatTemplateError if there is no template or it refuses the messages.
+        """
+        if not self._tokenizer.chat_template:
+            raise ChatTemplateError("the target's tokenizer has no chat template")
+        try:
+            text: str = self._tokenizer.apply_chat_template(
+                [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
+            )
+        except Exception as error:  # templates are programs of the checkpoint and raise what they like
+            raise ChatTemplateError(str(error)) from error
+        return text
+
+    def stream(self) -> TextStream:
+        """A new stream of text."""
+        return TextStream(self)
+
+
+class TextStream:
+    """Turns the ids of one sequence into text as they come, without splitting a character."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._tokenizer = tokenizer
+        self._decoder = DecodeStream(skip_special_tokens=True)
+        self._held: list[int] = []
+
+    def push(self, token_id: int) -> str:
+        """The text that became final with this token; empty while a character is incomplete."""
+        text = self._decoder.step(self._tokenizer._backend, token_id)
+        if text is None:
+            self._held.append(token_id)
+            return ""
+        self._held.clear()
+        return str(text)
+
+    def flush(self) -> str:
+        """What is left at the end: a character that was never completed, as U+FFFD."""
+        text = self._tokenizer.decode(self._held)
+        self._held.clear()
+        return text
+
+
+def _fingerprint(backend: dict[str, object]) -> str:
+    """SHA-256 of what decides ids: the model with vocabulary and merges, normalisation, splitting, added tokens."""
+    kept = {key: backend.get(key) for key in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

@@ -1,0 +1,76 @@
+"""What one sequence has computed in one step, and how its verified nodes turn into committed tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from speculative_engine.kv_slots import SlotPool
+from speculative_engine.packed_batch import BatchBuilder
+from speculative_engine.sequence import Sequence
+from speculative_engine.token_tree import Node
+
+
+class VerificationJob:
+    """One sequence's rows in a step: a part of its pending tokens, then the nodes to verify."""
+
+    def __init__(self, sequence: Sequence, chain_length: int, nodes: list[Node]):
+        self.sequence = sequence
+        self.nodes = nodes
+        self.rows = chain_length + len(nodes)
+        self._chain_length = chain_length
+        self._finishes_chain = chain_length == sequence.pending
+        self.slots = np.empty(0, dtype=np.int64)
+        self.sampled_positions: list[int] = []
+        """Position of each token to draw: after the chain, then after each node."""
+
+    @property
+    def chain(self) -> np.ndarray:
+        """Slots of the pending tokens, int64."""
+        return self.slots[: self._chain_length]
+
+    def lay_out(self, builder: BatchBuilder, pool: SlotPool) -> None:
+        """Take slots and add this sequence's rows and lanes to a batch."""
+        sequence = self.sequence
+        start = len(sequence.slots)
+        self.slots = pool.take(self.rows)
+        slots = self.slots.tolist()
+        end = start + self._chain_length
+        chain: list[int] = []
+        for position in range(start, end):
+            wanted = self._finishes_chain and position == end - 1
+            chain.append(builder.add_row(sequence.tokens[position], position, slots[position - start], wanted))
+        if self._finishes_chain:
+            self.sampled_positions.append(end)
+        context = sequence.slots.array()
+        rows: dict[int, int] = {}
+        for node, slot in zip(self.nodes, slots[self._chain_length :], strict=True):
+            node.slot = slot
+            rows[id(node)] = builder.add_row(node.token, node.position, slot, True)
+            self.sampled_positions.append(node.position + 1)
+        asked: set[int] = set()
+        parents = {id(node.parent) for node in self.nodes}
+        leaves = [node for node in self.nodes if id(node) not in parents]
+        for index, leaf in enumerate(leaves):
+            path = [rows[id(node)] for node in leaf.path_from(sequence.tree.root)]
+            fresh = next(i for i, row in enumerate(path) if row not in asked)
+            asked.update(path)
+            builder.add_lane(context, chain + path, 0 if index == 0 else len(chain) + fresh)
+        if not leaves:
+            builder.add_lane(context, chain)
+
+    def keep(self, accepted: list[Node], pool: SlotPool) -> None:
+        """The sequence keeps the slots of its computed tokens and accepted nodes, the pool gets the others back."""
+        kept = [*self.chain, *(node.slot for node in accepted)]
+        self.sequence.slots.extend(kept)
+        pool.give_back(np.setdiff1d(self.slots, kept))
+
+    def walk(self, drawn: list[int]) -> tuple[list[Node], list[int]]:
+        """Follow the target's tokens: the accepted nodes, and all tokens to commit (the bonus token last)."""
+        after = {id(node): token for node, token in zip(self.nodes, drawn[1:], strict=True)}
+        node, token = self.sequence.tree.root, drawn[0]
+        accepted, tokens = [], [token]
+        while (child := node.children.get(token)) is not None and id(child) in after:
+            accepted.append(child)
+            node, token = child, after[id(child)]
+            tokens.append(token)
+        return accepted, tokens

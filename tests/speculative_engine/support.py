@@ -1,0 +1,327 @@
+"""Tiny models, packed passes laid out by hand, and a scripted drafter, shared by the engine's tests."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from speculative_engine.kv_slots import SlotList
+from speculative_engine.packed_batch import BatchBuilder
+from speculative_engine.packed_model import PackedModel
+from speculative_engine.proposal import Proposal
+from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.sequence import SequenceSpec
+from speculative_engine.step_cost import StepCost
+from speculative_engine.verification_engine import EngineLimits, VerificationEngine
+
+VOCABULARY = 300
+GREEDY = SamplingParams(temperature=0.0)
+
+# Every model has three layers, and weights large enough that attention is sharp and logits far apart.
+_SIZES = dict(
+    vocab_size=VOCABULARY,
+    hidden_size=64,
+    intermediate_size=172,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=2048,
+    initializer_range=0.15,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+_ALL_HEADS = {**_SIZES, "num_key_value_heads": 4}
+_EXPERTS = dict(num_experts=4, num_local_experts=4, num_experts_per_tok=2, intermediate_size=176)
+
+ARCHITECTURES: dict[str, dict[str, object]] = {
+    "Llama": _SIZES,
+    "Qwen2": _SIZES,
+    "Qwen3": {**_SIZES, "head_dim": 16},
+    "Mistral": {**_SIZES, "head_dim": 16, "sliding_window": 8},
+    "Gemma2": {**_SIZES, "head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 16},
+    "Gemma3": {**_SIZES, "head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 16},
+    "Phi3": _SIZES,
+    "GPT2": dict(
+        vocab_size=VOCABULARY, n_embd=64, n_layer=3, n_head=4, n_positions=2048, initializer_range=0.15, eos_token_id=2
+    ),
+    "GPTNeoX": _ALL_HEADS,
+    "Olmo2": _SIZES,
+    "Mixtral": {**_SIZES, **_EXPERTS},
+    "Qwen3Moe": {**_SIZES, **_EXPERTS, "head_dim": 16, "moe_intermediate_size": 48},
+    "GptOss": {**_SIZES, **_EXPERTS, "head_dim": 16, "sliding_window": 8},
+    "StableLm": _SIZES,
+    "Cohere": _SIZES,
+    "Cohere2": {**_SIZES, "sliding_window": 8},
+    "Starcoder2": _SIZES,
+    "Granite": {**_SIZES, "attention_multiplier": 0.25},
+    "Olmo": _SIZES,
+    "Olmo3": {**_SIZES, "sliding_window": 8},
+    "Phi": _ALL_HEADS,
+    "SmolLM3": _SIZES,
+    "Glm": {**_SIZES, "head_dim": 16},
+}
+"""transformers' class prefix -> arguments of its configuration."""
+
+
+def tiny_model(name: str, dtype: torch.dtype = torch.float32, seed: int = 0, **changes: object) -> PreTrainedModel:
+    """A random model of an architecture of the library; biases and norms are random, too."""
+    config_class = getattr(transformers, f"{name}TextConfig", None) or getattr(transformers, f"{name}Config")
+    config = config_class(**{**ARCHITECTURES.get(name, _SIZES), **changes})
+    torch.manual_seed(seed)
+    model: PreTrainedModel = transformers.AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model.to(dtype).eval()
+
+
+def packed(model: PreTrainedModel, slots: int = 4000) -> PackedModel:
+    """A packed copy; `model` stays as the library made it."""
+    return PackedModel(copy.deepcopy(model), slots)
+
+
+def random_tokens(count: int, seed: int = 0) -> list[int]:
+    """Token ids beyond the special ones."""
+    rng = random.Random(seed)
+    return [rng.randrange(3, VOCABULARY) for _ in range(count)]
+
+
+@torch.inference_mode()
+def plain_logits(model: PreTrainedModel, tokens: Sequence[int]) -> torch.Tensor:
+    """The library's own logits after each of `tokens`, without any cache: [tokens, vocabulary]."""
+    return model(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits[0]
+
+
+def error(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """The largest difference in units of the expected logits' standard deviation."""
+    return ((found.float() - expected.float()).abs().max() / expected.float().std()).item()
+
+
+# ---- walks: packed passes over known texts, every row's logits by its prefix ------------------------------------------
+
+Rows = dict[tuple[int, ...], torch.Tensor]
+
+
+def walk(
+    model: PackedModel,
+    texts: Sequence[Sequence[int]],
+    prompts: Sequence[int],
+    *,
+    seed: int = 0,
+    trees: bool = True,
+    chunk: int = 11,
+    together: bool = True,
+) -> Rows:
+    """Run texts through the model as the engine would if the target's tokens were theirs.
+
+    The first `prompts[i]` tokens of text i are its prompt, computed in chunks of up to `chunk` tokens; then steps
+    verify random trees with siblings, part right and part wrong, or one token at a time if `trees` is off. Returns the
+    logits of every row by the tokens up to and including the row's own.
+    """
+    rng = random.Random(seed)
+    rows: Rows = {}
+    runs = [_Run(index, text, prompt, rng) for index, (text, prompt) in enumerate(zip(texts, prompts, strict=True))]
+    for batch in [runs] if together else [[run] for run in runs]:
+        while active := [run for run in batch if not run.done]:
+            builder = BatchBuilder()
+            for run in active:
+                run.lay_out(builder, model, trees, chunk)
+            logits = model.forward(builder.build(model.group_size, model.device))
+            first = 0
+            for run in active:
+                first += run.settle(logits[first:], model, rows)
+        for run in batch:
+            model.pool.give_back(run.sequence.slots.clear())
+    return rows
+
+
+class _Run:
+    """One text on its walk."""
+
+    def __init__(self, index: int, text: Sequence[int], prompt: int, rng: random.Random):
+        self.text = list(text)
+        self.sequence = EngineSequence(SequenceSpec(index, self.text[:prompt], len(text) + 1, GREEDY))
+        self.done = False
+        self._rng = rng
+
+    def lay_out(self, builder: BatchBuilder, model: PackedModel, trees: bool, chunk: int) -> None:
+        sequence = self.sequence
+        count = min(sequence.pending, self._rng.randint(1, chunk))
+        nodes = self._grow() if trees and count == sequence.pending else []
+        self._job = VerificationJob(sequence, count, nodes)
+        self._job.lay_out(builder, model.pool)
+
+    def _grow(self) -> list[Node]:
+        """Add random nodes to the tree; those to verify, parents before children."""
+        rng, sequence = self._rng, self.sequence
+        parent = sequence.tree.root
+        for token in self.text[len(sequence.tokens) : len(sequence.tokens) + rng.randint(0, 5)]:
+            branches = [(rng.randrange(3, VOCABULARY), False) for _ in range(rng.randint(0, 2))] + [(token, True)]
+            rng.shuffle(branches)
+            for branch, right in branches:
+                node, _ = sequence.tree.add(parent, branch)
+                if right:
+                    following = node
+                elif rng.random() < 0.5:
+                    sequence.tree.add(node, rng.randrange(3, VOCABULARY))
+            parent = following
+        verified: set[int] = {id(sequence.tree.root)}
+        nodes = []
+        for node in sequence.tree.nodes():
+            if id(node.parent) in verified and rng.random() < 0.9 and node.position < len(self.text):
+                verified.add(id(node))
+                nodes.append(node)
+        return nodes
+
+    def settle(self, logits: torch.Tensor, model: PackedModel, rows: Rows) -> int:
+        """Note the rows' logits, commit the text's own path; returns the number of rows."""
+        sequence, job = self.sequence, self._job
+        if not job.sampled_positions:
+            job.keep([], model.pool)
+            return 0
+        prefix = tuple(sequence.tokens)
+        rows[prefix] = logits[0]
+        for node, row in zip(job.nodes, logits[1:], strict=False):
+            path = node.path_from(sequence.tree.root)
+            rows[prefix + tuple(step.token for step in path)] = row
+        # As if the target had drawn the text: after the root, and after each node on its path.
+        drawn = [self.text[p] if p < len(self.text) else -1 for p in job.sampled_positions]
+        accepted, tokens = job.walk(drawn)
+        job.keep(accepted, model.pool)
+        tokens = [token for token in tokens if token >= 0]
+        if tokens:
+            sequence.commit(tokens)
+        self.done = len(sequence.tokens) == len(self.text) and sequence.pending <= 0 or not tokens
+        return 1 + len(job.nodes)
+
+
+def check_against_plain(model: PreTrainedModel, rows: Rows) -> float:
+    """The largest `error` of the rows against the library's own forwards of each path."""
+    worst = 0.0
+    inner = {prefix[:-1] for prefix in rows}
+    expected: dict[tuple[int, ...], torch.Tensor] = {}
+    for prefix in sorted(rows, key=len, reverse=True):
+        if prefix in inner and prefix in expected:
+            continue
+        if prefix not in expected:
+            logits = plain_logits(model, prefix)
+            expected.update({prefix[: index + 1]: logits[index] for index in range(len(prefix))})
+    for prefix, row in rows.items():
+        worst = max(worst, error(row, expected[prefix]))
+    return worst
+
+
+# ---- the engine ------------------------------------------------------------------------------------------------------
+
+
+class ScriptedDrafter:
+    """Proposes a given continuation of each sequence, with wrong siblings beside it and wrong tokens within."""
+
+    def __init__(self, outputs: dict[int, list[int]], *, accuracy: float = 0.85, siblings: bool = True, seed: int = 0):
+        """outputs: what each sequence will generate. accuracy: chance that a right token is drafted at all."""
+        self._outputs = outputs
+        self._accuracy = accuracy
+        self._siblings = siblings
+        self._rng = random.Random(seed)
+        self._next_id: dict[int, int] = {}
+
+    def open(self, sequence_id: int) -> None:
+        """A new sequence, or one that is attached again."""
+        self._next_id[sequence_id] = 1
+
+    def propose(self, spec: SequenceSpec, committed: int) -> Proposal | None:
+        """New nodes after `committed` tokens, or None at the end of what is known."""
+        text = [*spec.tokens, *self._outputs[spec.sequence_id]]
+        first = self._next_id[spec.sequence_id]
+        tokens: list[int] = []
+        parents: list[int] = []
+        parent = 0
+        for right in text[committed : committed + self._rng.randint(1, 5)]:
+            wrong = self._rng.choice([token for token in range(3, 40) if token != right])
+            good = self._rng.random() < self._accuracy
+            if self._siblings or not good:
+                tokens.append(wrong)
+                parents.append(parent)
+            if good:
+                tokens.append(right)
+                parents.append(parent)
+            parent = first + len(tokens) - 1
+        if not tokens:
+            return None
+        self._next_id[spec.sequence_id] = first + len(tokens)
+        return Proposal(committed, first, tokens, parents)
+
+
+@dataclass
+class Generated:
+    """What a run of the engine made."""
+
+    tokens: dict[int, list[int]] = field(default_factory=dict)
+    finishes: dict[int, Finish] = field(default_factory=dict)
+    accepted: int = 0
+    drafted: int = 0
+    steps: int = 0
+
+
+def engine_of(model: PackedModel, **limits: int) -> VerificationEngine:
+    """An engine for which drafting always pays: a step costs the same whatever its rows."""
+    return VerificationEngine(model, StepCost([1, 64], [0.001, 0.001]), EngineLimits(**limits))
+
+
+def generate(
+    engine: VerificationEngine,
+    specs: Sequence[SequenceSpec],
+    drafter: ScriptedDrafter | None = None,
+    *,
+    together: bool = True,
+) -> Generated:
+    """Run sequences to their end, all at once or one after another, drafting whenever a tree is empty."""
+    result = Generated(tokens={spec.sequence_id: [] for spec in specs})
+    for group in [list(specs)] if together else [[spec] for spec in specs]:
+        open_specs = {spec.sequence_id: spec for spec in group}
+        length = {spec.sequence_id: len(spec.tokens) for spec in group}
+        empty = set(open_specs)
+        for spec in group:
+            engine.add(spec)
+            if drafter is not None:
+                drafter.open(spec.sequence_id)
+                engine.attach(spec.sequence_id, "scripted")
+        while open_specs:
+            for sequence_id in sorted(empty) if drafter is not None else ():
+                proposal = drafter.propose(open_specs[sequence_id], length[sequence_id])
+                if proposal is not None:
+                    engine.propose(sequence_id, "scripted", proposal)
+            empty.clear()
+            step = engine.step()
+            result.steps += 1
+            for outcome in step.outcomes:
+                result.tokens[outcome.sequence_id] += outcome.tokens
+                result.accepted += outcome.accepted
+                result.drafted += sum(outcome.drafted.values())
+                length[outcome.sequence_id] = outcome.committed_length
+                empty.add(outcome.sequence_id)
+                if outcome.finish is not None:
+                    result.finishes[outcome.sequence_id] = outcome.finish
+                    empty.discard(outcome.sequence_id)
+                    del open_specs[outcome.sequence_id]
+    return result
+
+
+def specs_of(
+    prompts: Sequence[Sequence[int]], count: int, sampling: SamplingParams | Sequence[SamplingParams] = GREEDY
+) -> list[SequenceSpec]:
+    """One sequence a prompt, `count` tokens each."""
+    params = [sampling] * len(prompts) if isinstance(sampling, SamplingParams) else sampling
+    return [
+        SequenceSpec(index, prompt, len(prompt) + count, params[index]) for index, prompt in enumerate(prompts)
+    ]

@@ -1,0 +1,60 @@
+"""draftwire.v1.DrafterPoolService over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from draftwire.v1 import drafter_pool_service_pb2 as pb
+from draftwire.v1.drafter_pool_service_pb2_grpc import DrafterPoolServiceServicer
+from service_runtime.errors import invalid_field
+from verifier_service.drafter_pool import HEARTBEAT_SECONDS, DrafterPool
+
+
+class DrafterPoolServicer(DrafterPoolServiceServicer):  # type: ignore[misc]
+    """Turns calls into the pool's own terms; errors go through the call interceptor."""
+
+    def __init__(self, pool: DrafterPool):
+        self._pool = pool
+
+    async def AttachDrafter(self, request: pb.AttachDrafterRequest, context: Any) -> pb.AttachDrafterResponse:
+        """See the contract."""
+        link = await self._pool.attach(_given("address", request.address), request.name)
+        return pb.AttachDrafterResponse(drafter=self._pool.describe_one(link))
+
+    async def DetachDrafter(self, request: pb.DetachDrafterRequest, context: Any) -> pb.DetachDrafterResponse:
+        """See the contract."""
+        return pb.DetachDrafterResponse(drafter=await self._pool.detach(_given("name", request.name)))
+
+    async def SwapDrafter(self, request: pb.SwapDrafterRequest, context: Any) -> pb.SwapDrafterResponse:
+        """See the contract."""
+        link, moved = await self._pool.swap(
+            _given("old_name", request.old_name), _given("new_name", request.new_name)
+        )
+        return pb.SwapDrafterResponse(drafter=self._pool.describe_one(link), moved_sequences=moved)
+
+    async def ListDrafters(self, request: pb.ListDraftersRequest, context: Any) -> pb.ListDraftersResponse:
+        """See the contract."""
+        return pb.ListDraftersResponse(drafters=self._pool.describe())
+
+    async def WatchDrafters(
+        self, request: pb.WatchDraftersRequest, context: Any
+    ) -> AsyncIterator[pb.WatchDraftersResponse]:
+        """See the contract."""
+        while True:
+            version = self._pool.version
+            yield pb.WatchDraftersResponse(drafters=self._pool.describe())
+            await self._pool.change_after(version)
+
+    async def RegisterDrafter(self, request: pb.RegisterDrafterRequest, context: Any) -> pb.RegisterDrafterResponse:
+        """See the contract."""
+        self._pool.register(_given("address", request.address), request.name, request.leaving)
+        response = pb.RegisterDrafterResponse()
+        response.heartbeat_interval.FromNanoseconds(round(HEARTBEAT_SECONDS * 1e9))
+        return response
+
+
+def _given(field: str, value: str) -> str:
+    if not value:
+        raise invalid_field(field, "must not be empty")
+    return value

@@ -1,0 +1,170 @@
+"""Reads a GenerateRequest: checks every field and settles what the request left open."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import grpc
+
+from draftwire.v1 import speculation_pb2, verifier_service_pb2
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from service_runtime.errors import FieldViolation, ServiceError, invalid_field
+from speculative_engine.field_error import FieldError
+from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.tokenizer import ChatTemplateError, Tokenizer
+
+_MAX_STOPS = 16
+_MAX_STOP_LENGTH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateOrder:
+    """A request that is fit to run."""
+
+    request_id: str
+    prompt: list[int]
+    prompt_was_text: bool
+    resumed: list[int]
+    """Output tokens the caller has already."""
+    sampling: SamplingParams
+    max_length: int
+    """Most tokens of prompt and output together."""
+    ignore_eos: bool
+    stops: tuple[str, ...]
+    speculate: bool
+    drafter: str | None
+    max_draft_tokens: int | None
+
+
+class RequestReader:
+    """Knows the target's limits. Every fault is a ServiceError that names the field."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, context_length: int, kv_tokens: int):
+        """kv_tokens: most tokens of one request that the KV cache can hold."""
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._longest = min(context_length, kv_tokens)
+        self._bound_by = (
+            f"the target's context of {context_length} tokens"
+            if context_length <= kv_tokens
+            else f"the {kv_tokens} tokens the verifier's KV cache can hold for one request"
+        )
+
+    async def read(self, request: verifier_service_pb2.GenerateRequest) -> GenerateOrder:
+        """Check and complete a request. Raises ServiceError with INVALID_ARGUMENT."""
+        prompt = await self._prompt(request)
+        resumed = list(request.resume_token_ids)
+        self.check_tokens("resume_token_ids", resumed)
+        speculation = request.speculation
+        acceptance = speculation_pb2.AcceptanceRule
+        if speculation.acceptance not in (
+            acceptance.ACCEPTANCE_RULE_UNSPECIFIED,
+            acceptance.ACCEPTANCE_RULE_COUPLED,
+        ):
+            raise invalid_field("speculation.acceptance", f"{speculation.acceptance} is no rule this verifier knows")
+        most = speculation.max_draft_tokens if speculation.HasField("max_draft_tokens") else None
+        enabled = speculation.enabled if speculation.HasField("enabled") else True
+        return GenerateOrder(
+            request_id=request.request_id or f"req-{secrets.token_hex(6)}",
+            prompt=prompt,
+            prompt_was_text=request.WhichOneof("prompt") != "token_ids",
+            resumed=resumed,
+            sampling=_sampling(request),
+            max_length=self._max_length(request, len(prompt)),
+            ignore_eos=request.ignore_eos,
+            stops=_stops(request.stop),
+            speculate=enabled and most != 0,
+            drafter=speculation.drafter if speculation.HasField("drafter") else None,
+            max_draft_tokens=most,
+        )
+
+    def check_tokens(self, field: str, token_ids: Sequence[int]) -> None:
+        """Raise ServiceError if an id is beyond the vocabulary."""
+        if token_ids and max(token_ids) >= self._vocab_size:
+            index = next(i for i, token in enumerate(token_ids) if token >= self._vocab_size)
+            raise _refusal(
+                ErrorReason.ERROR_REASON_TOKEN_OUT_OF_RANGE,
+                f"{field}[{index}]",
+                f"is {token_ids[index]}, the target's vocabulary has {self._vocab_size} tokens",
+            )
+
+    async def _prompt(self, request: verifier_service_pb2.GenerateRequest) -> list[int]:
+        kind = request.WhichOneof("prompt")
+        if kind is None:
+            raise _refusal(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "prompt", "is missing")
+        if kind == "token_ids":
+            prompt = list(request.token_ids.ids)
+            self.check_tokens("token_ids.ids", prompt)
+        elif kind == "text":
+            prompt = await asyncio.to_thread(self._tokenizer.encode, request.text)
+        else:
+            prompt = await asyncio.to_thread(self._chat, request.messages)
+        if not prompt:
+            raise _refusal(ErrorReason.ERROR_REASON_EMPTY_PROMPT, kind, "has no token")
+        return prompt
+
+    def _chat(self, chat: verifier_service_pb2.ChatMessages) -> list[int]:
+        messages = [{"role": message.role, "content": message.content} for message in chat.messages]
+        if not messages:
+            raise _refusal(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "messages.messages", "is empty")
+        try:
+            text = self._tokenizer.render_chat(messages)
+        except ChatTemplateError as error:
+            raise invalid_field("messages", str(error)) from error
+        # The template writes the special tokens itself.
+        return self._tokenizer.encode(text, add_special_tokens=False)
+
+    def _max_length(self, request: verifier_service_pb2.GenerateRequest, prompt_length: int) -> int:
+        if prompt_length >= self._longest:
+            raise _refusal(
+                ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED,
+                request.WhichOneof("prompt") or "prompt",
+                f"has {prompt_length} tokens, which leaves no room within {self._bound_by}",
+            )
+        if not request.HasField("max_tokens"):
+            return self._longest
+        if request.max_tokens < 1:
+            raise invalid_field("max_tokens", f"must be at least 1, got {request.max_tokens}")
+        if prompt_length + request.max_tokens > self._longest:
+            raise _refusal(
+                ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED,
+                "max_tokens",
+                f"is {request.max_tokens}, with a prompt of {prompt_length} tokens more than {self._bound_by}",
+            )
+        return prompt_length + request.max_tokens
+
+
+def _sampling(request: verifier_service_pb2.GenerateRequest) -> SamplingParams:
+    given = request.sampling
+    params = SamplingParams(
+        temperature=given.temperature if given.HasField("temperature") else 1.0,
+        top_k=given.top_k,
+        top_p=given.top_p if given.HasField("top_p") else 1.0,
+        min_p=given.min_p,
+        seed=given.seed if given.HasField("seed") else secrets.randbits(63),
+    )
+    try:
+        return params.validate("sampling")
+    except FieldError as error:
+        raise invalid_field(error.field, error.description) from error
+
+
+def _stops(stops: Sequence[str]) -> tuple[str, ...]:
+    if len(stops) > _MAX_STOPS:
+        raise invalid_field("stop", f"has {len(stops)} strings, at most {_MAX_STOPS} are allowed")
+    for index, stop in enumerate(stops):
+        if not 1 <= len(stop) <= _MAX_STOP_LENGTH:
+            raise invalid_field(f"stop[{index}]", f"must have 1 to {_MAX_STOP_LENGTH} characters, has {len(stop)}")
+    return tuple(stops)
+
+
+def _refusal(reason: ErrorReason, field: str, description: str) -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        reason,
+        f"{field}: {description}",
+        field_violations=[FieldViolation(field, description)],
+    )

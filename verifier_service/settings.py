@@ -1,0 +1,39 @@
+"""What the verifier service can be told."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from service_runtime.address import ListenAddress
+from service_runtime.settings import ServiceSettings, StringList
+
+
+class VerifierSettings(ServiceSettings):
+    """Serves a target model: generates text, checks what drafters propose, keeps the pool of drafters."""
+
+    listen: ListenAddress = "127.0.0.1:50051"
+    """Address to serve gRPC on, HOST:PORT. Port 0 picks a free one; the log says which."""
+    model: str
+    """The target model: a directory or a Hugging Face hub id."""
+    drafter: StringList = ()
+    """Address of a drafter service to attach at start, HOST:PORT; may be repeated."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Weight type; auto takes bfloat16 where the device computes in it."""
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
+    """Device of the model: cpu, cuda or cuda:N."""
+    threads: int = Field(default=0, ge=0)
+    """CPU threads of the model; 0 leaves the choice to torch."""
+    kv_slots: int = Field(default=32768, ge=256)
+    """Tokens that fit into the KV cache, of all sequences together."""
+    max_sequences: int = Field(default=64, ge=1)
+    """Most requests that run at once; more wait."""
+    max_waiting: int = Field(default=256, ge=0)
+    """Most requests that wait; more are refused."""
+    max_step_rows: int = Field(default=256, ge=8)
+    """Most tokens of one forward pass."""
+    max_tree_nodes: int = Field(default=32, ge=1, le=256)
+    """Most live nodes of one drafter in a request's token tree."""
+    trust_remote_code: bool = False
+    """Run model code that comes with the checkpoint. Only for checkpoints you trust."""

@@ -1,0 +1,106 @@
+"""Runs the verifying engine in its thread and brings its results to the event loop, one wake-up a step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from service_runtime.engine_thread import EngineThread
+from service_runtime.logs import get_logger
+from speculative_engine.proposal import Proposal, ProposalError
+from speculative_engine.sequence import SequenceSpec
+from speculative_engine.step_result import StepResult
+from speculative_engine.verification_engine import VerificationEngine
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalFault:
+    """A proposal that was refused."""
+
+    sequence_id: int
+    source: str
+    error: ProposalError
+
+
+class StepLoop:
+    """The event loop's handle on the engine. All methods are called in the event loop."""
+
+    def __init__(
+        self,
+        engine: VerificationEngine,
+        *,
+        prepare: Callable[[], None],
+        on_step: Callable[[StepResult, dict[tuple[int, str], int]], None],
+        on_proposal_fault: Callable[[ProposalFault], None],
+        on_failure: Callable[[BaseException], None],
+    ):
+        """prepare runs once in the engine's thread. on_step gets each step's result and the stale nodes counted
+        since the last one, by (sequence id, source)."""
+        self.engine = engine
+        self._prepare = prepare
+        self._on_step = on_step
+        self._on_proposal_fault = on_proposal_fault
+        self._thread = EngineThread(self._work, name="verification-engine", on_failure=on_failure)
+        self._stale: dict[tuple[int, str], int] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Start the engine's thread."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+        self._thread.post(self._prepare)
+
+    async def stop(self) -> None:
+        """End the engine's thread after its step."""
+        await self._thread.stop()
+
+    def add(self, spec: SequenceSpec) -> None:
+        """Run a sequence."""
+        self._thread.post(lambda: self.engine.add(spec))
+
+    def remove(self, sequence_id: int) -> None:
+        """End a sequence and free its KV slots."""
+        self._thread.post(lambda: self.engine.remove(sequence_id))
+
+    def attach(self, sequence_id: int, source: str) -> None:
+        """Take proposals of a drafter for a sequence."""
+        self._thread.post(lambda: self.engine.attach(sequence_id, source))
+
+    def detach(self, sequence_id: int, source: str) -> None:
+        """Take none any more."""
+        self._thread.post(lambda: self.engine.detach(sequence_id, source))
+
+    def forget(self, source: str) -> None:
+        """Forget what was learned about a drafter."""
+        self._thread.post(lambda: self.engine.planner.remove_source(source))
+
+    def propose(self, source: str, proposals: Sequence[tuple[int, Proposal]]) -> None:
+        """Merge one message's proposals, each with its sequence."""
+        self._thread.post(lambda: self._merge(source, proposals))
+
+    def _merge(self, source: str, proposals: Sequence[tuple[int, Proposal]]) -> None:
+        assert self._loop is not None
+        for sequence_id, proposal in proposals:
+            try:
+                count = self.engine.propose(sequence_id, source, proposal)
+            except ProposalError as error:
+                self._loop.call_soon_threadsafe(self._on_proposal_fault, ProposalFault(sequence_id, source, error))
+                continue
+            if count.stale:
+                key = (sequence_id, source)
+                self._stale[key] = self._stale.get(key, 0) + count.stale
+
+    def _work(self) -> float | None:
+        assert self._loop is not None
+        if not self.engine.running:
+            return None
+        wait = self.engine.wait_seconds()
+        if wait > 0:
+            return wait
+        result = self.engine.step()
+        stale, self._stale = self._stale, {}
+        self._loop.call_soon_threadsafe(self._on_step, result, stale)
+        return 0.0

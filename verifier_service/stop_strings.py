@@ -1,0 +1,47 @@
+"""Ends a text before the first stop string that appears in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class StopStrings:
+    """Takes a text piece by piece and passes on what can no longer belong to a stop string.
+
+    What is passed on depends on the pieces joined together, not on where they are cut.
+    """
+
+    def __init__(self, stops: Sequence[str]):
+        self._stops = tuple(stops)
+        self._held = ""
+        self.found: str | None = None
+        """The stop string that ended the text."""
+
+    def push(self, text: str) -> str:
+        """The text that became final; once a stop string is found, what stands before it and nothing more."""
+        if self.found is not None:
+            return ""
+        if not self._stops:
+            return text
+        held = self._held + text
+        places = [(held.find(stop), stop) for stop in self._stops if stop in held]
+        if places:
+            place, self.found = min(places, key=lambda found: (found[0], -len(found[1])))
+            self._held = ""
+            return held[:place]
+        keep = max(self._overlap(held, stop) for stop in self._stops)
+        self._held = held[len(held) - keep :]
+        return held[: len(held) - keep]
+
+    def flush(self) -> str:
+        """The text still held back, when the request ends for another reason."""
+        held, self._held = self._held, ""
+        return held
+
+    @staticmethod
+    def _overlap(text: str, stop: str) -> int:
+        """Length of the longest end of `text` that begins `stop`."""
+        for size in range(min(len(stop) - 1, len(text)), 0, -1):
+            if text.endswith(stop[:size]):
+                return size
+        return 0

@@ -1,0 +1,79 @@
+"""Loads the target model and what goes with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from draftwire.v1.model_info_pb2 import ModelInfo
+from service_runtime.logs import get_logger
+from service_runtime.startup_error import StartupError
+from speculative_engine.packed_model import ModelLoadError, PackedModel
+from speculative_engine.self_test import run_self_test
+from speculative_engine.step_timing import measure_step_cost
+from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.verification_engine import EngineLimits, VerificationEngine
+from verifier_service.settings import VerifierSettings
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target model that passed its self-test, ready to serve."""
+
+    engine: VerificationEngine
+    tokenizer: Tokenizer
+    info: ModelInfo
+
+
+def set_threads(settings: VerifierSettings) -> None:
+    """Give the calling thread its number of compute threads: OpenMP counts them by calling thread."""
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+
+
+def load_target(settings: VerifierSettings) -> Target:
+    """Load, test and time the target model. Raises StartupError."""
+    set_threads(settings)
+    log.info("loading model", model=settings.model)
+    try:
+        tokenizer = Tokenizer.load(settings.model, trust_remote_code=settings.trust_remote_code)
+        model = PackedModel.load(
+            settings.model,
+            slots=settings.kv_slots,
+            dtype=settings.dtype,
+            device=settings.device,
+            trust_remote_code=settings.trust_remote_code,
+        )
+        report = run_self_test(model)
+    except ModelLoadError as error:
+        raise StartupError(str(error)) from error
+    cost = measure_step_cost(model)
+    log.info(
+        "model ready",
+        parameters=model.parameters,
+        dtype=str(model.dtype).removeprefix("torch."),
+        kv_megabytes=round(model.cache.bytes / 1e6),
+        bit_exact=report.bit_exact,
+        step_ms={rows: round(1e3 * cost.seconds(rows), 2) for rows in (1, 8, 32)},
+    )
+    info = ModelInfo(
+        model_id=model.name,
+        architecture=model.architecture,
+        parameters=model.parameters,
+        vocab_size=model.vocab_size,
+        context_length=model.context_length,
+        dtype=str(model.dtype).removeprefix("torch."),
+        device=str(model.device),
+        tokenizer_sha256=tokenizer.sha256,
+        eos_token_ids=model.eos_token_ids,
+        bit_exact=report.bit_exact,
+    )
+    limits = EngineLimits(
+        max_sequences=settings.max_sequences,
+        max_step_rows=settings.max_step_rows,
+        max_tree_nodes=settings.max_tree_nodes,
+    )
+    return Target(VerificationEngine(model, cost, limits), tokenizer, info)

@@ -1,0 +1,158 @@
+"""The verifier itself: requests, the engine that runs them, and the drafters that help. Apart from transport."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from draftwire.v1.model_info_pb2 import Limits, ModelInfo, PeerInfo
+from draftwire.v1.verdict_pb2 import Verdict
+from draftwire.v1.verifier_service_pb2 import EngineStatus
+from service_runtime.errors import at_capacity
+from service_runtime.logs import get_logger
+from service_runtime.tasks import BackgroundTasks
+from speculative_engine.step_result import StepResult
+from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.verification_engine import VerificationEngine
+from verifier_service.drafter_link import Connect
+from verifier_service.drafter_pool import DrafterPool
+from verifier_service.request_reader import GenerateOrder, RequestReader
+from verifier_service.running_request import RunningRequest
+from verifier_service.step_loop import StepLoop
+
+log = get_logger(__name__)
+
+PROTOCOL_REVISION = 1
+_RETRY_SECONDS = 1.0
+
+
+class Verifier:
+    """Everything a verifier service does, in one event loop beside the engine's thread."""
+
+    def __init__(
+        self,
+        engine: VerificationEngine,
+        tokenizer: Tokenizer,
+        info: ModelInfo,
+        *,
+        build: str,
+        connect: Callable[[str], Connect],
+        tasks: BackgroundTasks,
+        prepare: Callable[[], None],
+        on_failure: Callable[[BaseException], None],
+        max_waiting: int,
+        max_message_bytes: int,
+    ):
+        self.tokenizer = tokenizer
+        self.info = info
+        self.build = build
+        limits = engine.limits
+        pool = engine.model.pool
+        longest = pool.capacity - limits.max_tree_nodes
+        self.limits = Limits(
+            max_sequences=limits.max_sequences,
+            max_tree_nodes=limits.max_tree_nodes,
+            max_message_bytes=max_message_bytes,
+            max_sequence_tokens=min(info.context_length, longest),
+        )
+        self.reader = RequestReader(tokenizer, info.vocab_size, info.context_length, longest)
+        self._engine = engine
+        self._steps = StepLoop(
+            engine,
+            prepare=prepare,
+            on_step=self._on_step,
+            on_proposal_fault=lambda fault: self.pool.refuse(fault),
+            on_failure=on_failure,
+        )
+        self._most_requests = limits.max_sequences + max_waiting
+        self._requests: dict[int, RunningRequest] = {}
+        self._numbers = itertools.count(1)
+        self._eos = frozenset(info.eos_token_ids)
+        self._idle = asyncio.Event()
+        self._idle.set()
+        identity = PeerInfo(
+            protocol_revision=PROTOCOL_REVISION,
+            min_protocol_revision=PROTOCOL_REVISION,
+            build=build,
+            model=info,
+            limits=self.limits,
+        )
+        self.pool = DrafterPool(self._steps, identity, connect, tasks, limits.max_tree_nodes)
+
+    def start(self) -> None:
+        """Start the engine."""
+        self._steps.start()
+
+    async def stop(self) -> None:
+        """Release the drafters and end the engine."""
+        self.pool.shut_down()
+        await self._steps.stop()
+
+    async def drain(self, grace_seconds: float) -> None:
+        """Wait until no request runs."""
+        log.info("draining", requests=len(self._requests), grace_seconds=grace_seconds)
+        await self._idle.wait()
+
+    @asynccontextmanager
+    async def run(self, order: GenerateOrder) -> AsyncIterator[RunningRequest]:
+        """Run a request; leaving the `async with` ends it and frees its KV slots. Raises ServiceError."""
+        self.pool.check(order.drafter)
+        if len(self._requests) >= self._most_requests:
+            raise at_capacity(f"{len(self._requests)} requests run or wait already", _RETRY_SECONDS)
+        request = RunningRequest(next(self._numbers), order, self.tokenizer, self._eos)
+        if request.finished:  # a resumed request that was complete
+            yield request
+            return
+        self._requests[request.sequence_id] = request
+        self._idle.clear()
+        self._steps.add(request.spec())
+        self.pool.admit(request)
+        try:
+            yield request
+        finally:
+            self._end(request)
+
+    def status(self) -> EngineStatus:
+        """The engine's occupancy."""
+        pool = self._engine.model.pool
+        return EngineStatus(
+            running_sequences=self._engine.running,
+            waiting_requests=self._engine.waiting,
+            used_slots=pool.used,
+            total_slots=pool.capacity,
+        )
+
+    def _on_step(self, result: StepResult, stale: dict[tuple[int, str], int]) -> None:
+        verdicts: list[Verdict] = []
+        for (sequence_id, source), nodes in stale.items():
+            self.pool.count_stale(source, nodes)
+            if sequence_id in self._requests:
+                self._requests[sequence_id].count_stale(nodes)
+        for outcome in result.outcomes:
+            request = self._requests.get(outcome.sequence_id)
+            if request is None:
+                continue
+            self.pool.count(outcome.drafted, outcome.sources)
+            request.take(outcome)
+            if request.finished:
+                self._end(request)
+            else:
+                verdicts.append(
+                    Verdict(
+                        sequence_id=outcome.sequence_id,
+                        committed_length=outcome.committed_length,
+                        token_ids=outcome.tokens,
+                        accepted=outcome.accepted,
+                    )
+                )
+        if verdicts:
+            self.pool.send_verdicts(verdicts)
+
+    def _end(self, request: RunningRequest) -> None:
+        if self._requests.pop(request.sequence_id, None) is not None:
+            self._steps.remove(request.sequence_id)
+            self.pool.release(request)
+            if not self._requests:
+                self._idle.set()

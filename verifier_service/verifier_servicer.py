@@ -1,0 +1,49 @@
+"""draftwire.v1.VerifierService over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceServicer
+from service_runtime.logs import log_context
+from verifier_service.verifier import Verifier
+
+
+class VerifierServicer(VerifierServiceServicer):  # type: ignore[misc]
+    """Turns calls into the verifier's own terms; errors go through the call interceptor."""
+
+    def __init__(self, verifier: Verifier):
+        self._verifier = verifier
+
+    async def Generate(self, request: pb.GenerateRequest, context: Any) -> AsyncIterator[pb.GenerateResponse]:
+        """See the contract."""
+        order = await self._verifier.reader.read(request)
+        with log_context(request_id=order.request_id):
+            async with self._verifier.run(order) as running:
+                async for event in running.events():
+                    yield event
+
+    async def Tokenize(self, request: pb.TokenizeRequest, context: Any) -> pb.TokenizeResponse:
+        """See the contract."""
+        ids = await asyncio.to_thread(
+            self._verifier.tokenizer.encode, request.text, add_special_tokens=request.add_special_tokens
+        )
+        return pb.TokenizeResponse(token_ids=ids)
+
+    async def Detokenize(self, request: pb.DetokenizeRequest, context: Any) -> pb.DetokenizeResponse:
+        """See the contract."""
+        self._verifier.reader.check_tokens("token_ids", request.token_ids)
+        text = await asyncio.to_thread(
+            self._verifier.tokenizer.decode, request.token_ids, skip_special_tokens=request.skip_special_tokens
+        )
+        return pb.DetokenizeResponse(text=text)
+
+    async def GetModelInfo(self, request: pb.GetModelInfoRequest, context: Any) -> pb.GetModelInfoResponse:
+        """See the contract."""
+        verifier = self._verifier
+        return pb.GetModelInfoResponse(
+            model=verifier.info, build=verifier.build, limits=verifier.limits, engine=verifier.status()
+        )
