@@ -2,7 +2,7 @@
 
 import sys
 
-from drafter_service.service import main
+from drafter_service.process import main
 
 if __name__ == "__main__":
     sys.exit(main())

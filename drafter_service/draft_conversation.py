@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Any
 
 from drafter_service.draft_loop import Commit, DraftLoop, DraftReport
 from drafter_service.handshake import check_hello, shared_vocab_size
@@ -91,8 +92,9 @@ class DraftConversation:
     async def _shake_hands(self) -> bool:
         """Exchanges hellos; False when the verifier left, or the service ends, before the first."""
         reading = asyncio.ensure_future(self._stream.read())
+        either: set[asyncio.Future[Any]] = {reading, self._ended}
         try:
-            await asyncio.wait({reading, self._ended}, timeout=_HANDSHAKE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, timeout=_HANDSHAKE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if self._ended.done():
                 return False
             if not reading.done():

@@ -1,15 +1,18 @@
 """The draft model, loaded and tested."""
 
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import transformers
 
 from drafter_service.settings import DrafterSettings
 from draftwire.v1 import model_info_pb2
 from service_runtime.logs import get_logger
 from service_runtime.startup_error import StartupError
+from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import ModelLoadError, PackedModel
 from speculative_engine.self_test import run_self_test
 from speculative_engine.tokenizer import Tokenizer
@@ -29,10 +32,11 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
     """Loads the model and its tokenizer, and tests the model. Raises StartupError. Too slow for the event loop."""
     started = time.perf_counter()
     log.info("loading", model=settings.model)
+    if not sys.stderr.isatty():  # a log has no use for progress bars
+        transformers.utils.logging.disable_progress_bar()
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)  # of this thread; the engine's own sets it for itself
     try:
-        tokenizer = Tokenizer.load(settings.model, trust_remote_code=settings.trust_remote_code)
         model = PackedModel.load(
             settings.model,
             slots=settings.kv_slots,
@@ -40,9 +44,11 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
             device=settings.device,
             trust_remote_code=settings.trust_remote_code,
         )
+        tokenizer = Tokenizer.load(settings.model, trust_remote_code=settings.trust_remote_code)
         report = run_self_test(model)
     except ModelLoadError as error:
         raise StartupError(str(error)) from error
+    _make_cache(model)
     info = model_info(model, tokenizer.sha256, bit_exact=report.bit_exact)
     log.info(
         "model loaded",
@@ -59,6 +65,21 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
         seconds=round(time.perf_counter() - started, 3),
     )
     return LoadedModel(model, info)
+
+
+def _make_cache(model: PackedModel) -> None:
+    """Has the KV cache, which is made at first use, made now: too little memory is a fault of the settings, not of the
+    first sequence. Raises StartupError.
+    """
+    builder = BatchBuilder()
+    slots = model.pool.take(1)
+    builder.add_lane(slots[:0], [builder.add_row(0, 0, int(slots[0]), wants_logits=True)])
+    try:
+        model.forward(builder.build(model.group_size, model.device))
+    except (MemoryError, RuntimeError) as error:  # torch's own errors of memory are of the latter kind
+        reason = str(error).partition("\n")[0]
+        raise StartupError(f"cannot make a KV cache of {model.pool.capacity} slots: {reason}") from error
+    model.pool.give_back(slots)
 
 
 def model_info(model: PackedModel, tokenizer_sha256: str, *, bit_exact: bool) -> model_info_pb2.ModelInfo:

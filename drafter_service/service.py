@@ -1,7 +1,6 @@
-"""Puts the drafter service together and runs it."""
+"""The drafter service, put together."""
 
 import asyncio
-from collections.abc import Sequence
 
 from drafter_service.announcement import Announcement
 from drafter_service.draft_loop import DraftLoop
@@ -11,27 +10,21 @@ from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
 from draftwire.v1 import drafter_pool_service_pb2_grpc, drafter_service_pb2_grpc
 from service_runtime.channel import open_channel
-from service_runtime.lifecycle import Shutdown, run_service, serve
+from service_runtime.lifecycle import Shutdown, serve
 from service_runtime.logs import get_logger
 from service_runtime.server import ServiceServer
-from service_runtime.settings import load_settings
 from service_runtime.tasks import BackgroundTasks
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 
 log = get_logger(__name__)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the service until a signal ends it; returns the exit status."""
-    settings = load_settings(DrafterSettings, argv)
-    return run_service(lambda shutdown: _run(settings, shutdown), settings)
+async def run_drafter(settings: DrafterSettings, server: ServiceServer, shutdown: Shutdown) -> None:
+    """Loads the model, serves on `server` until the shutdown, and frees everything. Raises StartupError.
 
-
-async def _run(settings: DrafterSettings, shutdown: Shutdown) -> None:
-    server = ServiceServer(settings)
-    # The port opens when the model is ready: to probes, and to verifiers that retry with back-off, refused connections
-    # say "not yet" without a half-working service behind the port. A port in use must not cost the loading, though.
-    server.check_port()
+    The port opens when the model is ready: to probes, and to verifiers that retry with back-off, refused connections
+    say "not yet", without a half-working service behind the port.
+    """
     # A signal meanwhile is obeyed once the model is loaded: a thread inside torch cannot be ended safely.
     loaded = await asyncio.to_thread(load_model, settings)
 

@@ -29,7 +29,7 @@ from torch import Tensor
 from transformers import LlamaConfig
 
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9}
-_DEPTH = 16  # layers of the model whose width is sought; the depth follows from the width
+_DEPTH = 12  # layers; what a shape should be near, because a call's fixed costs grow with the depth
 _MLP_RATIO = 8 / 3  # feed-forward width over hidden size, as in Llama
 _SPREAD = 0.02  # standard deviation of the weights that do not matter
 
@@ -63,24 +63,25 @@ class Shape:
 
 
 def choose_shape(small: Shape, parameters: int, embeddings: int, layers: int | None = None) -> Shape:
-    """A shape of about `parameters` parameters that `small` fits into; ValueError where there is none."""
+    """A shape of about `parameters` parameters that `small` fits into, neither very deep nor oddly proportioned.
+
+    `embeddings` is the number of rows in all embedding tables. Raises ValueError where nothing fits.
+    """
     if parameters < small.parameters(embeddings):
         raise ValueError(f"{parameters} parameters are fewer than the {small.parameters(embeddings)} it has")
-    wished = math.sqrt(parameters / (12 * (layers or _DEPTH)))  # a layer has about 12 times its hidden size squared
-    power = max(0, round(math.log(wished / small.hidden, 4)))
-    while True:
-        hidden = small.hidden * 4**power
-        heads, kv_heads = small.heads * 4**power, small.kv_heads * 4**power
-        shape = Shape(hidden, small.layers, heads, kv_heads, small.head_dim, small.mlp)
+    candidates: dict[float, Shape] = {}
+    for factor in (1, 4, 16, 64):
+        hidden, heads, kv_heads = small.hidden * factor, small.heads * factor, small.kv_heads * factor
+        attention = Shape(hidden, 0, heads, kv_heads, small.head_dim, 0).attention_parameters()
         left = parameters - (embeddings + 1) * hidden
-        typical = shape.attention_parameters() + 3 * hidden * max(small.mlp, int(_MLP_RATIO * hidden))
-        depth = max(small.layers, layers or round(left / typical))
-        mlp = round((left / depth - shape.attention_parameters()) / (3 * hidden) / 32) * 32
-        if mlp >= small.mlp:
-            return Shape(hidden, depth, heads, kv_heads, small.head_dim, mlp)
-        if power == 0:
-            raise ValueError(f"no shape with {parameters} parameters holds this model")
-        power -= 1
+        depth = layers or max(small.layers, round(left / (attention + 3 * hidden * hidden * _MLP_RATIO)))
+        mlp = round((left / depth - attention) / (3 * hidden) / 32) * 32
+        if mlp >= small.mlp and depth >= small.layers:
+            oddness = abs(math.log(depth / _DEPTH)) + abs(math.log(mlp / hidden / _MLP_RATIO)) / 2
+            candidates[oddness] = Shape(hidden, depth, heads, kv_heads, small.head_dim, mlp)
+    if not candidates:
+        raise ValueError(f"no shape with {parameters} parameters holds this model; try more")
+    return candidates[min(candidates)]
 
 
 class _Filler:
@@ -170,6 +171,7 @@ def inflate(
     large = choose_shape(small, parameters, embeddings, layers)
     out.mkdir(parents=True, exist_ok=True)
     save_file(grow(weights, small, large, seed), out / "model.safetensors", metadata={"format": "pt"})
+    (out / "model.safetensors").chmod(0o644)  # safetensors writes it for its owner alone
     config.hidden_size, config.num_hidden_layers, config.intermediate_size = large.hidden, large.layers, large.mlp
     config.num_attention_heads, config.num_key_value_heads = large.heads, large.kv_heads
     config.rms_norm_eps *= small.hidden / large.hidden

@@ -13,7 +13,8 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -113,10 +114,10 @@ class Optimizer:
         self.adam.load_state_dict(state[1])
 
 
-def _exchange(tensors: list[Tensor], collective: object) -> None:
+def _exchange(tensors: list[Tensor], collective: Callable[[Tensor], object]) -> None:
     """Run a collective on all `tensors` as one flat tensor, in place."""
     flat = torch.cat([t.flatten() for t in tensors])
-    collective(flat)  # type: ignore[operator]
+    collective(flat)
     for tensor, values in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
         tensor.copy_(values.view_as(tensor))
 
@@ -156,91 +157,137 @@ def rate(step: int, progress: float) -> float:
     return min(1.0, (step + 1) / WARMUP_STEPS) * float(np.interp(progress, *RATES))
 
 
+@dataclass
+class Progress:
+    """Where the run stands. Phase 0 trains the target with the draft following it, phase 1 the draft alone."""
+
+    phase: int = 0
+    step: int = 0  # of the whole run
+    phase_step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0  # spent in this phase
+
+
+class Run:
+    """One worker's part of the run."""
+
+    def __init__(self, rank: int, options: argparse.Namespace) -> None:
+        self.rank, self.options, self.at = rank, options, Progress()
+        training, held_out, self.bytes_per_token = prepare(options.out)
+        self.stream = Stream(training)
+        sample = np.load(held_out, mmap_mode="r")
+        starts = np.linspace(0, len(sample) - PIECE - 1, 16, dtype=np.int64)
+        self.sample = torch.from_numpy(np.stack([sample[i : i + 513] for i in starts]).astype(np.int64))
+        generator = torch.Generator().manual_seed(options.seed)
+        self.target = Llama(config_of(**TARGET, vocabulary=tokenizer_recipe.VOCABULARY), generator)
+        self.draft = Llama(config_of(**DRAFT, vocabulary=tokenizer_recipe.VOCABULARY), generator)
+        if rank == 0:
+            torch.save(self.draft.state_dict(), options.out / "draft-untrained.pt")
+        for model in (self.target, self.draft):
+            model.silence_residual_writers()
+        self.target.start_shallow()
+        self.optimizers = {"target": Optimizer(self.target), "draft": Optimizer(self.draft)}
+        self.budgets = (60 * options.minutes, 60 * options.distill_minutes)
+        self.checkpoint = options.out / f"state-{rank}.pt"
+        if self.checkpoint.exists():
+            self.load()
+        self.phase_began = time.monotonic() - self.at.seconds
+
+    @property
+    def share(self) -> float:
+        """The share of the phase's minutes that has passed."""
+        return self.at.seconds / self.budgets[self.at.phase]
+
+    def load(self) -> None:
+        saved = torch.load(self.checkpoint, weights_only=False)
+        self.at = Progress(**saved["at"])
+        self.target.load_state_dict(saved["target"])
+        self.target.active = saved["active"]
+        self.draft.load_state_dict(saved["draft"])
+        for name, optimizer in self.optimizers.items():
+            optimizer.load(saved[name + "_optimizer"])
+
+    def save(self) -> None:
+        state: dict[str, object] = {"at": asdict(self.at), "active": self.target.active}
+        state |= {"target": self.target.state_dict(), "draft": self.draft.state_dict()}
+        state |= {name + "_optimizer": optimizer.state() for name, optimizer in self.optimizers.items()}
+        new = self.checkpoint.with_suffix(".new")
+        torch.save(state, new)
+        new.replace(self.checkpoint)
+
+    def step(self) -> tuple[float, float]:
+        """Train on one batch; returns this worker's losses, see `losses`."""
+        alone = self.at.phase == 1
+        with_draft = alone or not DRAFT_PAUSE[0] < self.share < DRAFT_PAUSE[1]
+        trained = [self.target] * (not alone) + [self.draft] * with_draft
+        if len(self.target.active) < TARGET["layers"] and self.share >= GROWTH:
+            self.target.grow()
+        length = 512 if alone else next(length for until, length in LENGTHS if self.share < until or until == 1.0)
+        rows = self.stream.batch(self.at.tokens, length)
+        size = len(rows) // self.options.workers
+        mine = rows[self.rank * size : (self.rank + 1) * size]
+        # Alone, the draft makes two steps of each batch: it gains more from their number than from their size.
+        for part in mine.chunk(2 if alone else 1):
+            truth, imitation = losses(self.target, self.draft if with_draft else None, part, not alone)
+            (imitation if alone else truth + imitation).backward()
+            self.at.seconds = average_gradients(trained, time.monotonic() - self.phase_began)
+            scale = rate(self.at.phase_step, self.share)
+            if not alone:
+                self.optimizers["target"].step(scale)
+            if with_draft:  # its rate falls to zero in the second phase only, when the target stands still
+                flat = 0.5 * min(1.0, (self.at.step + 1) / WARMUP_STEPS)
+                self.optimizers["draft"].step(0.5 * max(0.0, 1 - self.share) if alone else max(scale, flat))
+        self.at.step, self.at.phase_step = self.at.step + 1, self.at.phase_step + 1
+        self.at.tokens += STEP_TOKENS
+        return float(truth), float(imitation)
+
+    def tell(self, truth: float, imitation: float) -> None:
+        print(
+            f"phase {self.at.phase} step {self.at.step} tokens {self.at.tokens / 1e6:.2f}M at "
+            f"{self.at.seconds / 60:.1f} min ({100 * self.share:.1f} %), target {truth:.3f}, draft {imitation:.3f}",
+            flush=True,
+        )
+
+    def look(self) -> None:
+        target, draft, agreement = quick_look(self.target, self.draft, self.sample)
+        bits = 1 / math.log(2) / self.bytes_per_token
+        print(
+            f"held-out sample: target {target * bits:.4f} bits per byte, draft {draft * bits:.4f}, "
+            f"agreement {100 * agreement:.1f} %",
+            flush=True,
+        )
+
+    def train(self) -> None:
+        """Both phases, from wherever the checkpoint stands."""
+        saved_at, looked_at, snapshot = time.monotonic(), time.monotonic(), -1
+        while self.at.phase < len(self.budgets):
+            reached = self.step()
+            done = self.share >= 1
+            if self.rank == 0:
+                if self.at.step % 10 == 0:
+                    self.tell(*reached)
+                if done or time.monotonic() - looked_at > 240:
+                    looked_at = time.monotonic()
+                    self.look()
+                if self.at.phase == 0 and int(self.share * 50) > snapshot:
+                    snapshot = int(self.share * 50)
+                    torch.save(self.draft.state_dict(), self.options.out / f"draft-{2 * snapshot:02d}.pt")
+            if done:
+                self.at.phase, self.at.phase_step, self.at.seconds = self.at.phase + 1, 0, 0.0
+                self.phase_began = time.monotonic()
+            due = torch.tensor([float(done or time.monotonic() - saved_at > 180)])
+            dist.broadcast(due, 0)  # both workers' checkpoints are of the same step
+            if due:
+                saved_at = time.monotonic()
+                self.save()
+
+
 def work(rank: int, options: argparse.Namespace) -> None:
-    """One worker's whole run."""
+    """A worker process."""
     torch.set_num_threads(1)
     address = f"file://{(options.out / 'rendezvous').resolve()}"
     dist.init_process_group("gloo", init_method=address, rank=rank, world_size=options.workers)
-    training, held_out, bytes_per_token = prepare(options.out)
-    stream = Stream(training)
-    sample = np.load(held_out, mmap_mode="r")
-    sample_at = np.linspace(0, len(sample) - PIECE - 1, 16, dtype=np.int64)
-    look = torch.from_numpy(np.stack([sample[i : i + 513] for i in sample_at]).astype(np.int64))
-    generator = torch.Generator().manual_seed(options.seed)
-    vocabulary = tokenizer_recipe.VOCABULARY
-    target = Llama(config_of(**TARGET, vocabulary=vocabulary), generator)
-    draft = Llama(config_of(**DRAFT, vocabulary=vocabulary), generator)
-    if rank == 0:
-        torch.save(draft.state_dict(), options.out / "draft-untrained.pt")
-    for model in (target, draft):
-        model.silence_residual_writers()
-    target.start_shallow()
-    optimizers = {"target": Optimizer(target), "draft": Optimizer(draft)}
-    own = options.out / f"state-{rank}.pt"
-    at = {"step": 0, "phase_step": 0, "seconds": 0.0, "phase": 0, "tokens": 0}
-    if own.exists():
-        saved = torch.load(own, weights_only=False)
-        at = saved["at"]
-        target.load_state_dict(saved["target"])
-        draft.load_state_dict(saved["draft"])
-        target.active = saved["active"]
-        for name, optimizer in optimizers.items():
-            optimizer.load(saved[name + "_optimizer"])
-    budgets = [60 * options.minutes, 60 * options.distill_minutes]
-    progress = at["seconds"] / budgets[at["phase"]]
-    resumed_at, last_save, last_look, last_snapshot = time.monotonic() - at["seconds"], time.monotonic(), 0.0, -1
-    while at["phase"] < 2:
-        with_draft = at["phase"] == 1 or not DRAFT_PAUSE[0] < progress < DRAFT_PAUSE[1]
-        trained = [target] * (at["phase"] == 0) + [draft] * with_draft
-        if len(target.active) < TARGET["layers"] and progress >= GROWTH:
-            target.grow()
-        length = next(length for until, length in LENGTHS if progress < until or until == 1.0)
-        if at["phase"] == 1:
-            length = LENGTHS[1][1]
-        rows = stream.batch(at["tokens"], length)
-        share = len(rows) // options.workers
-        mine = rows[rank * share : (rank + 1) * share]
-        # Alone, the draft makes two steps of each batch: it is past the noise that a larger batch would even out.
-        for part in mine.chunk(1 + at["phase"]):
-            truth, imitation = losses(target, draft if with_draft else None, part, at["phase"] == 0)
-            (truth + imitation if at["phase"] == 0 else imitation).backward()
-            seconds = average_gradients(trained, time.monotonic() - resumed_at)
-            progress = seconds / budgets[at["phase"]]
-            scale = rate(at["phase_step"], progress)
-            if at["phase"] == 0:
-                optimizers["target"].step(scale)
-            if with_draft:  # its rate falls in the second phase only, when the target stands still
-                warm = min(1.0, (at["step"] + 1) / WARMUP_STEPS)
-                optimizers["draft"].step(max(scale, 0.5 * warm) if at["phase"] == 0 else 0.5 * max(0.0, 1 - progress))
-        at["step"], at["phase_step"], at["tokens"] = at["step"] + 1, at["phase_step"] + 1, at["tokens"] + STEP_TOKENS
-        at["seconds"] = seconds
-        if rank == 0 and at["step"] % 10 == 0:
-            print(
-                f"phase {at['phase']} step {at['step']} tokens {at['tokens'] / 1e6:.2f}M at {seconds / 60:.1f} min "
-                f"({100 * progress:.1f} %), length {length}, rate {scale:.3f}, target {float(truth):.3f}, "
-                f"draft {float(imitation):.3f}", flush=True,
-            )  # fmt: skip
-        done = progress >= 1
-        if rank == 0 and (done or seconds - last_look > 240):
-            last_look = seconds
-            target_loss, draft_loss, agreement = quick_look(target, draft, look)
-            bits = 1 / math.log(2) / bytes_per_token
-            print(f"held-out sample: target {target_loss * bits:.4f} bits per byte, draft {draft_loss * bits:.4f}, "
-                  f"agreement {100 * agreement:.1f} %", flush=True)  # fmt: skip
-        if rank == 0 and at["phase"] == 0 and int(progress * 50) > last_snapshot:
-            last_snapshot = int(progress * 50)
-            torch.save(draft.state_dict(), options.out / f"draft-{2 * last_snapshot:02d}.pt")
-        if done:
-            at.update(phase=at["phase"] + 1, phase_step=0, seconds=0.0)
-            progress, resumed_at, last_look = 0.0, time.monotonic(), 0.0
-        saves = torch.tensor([float(done or time.monotonic() - last_save > 180)])
-        dist.broadcast(saves, 0)
-        if saves:
-            last_save = time.monotonic()
-            state = {name + "_optimizer": optimizer.state() for name, optimizer in optimizers.items()}
-            state |= {"at": at, "active": target.active, "target": target.state_dict(), "draft": draft.state_dict()}
-            torch.save(state, own.with_suffix(".new"))
-            own.with_suffix(".new").replace(own)
+    Run(rank, options).train()
     dist.destroy_process_group()
 
 

@@ -20,6 +20,9 @@ from speculative_engine.packed_batch import KEY_BLOCK, LaneGroup, PackedBatch
 
 ATTENTION_NAME = "draftwire_packed"
 
+_LEAST_EXPONENT = -80.0
+"""Weights below e^-80 of the greatest count as that: they vanish in float32 sums, and smaller ones are denormal."""
+
 # Not passed as keyword arguments: some model classes drop those they do not know.
 _current: ContextVar[tuple[PackedBatch, KvCache]] = ContextVar("draftwire_packed_batch")
 
@@ -59,27 +62,42 @@ def packed_attention(
     scaled = query[0].float() * (scaling if scaling is not None else query.shape[-1] ** -0.5)
     out = torch.empty(len(batch), query.shape[1], value.shape[-1], dtype=query.dtype, device=query.device)
     for group in batch.groups:
-        result = _attend(group, scaled, keys, values, group.mask(sliding_window), softcap, s_aux)
+        mask, visible = group.mask(sliding_window)
+        block_keys = _gather(cache, "keys", keys, group, scaled)
+        block_values = _gather(cache, "values", values, group, scaled)
+        result = _attend(group, scaled, block_keys, block_values, mask, visible, softcap, s_aux, cache)
         out[group.result_rows] = result[group.results].to(out.dtype)
     return out.unsqueeze(0), None
+
+
+def _gather(
+    cache: KvCache, name: str, stored: torch.Tensor, group: LaneGroup, like: torch.Tensor
+) -> torch.Tensor:
+    """The group's keys or values in the type of `like`, float32 [kv_heads * lanes * blocks, KEY_BLOCK, dim]."""
+    kv_heads, _, dim = stored.shape
+    shape = (kv_heads, group.lanes * group.blocks * KEY_BLOCK, dim)
+    gathered = torch.index_select(stored, 1, group.keys, out=cache.scratch(name, shape, stored))
+    if gathered.dtype != like.dtype:
+        gathered = cache.scratch(name + " widened", shape, like).copy_(gathered)
+    return gathered.view(kv_heads * group.lanes * group.blocks, KEY_BLOCK, dim)
 
 
 def _attend(
     group: LaneGroup,
     query: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
+    block_keys: torch.Tensor,
+    block_values: torch.Tensor,
     mask: torch.Tensor,
+    visible: torch.Tensor,
     softcap: float | None,
     s_aux: torch.Tensor | None,
+    cache: KvCache,
 ) -> torch.Tensor:
     """Attention of one lane group: float32 [lanes * queries, heads, value dim]."""
     heads, _, dim = query.shape
-    kv_heads = keys.shape[0]
-    shared = heads // kv_heads
     lanes, queries, blocks = group.lanes, group.queries, group.blocks
-    block_keys = keys.index_select(1, group.keys).view(kv_heads * lanes * blocks, KEY_BLOCK, dim).float()
-    block_values = values.index_select(1, group.keys).view(kv_heads * lanes * blocks, KEY_BLOCK, -1).float()
+    kv_heads = len(block_keys) // (lanes * blocks)
+    shared = heads // kv_heads
     block_queries = (
         query.index_select(1, group.rows)
         .view(kv_heads, shared, lanes, queries, dim)
@@ -88,7 +106,11 @@ def _attend(
         .expand(kv_heads, lanes, blocks, shared, queries, dim)
         .reshape(kv_heads * lanes * blocks, shared * queries, dim)
     )
-    scores = torch.bmm(block_queries, block_keys.transpose(1, 2))
+    scores = torch.bmm(
+        block_queries,
+        block_keys.transpose(1, 2),
+        out=cache.scratch("scores", (len(block_keys), shared * queries, KEY_BLOCK), query),
+    )
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     scores = scores.view(kv_heads, lanes, blocks, shared, queries, KEY_BLOCK).add_(mask)
@@ -96,7 +118,8 @@ def _attend(
     if s_aux is not None:
         sinks = s_aux.float().view(kv_heads, 1, 1, shared, 1, 1)
         highest = torch.maximum(highest, sinks)
-    weights = scores.sub_(highest).exp_()
+    # exp of -inf is slow; what is hidden gets its exact zero from the mask instead.
+    weights = scores.sub_(highest).clamp_(min=_LEAST_EXPONENT).exp_().mul_(visible)
     total = _sum_blocks(weights.sum(dim=-1, keepdim=True))
     if s_aux is not None:
         total = total + torch.exp(sinks - highest).squeeze(2)

@@ -47,24 +47,25 @@ class LaneGroup:
     queries: int
     blocks: int
     """Key blocks of KEY_BLOCK positions each."""
-    _masks: dict[int | None, torch.Tensor] = field(default_factory=dict)
+    _masks: dict[int | None, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
 
-    def mask(self, window: int | None) -> torch.Tensor:
-        """What to add to the scores, float32 [lanes, blocks, 1, queries, KEY_BLOCK]: 0 where visible, else -inf.
+    def mask(self, window: int | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """What a query sees: its own and earlier positions, of which a sliding `window` keeps the last.
 
-        A query sees its own and earlier positions, of which a sliding `window` keeps the last.
+        Returns two float32 tensors [lanes, blocks, 1, queries, KEY_BLOCK]: 0 where visible and else -inf, to add to
+        scores; 1 where visible and else 0, to multiply weights with.
         """
-        mask = self._masks.get(window)
-        if mask is None:
+        pair = self._masks.get(window)
+        if pair is None:
             keys = torch.arange(self.blocks * KEY_BLOCK, device=self.positions.device).view(self.blocks, 1, 1, KEY_BLOCK)
             queries = self.positions.view(self.lanes, 1, 1, self.queries, 1)
-            hidden = keys > queries
+            seen = keys <= queries
             if window is not None:
-                hidden = hidden | (keys <= queries - window)
-            mask = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
-            mask.masked_fill_(hidden, float("-inf"))
-            self._masks[window] = mask
-        return mask
+                seen = seen & (keys > queries - window)
+            hidden = torch.zeros(seen.shape, dtype=torch.float32, device=seen.device)
+            pair = hidden.masked_fill_(~seen, float("-inf")), seen.float()
+            self._masks[window] = pair
+        return pair
 
 
 @dataclass(slots=True)

@@ -1,6 +1,5 @@
 """A grown model computes what the small one does."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -8,10 +7,9 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-MODELS = Path(__file__).parents[2] / "models"
-sys.path.insert(0, str(MODELS))
+from models.inflate import Shape, choose_shape, inflate  # noqa: E402
 
-from inflate import Shape, choose_shape, inflate  # noqa: E402
+MODELS = Path(__file__).parents[2] / "models"
 
 
 def tiny_model(directory: Path, dtype: "torch.dtype" = torch.float32, **changes: object) -> Path:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 import transformers
 from transformers import PreTrainedModel
 
-from speculative_engine.kv_slots import SlotList
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.proposal import Proposal
 from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.sequence import Sequence as EngineSequence
 from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_cost import StepCost
+from speculative_engine.step_result import Finish
+from speculative_engine.token_tree import Node
 from speculative_engine.verification_engine import EngineLimits, VerificationEngine
+from speculative_engine.verification_job import VerificationJob
 
 VOCABULARY = 300
 GREEDY = SamplingParams(temperature=0.0)
@@ -198,26 +199,28 @@ class _Run:
         drawn = [self.text[p] if p < len(self.text) else -1 for p in job.sampled_positions]
         accepted, tokens = job.walk(drawn)
         job.keep(accepted, model.pool)
-        tokens = [token for token in tokens if token >= 0]
-        if tokens:
+        self.done = tokens[-1] == -1
+        if not self.done:
             sequence.commit(tokens)
-        self.done = len(sequence.tokens) == len(self.text) and sequence.pending <= 0 or not tokens
         return 1 + len(job.nodes)
 
 
 def check_against_plain(model: PreTrainedModel, rows: Rows) -> float:
     """The largest `error` of the rows against the library's own forwards of each path."""
     worst = 0.0
-    inner = {prefix[:-1] for prefix in rows}
-    expected: dict[tuple[int, ...], torch.Tensor] = {}
+    covered: dict[tuple[int, ...], tuple[int, int]] = {}
+    paths: list[tuple[int, ...]] = []
     for prefix in sorted(rows, key=len, reverse=True):
-        if prefix in inner and prefix in expected:
-            continue
-        if prefix not in expected:
-            logits = plain_logits(model, prefix)
-            expected.update({prefix[: index + 1]: logits[index] for index in range(len(prefix))})
+        if prefix not in covered:
+            covered.update({prefix[: end + 1]: (len(paths), end) for end in range(len(prefix))})
+            paths.append(prefix)
+    # Shorter paths go on with any token: nothing before sees it.
+    longest = len(paths[0])
+    with torch.inference_mode():
+        batch = torch.tensor([[*path, *[0] * (longest - len(path))] for path in paths])
+        expected = model(input_ids=batch, use_cache=False).logits
     for prefix, row in rows.items():
-        worst = max(worst, error(row, expected[prefix]))
+        worst = max(worst, error(row, expected[covered[prefix]]))
     return worst
 
 

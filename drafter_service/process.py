@@ -1,0 +1,23 @@
+"""The drafter's process, from the command line to the exit status."""
+
+from collections.abc import Sequence
+
+from drafter_service.settings import DrafterSettings
+from service_runtime.lifecycle import Shutdown, run_service
+from service_runtime.server import ServiceServer
+from service_runtime.settings import load_settings
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the service until a signal ends it; returns the exit status."""
+    settings = load_settings(DrafterSettings, argv)
+    return run_service(lambda shutdown: _run(settings, shutdown), settings)
+
+
+async def _run(settings: DrafterSettings, shutdown: Shutdown) -> None:
+    server = ServiceServer(settings)
+    server.check_port()
+    # Importing torch takes seconds. A wrong flag or a port in use shows before that.
+    from drafter_service.service import run_drafter
+
+    await run_drafter(settings, server, shutdown)

@@ -1,0 +1,84 @@
+"""A drafter that makes itself known."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from structlog.testing import capture_logs
+
+from drafter_service.announcement import Announcement
+from draftwire.v1 import drafter_pool_service_pb2
+from service_runtime.backoff import Backoff
+
+
+class Pool:
+    """Stands for the verifier's DrafterPoolServiceStub."""
+
+    def __init__(self) -> None:
+        self.requests: list[drafter_pool_service_pb2.RegisterDrafterRequest] = []
+        self.failure: grpc.StatusCode | None = None
+        self._changed = asyncio.Condition()
+
+    async def RegisterDrafter(self, request: Any, timeout: float) -> Any:
+        assert timeout > 0
+        async with self._changed:
+            self.requests.append(request)
+            self._changed.notify_all()
+        if self.failure is not None:
+            empty = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(self.failure, empty, empty, "not now")
+        return drafter_pool_service_pb2.RegisterDrafterResponse(heartbeat_interval=Duration(nanos=100_000_000))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10), self._changed:
+            await self._changed.wait_for(condition)
+
+
+def announcement(pool: Pool, name: str | None = None) -> Announcement:
+    return Announcement(pool, "drafter:1", name, Backoff(0.001, 0.01, random.Random(0)))
+
+
+async def cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_heartbeats_come_within_the_interval_and_are_logged_once() -> None:
+    pool = Pool()
+    started = asyncio.get_running_loop().time()
+    with capture_logs() as logs:
+        task = asyncio.create_task(announcement(pool, "quick").run())
+        await pool.until(lambda: len(pool.requests) >= 4)
+        await cancelled(task)
+    assert asyncio.get_running_loop().time() - started >= 3 * 0.1 / 2
+    assert {(each.address, each.name, each.leaving) for each in pool.requests} == {("drafter:1", "quick", False)}
+    assert [line["event"] for line in logs] == ["announced"]
+
+
+async def test_an_unreachable_verifier_is_tried_again_and_changes_are_logged() -> None:
+    pool = Pool()
+    pool.failure = grpc.StatusCode.UNAVAILABLE
+    with capture_logs() as logs:
+        task = asyncio.create_task(announcement(pool).run())
+        await pool.until(lambda: len(pool.requests) >= 3)
+        pool.failure = None
+        seen = len(pool.requests)
+        await pool.until(lambda: len(pool.requests) >= seen + 2)
+        await cancelled(task)
+    assert [line["event"] for line in logs] == ["not announced; trying again", "announced"]
+    assert "UNAVAILABLE" in logs[0]["reason"]
+
+
+async def test_leaving_says_so_and_survives_a_lost_verifier() -> None:
+    pool = Pool()
+    await announcement(pool).leave()
+    assert pool.requests[-1].leaving
+    pool.failure = grpc.StatusCode.UNAVAILABLE
+    with capture_logs() as logs:
+        await announcement(pool).leave()
+    assert logs[0]["event"] == "could not tell the verifier of leaving"

@@ -1,0 +1,159 @@
+"""The real process over loopback."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.duration_pb2 import Duration
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from draftwire.v1 import (
+    drafter_pool_service_pb2,
+    drafter_pool_service_pb2_grpc,
+    drafter_service_pb2,
+    drafter_service_pb2_grpc,
+)
+from service_runtime.channel import open_channel
+from service_runtime.grpc_stream import open_call
+from service_runtime.server import ServiceServer
+from service_runtime.settings import ServiceSettings
+from tests.drafter_service.verifier_side import VerifierSide
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 45.0  # torch takes its time on a busy machine
+
+
+class Drafter:
+    """A running drafter service and its log."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.log: list[dict[str, Any]] = []
+
+    async def event(self, name: str) -> dict[str, Any]:
+        """Reads the log up to an event."""
+        assert self.process.stderr is not None
+        async with asyncio.timeout(START_SECONDS):
+            async for line in self.process.stderr:
+                self.log.append(json.loads(line))
+                if self.log[-1]["event"] == name:
+                    return self.log[-1]
+        raise AssertionError(f"the service ended without {name!r}: {self.log}")
+
+    async def finish(self) -> int:
+        """Reads the rest of the log and returns the exit status."""
+        assert self.process.stderr is not None
+        async with asyncio.timeout(START_SECONDS):
+            async for line in self.process.stderr:
+                self.log.append(json.loads(line))
+            return await self.process.wait()
+
+
+@asynccontextmanager
+async def started(*flags: str) -> AsyncIterator[Drafter]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "drafter_service", "--log-format", "json", "--threads", "1", *flags,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HUB_OFFLINE": "1"},
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield Drafter(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+class Pool(drafter_pool_service_pb2_grpc.DrafterPoolServiceServicer):
+    """The part of a verifier that drafters announce themselves to."""
+
+    def __init__(self) -> None:
+        self.requests: asyncio.Queue[Any] = asyncio.Queue(100)
+
+    async def RegisterDrafter(self, request: Any, context: Any) -> Any:
+        self.requests.put_nowait(request)
+        return drafter_pool_service_pb2.RegisterDrafterResponse(heartbeat_interval=Duration(seconds=60))
+
+    async def next(self) -> Any:
+        async with asyncio.timeout(20):
+            return await self.requests.get()
+
+
+@asynccontextmanager
+async def pool() -> AsyncIterator[tuple[Pool, str]]:
+    servicer = Pool()
+    server = ServiceServer(ServiceSettings())
+    server.add(drafter_pool_service_pb2_grpc.add_DrafterPoolServiceServicer_to_server, servicer)
+    await server.start()
+    try:
+        yield servicer, server.address
+    finally:
+        await server.stop(0)
+
+
+async def test_a_drafters_life(checkpoint: Path) -> None:
+    async with (
+        pool() as (registrations, verifier_address),
+        started(
+            "--model", str(checkpoint), "--listen", "127.0.0.1:0", "--verifier", verifier_address, "--name", "tiny"
+        ) as service,
+    ):
+        loaded = await service.event("model loaded")
+        assert loaded["kv_cache_mib"] > 0
+        address = (await service.event("listening"))["address"]
+        registered = await registrations.next()
+        assert (registered.address, registered.name, registered.leaving) == (address, "tiny", False)
+        async with open_channel(address, 16 * 1024 * 1024) as channel:
+            health: Any = health_pb2_grpc.HealthStub(channel)
+            watch = health.Watch(health_pb2.HealthCheckRequest(service="draftwire.v1.DrafterService"))
+            assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+            stub: Any = drafter_service_pb2_grpc.DrafterServiceStub(channel)
+            info = (await stub.GetModelInfo(drafter_service_pb2.DrafterServiceGetModelInfoRequest(), timeout=10)).info
+            assert info.model.model_id == checkpoint.name
+            assert info.model.architecture == "LlamaForCausalLM"
+            assert info.model.bit_exact
+            assert len(info.model.tokenizer_sha256) == 64
+            async with open_call(stub.Draft) as stream:
+                verifier = VerifierSide(stream)
+                assert await verifier.hello(model=info.model) == info
+                await verifier.open(1, [4, 5, 6])
+                await verifier.until(lambda: verifier.mirrors[1].tree.size >= 3)
+                await verifier.commit({1: verifier.mirrors[1].best_path()[:2]})
+                await verifier.until(lambda: verifier.mirrors[1].tree.size >= 3)
+
+                service.process.send_signal(signal.SIGTERM)
+                assert (await registrations.next()).leaving
+                async with asyncio.timeout(20):
+                    async for _ in stream:  # to the clean end
+                        pass
+                assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert await service.finish() == 0
+    assert not [line for line in service.log if line["level"] in ("error", "critical")], service.log
+
+
+async def test_what_the_operator_can_mend_is_one_line(checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no model")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        async with (
+            started("--model", str(checkpoint), "--listen", address) as refused,
+            started("--model", str(tmp_path), "--listen", "127.0.0.1:0") as empty,
+        ):
+            for service, told in ((refused, address), (empty, str(tmp_path))):
+                assert await service.finish() == 1
+                last = service.log[-1]
+                assert last["event"] == "cannot start"
+                assert told in last["reason"]
+                assert "\n" not in last["reason"]
+                assert "exception" not in last
+    assert not any(line["event"] == "loading" for line in refused.log)  # the port is looked at first

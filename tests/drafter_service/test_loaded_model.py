@@ -1,0 +1,45 @@
+"""Loading a draft model."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from drafter_service.loaded_model import load_model
+from drafter_service.settings import DrafterSettings
+from service_runtime.startup_error import StartupError
+from tests.support.tiny_checkpoint import CONTEXT, VOCABULARY, write_checkpoint
+
+
+def test_a_model_presents_itself(checkpoint: Path) -> None:
+    loaded = load_model(DrafterSettings(model=str(checkpoint), kv_slots=1000, dtype="bfloat16"))
+    info = loaded.info
+    assert (info.model_id, info.architecture) == (checkpoint.name, "LlamaForCausalLM")
+    assert (info.vocab_size, info.context_length) == (VOCABULARY, CONTEXT)
+    assert (info.dtype, info.device) == ("bfloat16", "cpu")
+    assert list(info.eos_token_ids) == [1]
+    assert info.parameters > 10_000
+    assert loaded.model.pool.used == 0
+    # keys and values, 2 layers, 2 heads of 8, 2 bytes; and the slot for padding
+    assert loaded.model.cache.bytes == 1001 * 2 * 2 * 2 * 8 * 2
+
+
+def test_another_padding_of_the_vocabulary_leaves_the_tokenizer_the_same(checkpoint: Path, tmp_path: Path) -> None:
+    def sha256(directory: Path) -> str:
+        return load_model(DrafterSettings(model=str(directory), kv_slots=100)).info.tokenizer_sha256
+
+    padded = write_checkpoint(tmp_path / "padded", vocab_size=VOCABULARY + 56)
+    other = write_checkpoint(tmp_path / "other", words=99)
+    assert sha256(padded) == sha256(checkpoint)
+    assert sha256(other) != sha256(checkpoint)
+
+
+def test_what_is_no_model_is_named(checkpoint: Path, tmp_path: Path) -> None:
+    untokenized = tmp_path / "untokenized"
+    shutil.copytree(checkpoint, untokenized, ignore=shutil.ignore_patterns("tokenizer*"))
+    (tmp_path / "empty").mkdir()
+    for directory in (tmp_path / "missing", tmp_path / "empty", untokenized):
+        with pytest.raises(StartupError) as caught:
+            load_model(DrafterSettings(model=str(directory)))
+        assert str(directory) in str(caught.value)
+        assert "\n" not in str(caught.value)

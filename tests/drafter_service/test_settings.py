@@ -1,0 +1,47 @@
+"""The drafter's settings."""
+
+import pytest
+
+from drafter_service.settings import DrafterSettings
+from service_runtime.settings import load_settings
+
+
+def test_the_model_is_all_that_is_needed() -> None:
+    settings = load_settings(DrafterSettings, ["--model", "some/model"])
+    assert settings.listen == "127.0.0.1:50052"
+    assert settings.verifier is None
+    assert settings.dtype == "auto"
+    assert not settings.trust_remote_code
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ([], "--model"),
+        (["--model", "m", "--dtype", "int3"], "--dtype"),
+        (["--model", "m", "--threads", "0"], "--threads"),
+        (["--model", "m", "--verifier", "nowhere"], "--verifier"),
+        (["--model", "m", "--verifier", "v:1", "--listen", "0.0.0.0:5"], "--advertise"),
+        (["--model", "m", "--kv-slots", "64", "--max-tree-nodes", "64"], "--kv-slots"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(flags: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        load_settings(DrafterSettings, flags)
+    assert caught.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert problem in line
+
+
+def test_an_advertised_address_makes_any_interface_reachable() -> None:
+    flags = ["--model", "m", "--verifier", "v:1", "--listen", "0.0.0.0:5", "--advertise", "here:5"]
+    assert load_settings(DrafterSettings, flags).advertise == "here:5"
+
+
+def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        load_settings(DrafterSettings, ["--help"])
+    assert caught.value.code == 0
+    output = capsys.readouterr().out
+    for field in DrafterSettings.model_fields:
+        assert f"--{field.replace('_', '-')}" in output

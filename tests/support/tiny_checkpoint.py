@@ -1,0 +1,41 @@
+"""Random checkpoints with a tokenizer, made in an instant, for tests that load a model as a service does."""
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+VOCABULARY = 200
+CONTEXT = 256
+
+
+def write_checkpoint(
+    directory: Path, *, seed: int = 0, vocab_size: int = VOCABULARY, words: int = 100, context: int = CONTEXT
+) -> Path:
+    """Writes a two-layer float32 Llama and a tokenizer of `words` words; other words, another tokenizer."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=context,
+        initializer_range=0.2,
+        bos_token_id=0,
+        eos_token_id=1,
+    )
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(5)  # as sure of itself as a trained model, so that trees grow deep
+    model.save_pretrained(directory)
+    vocabulary = {"<s>": 0, "</s>": 1, "<unk>": 2} | {f"w{index}": index + 3 for index in range(words)}
+    backend = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
+    backend.pre_tokenizer = Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    tokenizer.save_pretrained(directory)
+    return directory
