@@ -1,6 +1,7 @@
 """The whole conversation of a verifier and a drafter, without sockets."""
 
 import asyncio
+import random
 from typing import Any
 
 import grpc
@@ -197,6 +198,45 @@ class TestDrafting:
             assert await drafter.drafting.open_sequences() == 1
             await two.commit({1: two.mirrors[1].best_path()[:2]})
             await two.until(lambda: two.mirrors[1].tree.size >= 3)
+
+    @pytest.mark.parametrize("seed", range(3))
+    async def test_whatever_the_verdicts_proposals_fit_and_slots_come_back(
+        self, drafter: InProcessDrafter, seed: int
+    ) -> None:
+        """Verdicts that cross with proposals, new openings, closings, in any order, on two streams."""
+        rng = random.Random(seed)
+
+        async def converse(verifier: VerifierSide) -> None:
+            epoch = 0
+            for _ in range(150):
+                sequence_id = rng.randrange(4)
+                mirror = verifier.mirrors.get(sequence_id)
+                if mirror is None or len(mirror.tokens) > 60 or rng.random() < 0.1:
+                    epoch += 1
+                    prompt = [rng.randrange(3, 100) for _ in range(rng.randrange(1, 30))]
+                    sampling = sampling_pb2.SamplingParams(temperature=rng.choice([0.0, 1.0]), seed=epoch)
+                    credit, chunk = rng.randrange(1, 12), rng.choice([0, 3])
+                    await verifier.open(
+                        sequence_id, prompt, epoch=epoch, credit=credit, chunk=chunk, sampling=sampling, max_length=100
+                    )
+                elif rng.random() < 0.05:
+                    await verifier.close(sequence_id)
+                    epoch += 1
+                    await verifier.open(sequence_id, mirror.tokens, epoch=epoch)
+                else:
+                    if rng.random() < 0.7:
+                        await verifier.until(lambda mirror=mirror: mirror.tree.root.children)
+                    accepted = mirror.best_path()[: rng.randrange(4)]
+                    await verifier.commit({sequence_id: [*accepted, rng.randrange(3, 100)]})
+            await verifier.end()
+            assert verifier.errors == []
+
+        async with drafter.connected() as one, drafter.connected() as two:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(converse(one))
+                tasks.create_task(converse(two))
+        assert await drafter.drafting.open_sequences() == 0
+        assert await slots_used(drafter) == 0
 
 
 class TestSequenceFaults:

@@ -88,6 +88,8 @@ async def test_a_port_in_use_is_named(serve_probe: Any, make_probe: Any) -> None
         second = ServiceServer(ServiceSettings(listen=running.server.address))
         with pytest.raises(StartupError, match=f"cannot listen on {running.server.address}: Address already in use"):
             await second.start()
+        with pytest.raises(StartupError, match=f"cannot listen on {running.server.address}: Address already in use"):
+            second.check_port()
         await second.stop(0)
 
 

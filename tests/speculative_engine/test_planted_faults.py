@@ -1,0 +1,205 @@
+"""Faults planted in the engine: the comparisons that the other tests use must catch each of them."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from speculative_engine import packed_attention, packed_model
+from speculative_engine.coupled_sampler import sample
+from speculative_engine.kv_slots import SlotPool
+from speculative_engine.packed_batch import BatchBuilder
+from speculative_engine.packed_model import PackedModel, UnsupportedModelError
+from speculative_engine.sampling_batch import SamplingBatch
+from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.self_test import run_self_test
+from speculative_engine.token_tree import Node
+from speculative_engine.verification_job import VerificationJob
+from tests.speculative_engine.support import (
+    GREEDY,
+    ScriptedDrafter,
+    check_against_plain,
+    engine_of,
+    generate,
+    packed,
+    plain_logits,
+    random_tokens,
+    specs_of,
+    tiny_model,
+    walk,
+)
+
+Patch = pytest.MonkeyPatch
+
+
+def no_rollback(patch: Patch) -> None:
+    """The sequence keeps the slots of the first nodes verified, accepted or not."""
+
+    def keep(job: VerificationJob, accepted: list[Node], pool: SlotPool) -> None:
+        count = len(job.chain) + len(accepted)
+        job.sequence.slots.extend(job.slots[:count])
+        pool.give_back(job.slots[count:])
+
+    patch.setattr(VerificationJob, "keep", keep)
+
+
+def causal_mask(patch: Patch) -> None:
+    """A node sees whatever was laid out before it, its siblings, too."""
+    add_lane = BatchBuilder.add_lane
+
+    def add(self: BatchBuilder, context: np.ndarray, rows: list[int], first_query: int = 0) -> None:
+        seen = list(range(rows[0], rows[-1] + 1))
+        add_lane(self, context, seen[len(seen) - len(rows) :], first_query)
+
+    patch.setattr(BatchBuilder, "add_lane", add)
+
+
+def slot_handed_out_twice(patch: Patch) -> None:
+    take = SlotPool.take
+
+    def twice(self: SlotPool, count: int) -> np.ndarray:
+        slots = take(self, count)
+        slots[-1] = slots[0]
+        return slots
+
+    patch.setattr(SlotPool, "take", twice)
+    patch.setattr(SlotPool, "give_back", lambda self, slots: None)
+
+
+def slots_in_wrong_order(patch: Patch) -> None:
+    keep = VerificationJob.keep
+
+    def swapped(job: VerificationJob, accepted: list[Node], pool: SlotPool) -> None:
+        before = len(job.sequence.slots)
+        keep(job, accepted, pool)
+        kept = job.sequence.slots.array()
+        kept[before:] = kept[before:][::-1].copy()
+
+    patch.setattr(VerificationJob, "keep", swapped)
+
+
+def wrong_positions(patch: Patch) -> None:
+    """Rows of a tree are placed as if they were a chain."""
+    add_row = BatchBuilder.add_row
+
+    def add(self: BatchBuilder, token: int, position: int, slot: int, wants_logits: bool) -> int:
+        return add_row(self, token, position + len(self) % 2, slot, wants_logits)
+
+    patch.setattr(BatchBuilder, "add_row", add)
+
+
+MASKS_AND_SLOTS = [no_rollback, causal_mask, slot_handed_out_twice, slots_in_wrong_order, wrong_positions]
+
+
+def worst_error(model_name: str, dtype: torch.dtype) -> float:
+    model = tiny_model(model_name, dtype)
+    rows = walk(packed(model, 60_000), [random_tokens(40, seed=1), random_tokens(25, seed=2)], [12, 4], seed=2)
+    return check_against_plain(model, rows)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("plant", MASKS_AND_SLOTS)
+def test_masks_and_slots_show_against_plain_forwards(
+    plant: Callable[[Patch], None], dtype: torch.dtype, monkeypatch: Patch
+) -> None:
+    assert worst_error("Llama", dtype) < 0.25
+    plant(monkeypatch)
+    assert not worst_error("Llama", dtype) < 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("plant", MASKS_AND_SLOTS)
+@pytest.mark.parametrize("name", ["Llama", "GPT2", "Mistral"])
+def test_the_self_test_refuses_them(
+    name: str, plant: Callable[[Patch], None], dtype: torch.dtype, monkeypatch: Patch
+) -> None:
+    model = packed(tiny_model(name, dtype))
+    run_self_test(model)
+    plant(monkeypatch)
+    with pytest.raises(UnsupportedModelError):
+        run_self_test(model)
+
+
+def test_a_window_that_is_ignored_shows(monkeypatch: Patch) -> None:
+    attend = packed_attention.LaneGroup.mask
+    monkeypatch.setattr(packed_attention.LaneGroup, "mask", lambda self, window: attend(self, None))
+    assert worst_error("Mistral", torch.float32) > 0.1
+
+
+def outputs_of(model: PackedModel, drafter: ScriptedDrafter | None = None) -> dict[int, list[int]]:
+    samplings = [GREEDY, SamplingParams(temperature=1.0, seed=5), SamplingParams(temperature=1.2, seed=6)]
+    prompts = [random_tokens(count, seed=count) for count in (20, 9, 30)]
+    return generate(engine_of(model), specs_of(prompts, 16, samplings), drafter).tokens
+
+
+@pytest.mark.parametrize("plant", [no_rollback, causal_mask, slots_in_wrong_order])
+def test_they_show_in_tokens(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    model = packed(tiny_model("Llama"), 60_000)
+    expected = outputs_of(model)
+    assert outputs_of(model, ScriptedDrafter(expected)) == expected
+    plant(monkeypatch)
+    assert outputs_of(model, ScriptedDrafter(expected)) != expected
+
+
+def test_noise_of_a_wrong_position_shows(monkeypatch: Patch) -> None:
+    model = packed(tiny_model("Llama"))
+    expected = outputs_of(model)
+    lay_out = VerificationJob.lay_out
+
+    def late(self: VerificationJob, builder: BatchBuilder, pool: SlotPool) -> None:
+        lay_out(self, builder, pool)
+        self.sampled_positions[1:] = [position - 1 for position in self.sampled_positions[1:]]
+
+    monkeypatch.setattr(VerificationJob, "lay_out", late)
+    assert outputs_of(model) == expected
+    assert outputs_of(model, ScriptedDrafter(expected)) != expected
+
+
+def test_noise_is_that_of_the_absolute_position() -> None:
+    """Token by token from the library's logits; a shift of all positions alike would show nowhere else."""
+    model = tiny_model("Llama")
+    params = SamplingParams(temperature=1.0, seed=77)
+    prompt = random_tokens(12, seed=1)
+    found = generate(engine_of(packed(model)), specs_of([prompt], 12, params)).tokens[0]
+    text = list(prompt)
+    for _ in range(12):
+        logits = plain_logits(model, text)[-1:]
+        text.append(int(sample(logits, SamplingBatch.build([params], [len(text)])).token_ids))
+    assert found == text[len(prompt) :]
+
+
+# ---- bits ------------------------------------------------------------------------------------------------------------
+
+
+def rows_differ(model: PackedModel, length: int, prompt: int) -> int:
+    texts = [random_tokens(length, seed=1)]
+    alone = walk(model, texts, [prompt], trees=False, chunk=400)
+    beside = walk(model, texts, [prompt], seed=3, chunk=333)
+    return sum(not torch.equal(beside[prefix], alone[prefix]) for prefix in beside.keys() & alone.keys())
+
+
+def test_torch_sum_over_key_blocks_shows(monkeypatch: Patch) -> None:
+    model = packed(tiny_model("Llama", num_hidden_layers=1))
+    assert rows_differ(model, 1150, 1100) == 0
+    monkeypatch.setattr(packed_attention, "_sum_blocks", lambda parts: parts.sum(dim=2))
+    assert rows_differ(model, 1150, 1100) > 0
+
+
+@pytest.mark.parametrize("forgotten", ["RowExactLinear", "RowExactActivation"])
+def test_layers_of_the_library_show(forgotten: str, monkeypatch: Patch) -> None:
+    """On CPUs whose plain kernels are row-exact there is nothing to see."""
+    sizes = dict(hidden_size=72, intermediate_size=1301, num_attention_heads=3, num_key_value_heads=3)
+    assert rows_differ(packed(tiny_model("Llama", **sizes)), 60, 20) == 0
+    make = packed_model.make_row_exact
+
+    def make_others(model: torch.nn.Module) -> None:
+        before = {name: module for name, module in model.named_modules()}
+        make(model)
+        for name, module in list(model.named_modules()):
+            if type(module).__name__ == forgotten:
+                model.set_submodule(name, before[name])
+
+    monkeypatch.setattr(packed_model, "make_row_exact", make_others)
+    if not rows_differ(packed(tiny_model("Llama", **sizes)), 60, 20):
+        pytest.skip(f"this CPU needs no {forgotten}")
