@@ -22,7 +22,11 @@ def machine() -> dict[str, str]:
         names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
         processor = names[0] if names else processor
     described = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False, cwd=Path(__file__).parent
+        ["git", "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parent,
     )
     return {
         "processor": processor,

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -37,6 +38,8 @@ PIECE, GROUP = 1024, 32  # the training stream is cut into pieces of this many t
 LENGTHS = ((0.65, 256), (0.9, 512), (1.0, 1024))
 GROWTH = 0.6  # the target trains with half its layers until this share of the time
 DRAFT_PAUSE = (0.05, 0.5)  # the draft learns first and later, not from a target that has most of its way before it
+DRAFT_RATE = 0.7  # factor of the learning rates for the draft
+REPLAYS, KEPT_ANSWERS = 3, 40  # of the target's answers to past batches, when the draft learns alone
 WARMUP_STEPS = 60
 # Factor of the learning rates at a share of the time: high while there is most to learn, soon lower because steps are
 # small, then linearly to zero.
@@ -122,32 +125,42 @@ def _exchange(tensors: list[Tensor], collective: Callable[[Tensor], object]) -> 
         tensor.copy_(values.view_as(tensor))
 
 
-def average_gradients(models: Iterable[Llama], clock: float) -> float:
-    """Average the gradients over the workers; returns worker 0's `clock`, so that all agree on the schedule."""
+def average_gradients(model: Llama, clock: float) -> float:
+    """Average `model`'s gradients over the workers; returns worker 0's `clock`, so that all agree on the schedule."""
     time_share = torch.tensor([clock if dist.get_rank() == 0 else 0.0]) * dist.get_world_size()
-    gradients = [p.grad for model in models for p in model.parameters() if p.grad is not None]
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
     _exchange([*gradients, time_share], lambda flat: dist.all_reduce(flat.div_(dist.get_world_size())))
     return float(time_share)
 
 
-def losses(target: Llama, draft: Llama | None, ids: Tensor, target_trains: bool) -> tuple[Tensor, Tensor]:
-    """Nats per token on ids [batch, time + 1]: the target's cross-entropy, the draft's against the target's output."""
+def logits_of(model: Llama, ids: Tensor) -> Tensor:
+    """bfloat16 logits [batch * time, vocabulary] for ids [batch, time + 1] without their last column."""
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        with torch.set_grad_enabled(target_trains):
-            logits = target(ids[:, :-1]).flatten(0, 1).float()
-            truth = F.cross_entropy(logits, ids[:, 1:].flatten())
-        if draft is None:
-            return truth, torch.zeros(())
-        student = F.log_softmax(draft(ids[:, :-1]).flatten(0, 1).float(), dim=-1)
-        imitation = -(F.softmax(logits.detach(), dim=-1) * student).sum(-1).mean()
-    return truth, imitation
+        return model(ids[:, :-1]).flatten(0, 1)
+
+
+def learn(logits: Tensor, ids: Tensor) -> Tensor:
+    """Backpropagate the cross-entropy of the next token; returns the model's probabilities [positions, vocabulary].
+
+    The gradient on the logits, probabilities minus truth, is written down rather than left to autograd: over a whole
+    vocabulary, cross-entropy in float32 costs a small model as much time as all its layers.
+    """
+    probabilities = torch.softmax(logits.detach(), dim=-1)
+    gradient = probabilities / len(logits)
+    gradient[torch.arange(len(logits)), ids[:, 1:].flatten()] -= 1 / len(logits)
+    logits.backward(gradient)
+    return probabilities
+
+
+def imitate(logits: Tensor, wanted: Tensor) -> None:
+    """Backpropagate the divergence from the probabilities `wanted` [positions, vocabulary]."""
+    logits.backward(torch.softmax(logits.detach(), dim=-1).sub_(wanted).div_(len(logits)))
 
 
 @torch.no_grad()
 def quick_look(target: Llama, draft: Llama, ids: Tensor) -> tuple[float, float, float]:
     """On ids [batch, time + 1]: nats per token of target and draft, share of positions with the same argmax."""
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        outputs = [model(ids[:, :-1]).flatten(0, 1).float() for model in (target, draft)]
+    outputs = [logits_of(model, ids).float() for model in (target, draft)]
     truth = [float(F.cross_entropy(logits, ids[:, 1:].flatten())) for logits in outputs]
     return truth[0], truth[1], float((outputs[0].argmax(-1) == outputs[1].argmax(-1)).float().mean())
 
@@ -187,6 +200,7 @@ class Run:
             model.silence_residual_writers()
         self.target.start_shallow()
         self.optimizers = {"target": Optimizer(self.target), "draft": Optimizer(self.draft)}
+        self.answers: list[tuple[Tensor, Tensor]] = []  # past batches and the target's probabilities on them
         self.budgets = (60 * options.minutes, 60 * options.distill_minutes)
         self.checkpoint = options.out / f"state-{rank}.pt"
         if self.checkpoint.exists():
@@ -215,36 +229,58 @@ class Run:
         torch.save(state, new)
         new.replace(self.checkpoint)
 
-    def step(self) -> tuple[float, float]:
-        """Train on one batch; returns this worker's losses, see `losses`."""
+    def synchronise(self, model: Llama) -> None:
+        """Average `model`'s gradients over the workers and set the phase's clock alike in all of them."""
+        self.at.seconds = average_gradients(model, time.monotonic() - self.phase_began)
+
+    def step(self) -> float:
+        """Train on one new batch; returns the target's loss on it in nats per token."""
         alone = self.at.phase == 1
         with_draft = alone or not DRAFT_PAUSE[0] < self.share < DRAFT_PAUSE[1]
-        trained = [self.target] * (not alone) + [self.draft] * with_draft
         if len(self.target.active) < TARGET["layers"] and self.share >= GROWTH:
             self.target.grow()
         length = 512 if alone else next(length for until, length in LENGTHS if self.share < until or until == 1.0)
         rows = self.stream.batch(self.at.tokens, length)
         size = len(rows) // self.options.workers
-        mine = rows[self.rank * size : (self.rank + 1) * size]
-        # Alone, the draft makes two steps of each batch: it gains more from their number than from their size.
-        for part in mine.chunk(2 if alone else 1):
-            truth, imitation = losses(self.target, self.draft if with_draft else None, part, not alone)
-            (imitation if alone else truth + imitation).backward()
-            self.at.seconds = average_gradients(trained, time.monotonic() - self.phase_began)
-            scale = rate(self.at.phase_step, self.share)
-            if not alone:
-                self.optimizers["target"].step(scale)
-            if with_draft:  # its rate falls to zero in the second phase only, when the target stands still
-                flat = 0.5 * min(1.0, (self.at.step + 1) / WARMUP_STEPS)
-                self.optimizers["draft"].step(0.5 * max(0.0, 1 - self.share) if alone else max(scale, flat))
+        ids = rows[self.rank * size : (self.rank + 1) * size]
+        with torch.set_grad_enabled(not alone):
+            logits = logits_of(self.target, ids)
+        if alone:
+            probabilities = torch.softmax(logits, dim=-1)
+        else:
+            probabilities = learn(logits, ids)
+            self.synchronise(self.target)
+            self.optimizers["target"].step(rate(self.at.phase_step, self.share))
+        if with_draft:
+            self.follow(ids, probabilities)
+        if alone:
+            # The target's answers cost more than learning from them: go back to some that were given before.
+            chance = random.Random(self.at.step)
+            for _ in range(REPLAYS if self.answers else 0):
+                self.follow(*chance.choice(self.answers))
+            if len(self.answers) == KEPT_ANSWERS:
+                self.answers.pop(chance.randrange(KEPT_ANSWERS))
+            self.answers.append((ids, probabilities))
         self.at.step, self.at.phase_step = self.at.step + 1, self.at.phase_step + 1
         self.at.tokens += STEP_TOKENS
-        return float(truth), float(imitation)
+        truth = probabilities.gather(1, ids[:, 1:].reshape(-1, 1)).float()
+        return float(-truth.clamp_min(1e-9).log().mean())
 
-    def tell(self, truth: float, imitation: float) -> None:
+    def follow(self, ids: Tensor, probabilities: Tensor) -> None:
+        """Bring the draft nearer to the target's `probabilities` [positions, vocabulary] on `ids`, in two steps: it
+        gains more from their number than from their size."""
+        for part, wanted in zip(ids.chunk(2), probabilities.chunk(2), strict=True):
+            imitate(logits_of(self.draft, part), wanted)
+            self.synchronise(self.draft)
+            # The rate falls to zero in the second phase only, when the target stands still.
+            left = 1.0 if self.at.phase == 0 else max(0.0, 1 - self.share)
+            self.optimizers["draft"].step(DRAFT_RATE * left * min(1.0, (self.at.step + 1) / WARMUP_STEPS))
+
+    def tell(self, truth: float) -> None:
+        """Log where the run stands; `truth` is the target's loss on the last batch."""
         print(
             f"phase {self.at.phase} step {self.at.step} tokens {self.at.tokens / 1e6:.2f}M at "
-            f"{self.at.seconds / 60:.1f} min ({100 * self.share:.1f} %), target {truth:.3f}, draft {imitation:.3f}",
+            f"{self.at.seconds / 60:.1f} min ({100 * self.share:.1f} %), target {truth:.3f}",
             flush=True,
         )
 
@@ -265,16 +301,17 @@ class Run:
             done = self.share >= 1
             if self.rank == 0:
                 if self.at.step % 10 == 0:
-                    self.tell(*reached)
+                    self.tell(reached)
                 if done or time.monotonic() - looked_at > 240:
                     looked_at = time.monotonic()
                     self.look()
-                if self.at.phase == 0 and int(self.share * 50) > snapshot:
+                if int(self.share * 50) > snapshot:
                     snapshot = int(self.share * 50)
-                    torch.save(self.draft.state_dict(), self.options.out / f"draft-{2 * snapshot:02d}.pt")
+                    name = f"draft-{self.at.phase}-{2 * snapshot:02d}.pt"
+                    torch.save(self.draft.state_dict(), self.options.out / name)
             if done:
                 self.at.phase, self.at.phase_step, self.at.seconds = self.at.phase + 1, 0, 0.0
-                self.phase_began = time.monotonic()
+                self.phase_began, snapshot = time.monotonic(), -1
             due = torch.tensor([float(done or time.monotonic() - saved_at > 180)])
             dist.broadcast(due, 0)  # both workers' checkpoints are of the same step
             if due:

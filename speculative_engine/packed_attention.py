@@ -70,9 +70,7 @@ def packed_attention(
     return out.unsqueeze(0), None
 
 
-def _gather(
-    cache: KvCache, name: str, stored: torch.Tensor, group: LaneGroup, like: torch.Tensor
-) -> torch.Tensor:
+def _gather(cache: KvCache, name: str, stored: torch.Tensor, group: LaneGroup, like: torch.Tensor) -> torch.Tensor:
     """The group's keys or values in the type of `like`, float32 [kv_heads * lanes * blocks, KEY_BLOCK, dim]."""
     kv_heads, _, dim = stored.shape
     shape = (kv_heads, group.lanes * group.blocks * KEY_BLOCK, dim)

@@ -57,7 +57,9 @@ class LaneGroup:
         """
         pair = self._masks.get(window)
         if pair is None:
-            keys = torch.arange(self.blocks * KEY_BLOCK, device=self.positions.device).view(self.blocks, 1, 1, KEY_BLOCK)
+            keys = torch.arange(self.blocks * KEY_BLOCK, device=self.positions.device).view(
+                self.blocks, 1, 1, KEY_BLOCK
+            )
             queries = self.positions.view(self.lanes, 1, 1, self.queries, 1)
             seen = keys <= queries
             if window is not None:

@@ -88,9 +88,7 @@ class ProposalReader:
         for offset, (token, parent_id, log_prob) in enumerate(
             zip(proposal.token_ids, proposal.parent_ids, log_probs, strict=True)
         ):
-            parent: Node | int | None = (
-                proposal.committed_length - 1 if parent_id == 0 else self._resolve(parent_id)
-            )
+            parent: Node | int | None = proposal.committed_length - 1 if parent_id == 0 else self._resolve(parent_id)
             place, new = self._place(parent, token, log_prob, tree, tokens)
             if place is None:
                 stale += 1

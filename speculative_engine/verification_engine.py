@@ -39,6 +39,8 @@ class VerificationEngine:
     """Runs sequences on a target model, with or without drafters."""
 
     def __init__(self, model: PackedModel, cost: StepCost, limits: EngineLimits):
+        if limits.max_step_rows < limits.max_sequences:
+            raise ValueError("a step needs a row for every running sequence")
         self.model = model
         self.limits = limits
         self.planner = Planner(cost, limits.max_step_rows)
@@ -93,6 +95,13 @@ class VerificationEngine:
         if sequence is not None:
             sequence.readers.pop(source, None)
             self._plan = None
+
+    def forget(self, source: str) -> None:
+        """Detach a drafter from all sequences and forget what was learned about it."""
+        for sequence in (*self._running.values(), *self._waiting):
+            sequence.readers.pop(source, None)
+        self.planner.remove_source(source)
+        self._plan = None
 
     def propose(self, sequence_id: int, source: str, proposal: Proposal) -> MergeCount:
         """Merge a proposal into a sequence's tree. Raises ProposalError, after which the source is detached."""

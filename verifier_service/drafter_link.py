@@ -146,7 +146,7 @@ class DrafterLink:
 
     def open(self, request: RunningRequest, max_tree_nodes: int) -> asyncio.Future[bool]:
         """Open a sequence with the tokens it has; the future tells whether the drafter caught up."""
-        assert self._writer is not None and self.peer is not None
+        assert self.peer is not None, "only ready links open sequences"
         self._epoch += 1
         opening = _Opening(self._epoch)
         self._open[request.sequence_id] = opening
@@ -239,7 +239,8 @@ class DrafterLink:
     def _check_peer(self, peer: PeerInfo) -> None:
         mine = self._identity
         if not (
-            peer.min_protocol_revision <= mine.protocol_revision and mine.min_protocol_revision <= peer.protocol_revision
+            peer.min_protocol_revision <= mine.protocol_revision
+            and mine.min_protocol_revision <= peer.protocol_revision
         ):
             raise failed_precondition(
                 ErrorReason.ERROR_REASON_PROTOCOL_MISMATCH,
@@ -351,9 +352,5 @@ class DrafterLink:
 
 def _proposal_error(error: ProposalError) -> ServiceError:
     if error.fault is ProposalFault.CREDIT_EXCEEDED:
-        return ServiceError(
-            grpc.StatusCode.RESOURCE_EXHAUSTED, ErrorReason.ERROR_REASON_CREDIT_EXCEEDED, str(error)
-        )
-    return ServiceError(
-        grpc.StatusCode.INVALID_ARGUMENT, ErrorReason.ERROR_REASON_MALFORMED_PROPOSAL, str(error)
-    )
+        return ServiceError(grpc.StatusCode.RESOURCE_EXHAUSTED, ErrorReason.ERROR_REASON_CREDIT_EXCEEDED, str(error))
+    return ServiceError(grpc.StatusCode.INVALID_ARGUMENT, ErrorReason.ERROR_REASON_MALFORMED_PROPOSAL, str(error))

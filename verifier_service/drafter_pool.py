@@ -90,9 +90,9 @@ class DrafterPool:
         for name, count in drafted.items():
             if name in self._links:
                 self._links[name].stats.draft_tokens += count
-        for name in sources:
-            if name in self._links:
-                self._links[name].stats.accepted_tokens += 1
+        for source in sources:
+            if source in self._links:
+                self._links[source].stats.accepted_tokens += 1
 
     def count_stale(self, name: str, nodes: int) -> None:
         """Count nodes that came too late."""
@@ -266,7 +266,7 @@ class DrafterPool:
         if target is not None and target.ready:
             try:
                 async with asyncio.timeout(_MOVE_SECONDS):
-                    caught_up = await (self._open(request, target))
+                    caught_up = await self._open(request, target)
             except TimeoutError:
                 log.warning("drafter did not catch up in time", drafter=target.name, sequence=request.sequence_id)
         old.close([request.sequence_id])
@@ -352,5 +352,3 @@ def _unreachable(address: str, error: Exception | None) -> ServiceError:
         ErrorReason.ERROR_REASON_DRAFTER_UNREACHABLE,
         f"drafter at {address} is not ready{cause}",
     )
-
-

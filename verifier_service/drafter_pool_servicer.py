@@ -11,7 +11,7 @@ from service_runtime.errors import invalid_field
 from verifier_service.drafter_pool import HEARTBEAT_SECONDS, DrafterPool
 
 
-class DrafterPoolServicer(DrafterPoolServiceServicer):  # type: ignore[misc]
+class DrafterPoolServicer(DrafterPoolServiceServicer):
     """Turns calls into the pool's own terms; errors go through the call interceptor."""
 
     def __init__(self, pool: DrafterPool):
@@ -28,9 +28,7 @@ class DrafterPoolServicer(DrafterPoolServiceServicer):  # type: ignore[misc]
 
     async def SwapDrafter(self, request: pb.SwapDrafterRequest, context: Any) -> pb.SwapDrafterResponse:
         """See the contract."""
-        link, moved = await self._pool.swap(
-            _given("old_name", request.old_name), _given("new_name", request.new_name)
-        )
+        link, moved = await self._pool.swap(_given("old_name", request.old_name), _given("new_name", request.new_name))
         return pb.SwapDrafterResponse(drafter=self._pool.describe_one(link), moved_sequences=moved)
 
     async def ListDrafters(self, request: pb.ListDraftersRequest, context: Any) -> pb.ListDraftersResponse:

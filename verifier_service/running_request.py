@@ -87,9 +87,7 @@ class RunningRequest:
             )
         elif outcome.finish is not None and not self.finished:
             self._finish(
-                FinishReason.FINISH_REASON_STOP
-                if outcome.finish is Finish.EOS
-                else FinishReason.FINISH_REASON_LENGTH
+                FinishReason.FINISH_REASON_STOP if outcome.finish is Finish.EOS else FinishReason.FINISH_REASON_LENGTH
             )
         self._changed.set()
 

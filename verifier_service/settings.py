@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from service_runtime.address import ListenAddress
 from service_runtime.settings import ServiceSettings, StringList
@@ -37,3 +37,11 @@ class VerifierSettings(ServiceSettings):
     """Most live nodes of one drafter in a request's token tree."""
     trust_remote_code: bool = False
     """Run model code that comes with the checkpoint. Only for checkpoints you trust."""
+
+    @model_validator(mode="after")
+    def _steps_hold_all_sequences(self) -> Self:
+        if self.max_step_rows < self.max_sequences:
+            raise ValueError(
+                f"--max-step-rows: must be at least --max-sequences ({self.max_sequences}), got {self.max_step_rows}"
+            )
+        return self

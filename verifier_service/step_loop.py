@@ -74,8 +74,8 @@ class StepLoop:
         self._thread.post(lambda: self.engine.detach(sequence_id, source))
 
     def forget(self, source: str) -> None:
-        """Forget what was learned about a drafter."""
-        self._thread.post(lambda: self.engine.planner.remove_source(source))
+        """Take no more proposals of a drafter, and forget what was learned about it."""
+        self._thread.post(lambda: self.engine.forget(source))
 
     def propose(self, source: str, proposals: Sequence[tuple[int, Proposal]]) -> None:
         """Merge one message's proposals, each with its sequence."""

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo, PeerInfo
 from draftwire.v1.verdict_pb2 import Verdict
 from draftwire.v1.verifier_service_pb2 import EngineStatus
-from service_runtime.errors import at_capacity
+from service_runtime.errors import at_capacity, internal
 from service_runtime.logs import get_logger
 from service_runtime.tasks import BackgroundTasks
 from speculative_engine.step_result import StepResult
@@ -20,7 +20,7 @@ from verifier_service.drafter_link import Connect
 from verifier_service.drafter_pool import DrafterPool
 from verifier_service.request_reader import GenerateOrder, RequestReader
 from verifier_service.running_request import RunningRequest
-from verifier_service.step_loop import StepLoop
+from verifier_service.step_loop import ProposalFault, StepLoop
 
 log = get_logger(__name__)
 
@@ -63,9 +63,10 @@ class Verifier:
             engine,
             prepare=prepare,
             on_step=self._on_step,
-            on_proposal_fault=lambda fault: self.pool.refuse(fault),
-            on_failure=on_failure,
+            on_proposal_fault=self._on_proposal_fault,
+            on_failure=self._on_engine_failure,
         )
+        self._on_failure = on_failure
         self._most_requests = limits.max_sequences + max_waiting
         self._requests: dict[int, RunningRequest] = {}
         self._numbers = itertools.count(1)
@@ -149,6 +150,16 @@ class Verifier:
                 )
         if verdicts:
             self.pool.send_verdicts(verdicts)
+
+    def _on_proposal_fault(self, fault: ProposalFault) -> None:
+        self.pool.refuse(fault)
+
+    def _on_engine_failure(self, error: BaseException) -> None:
+        """Without its engine the verifier can serve nobody: every request ends, then the service does."""
+        for request in list(self._requests.values()):
+            request.fail(internal(request.order.request_id))
+            self._end(request)
+        self._on_failure(error)
 
     def _end(self, request: RunningRequest) -> None:
         if self._requests.pop(request.sequence_id, None) is not None:

@@ -12,7 +12,7 @@ from service_runtime.logs import log_context
 from verifier_service.verifier import Verifier
 
 
-class VerifierServicer(VerifierServiceServicer):  # type: ignore[misc]
+class VerifierServicer(VerifierServiceServicer):
     """Turns calls into the verifier's own terms; errors go through the call interceptor."""
 
     def __init__(self, verifier: Verifier):

@@ -130,16 +130,17 @@ class DraftModelDrafter:
         started = time.perf_counter()
         builder = BatchBuilder()
         expanded: list[tuple[Hashable, _Draft, Node]] = []
+        # What was committed comes before guesses about it, the shortest first: a verdict's one new token, then prompts.
+        for key, draft in sorted(self._drafts.items(), key=lambda item: item[1].pending):
+            room = _MAX_ROWS // 2 - len(builder)
+            if draft.pending and room > 0 and self._catch_up(builder, draft, min(draft.pending, room)):
+                expanded.append((key, draft, draft.tree.root))
         for key, draft in self._drafts.items():
             if not draft.pending:
                 for node in draft.frontier(self._acceptance):
                     if len(builder) < _MAX_ROWS:
                         self._expand(builder, draft, node)
                         expanded.append((key, draft, node))
-        for key, draft in self._drafts.items():
-            room = _MAX_ROWS - len(builder)
-            if draft.pending and room > 0 and self._catch_up(builder, draft, min(draft.pending, room)):
-                expanded.append((key, draft, draft.tree.root))
         growth = Growth([], {}, 0.0)
         if not len(builder):
             return growth
@@ -183,9 +184,7 @@ class DraftModelDrafter:
         draft.slots.extend(slots)
         return reaches
 
-    def _add_children(
-        self, draft: _Draft, parent: Node, tokens: list[int], log_probs: list[float]
-    ) -> list[Node]:
+    def _add_children(self, draft: _Draft, parent: Node, tokens: list[int], log_probs: list[float]) -> list[Node]:
         """Add the candidates that are worth it: the first always, alternatives if they may well be right."""
         value = 1.0
         for node in parent.path_from(draft.tree.root):

@@ -325,6 +325,4 @@ def specs_of(
 ) -> list[SequenceSpec]:
     """One sequence a prompt, `count` tokens each."""
     params = [sampling] * len(prompts) if isinstance(sampling, SamplingParams) else sampling
-    return [
-        SequenceSpec(index, prompt, len(prompt) + count, params[index]) for index, prompt in enumerate(prompts)
-    ]
+    return [SequenceSpec(index, prompt, len(prompt) + count, params[index]) for index, prompt in enumerate(prompts)]

@@ -54,24 +54,35 @@ def test_rows_have_the_same_bits_in_any_company(case: str, dtype: torch.dtype) -
         pytest.skip("mixtures of experts are not exact in float32; the self-test says so")
     model = packed(tiny_model(name, dtype, **changes))
     # Contexts that cross the first and the second block of 128 keys, and a short one.
-    texts = [random_tokens(150, seed=1), random_tokens(290, seed=2), random_tokens(25, seed=3)]
-    prompts = [110, 250, 5]
+    texts = [random_tokens(136, seed=1), random_tokens(265, seed=2), random_tokens(25, seed=3)]
+    prompts = [118, 245, 5]
     one_by_one = walk(model, texts, prompts, trees=False, chunk=64, together=False)
     assert_same_bits(walk(model, texts, prompts, seed=1, chunk=64), one_by_one)
     assert_same_bits(walk(model, texts, prompts, seed=2, chunk=300, together=False), one_by_one)
     # Resumed: what was output before is prompt now.
-    assert_same_bits(walk(model, texts, [140, 270, 20], seed=3, chunk=13), one_by_one)
+    assert_same_bits(walk(model, texts, [126, 252, 15], seed=3, chunk=13), one_by_one)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
 def test_many_blocks_of_keys(dtype: torch.dtype) -> None:
     """torch.sum over nine blocks, say, adds them in an order that depends on how many rows ask."""
     model = packed(tiny_model("Llama", dtype, num_hidden_layers=1))
-    texts = [random_tokens(1150, seed=1), random_tokens(720, seed=2)]
+    texts = [random_tokens(1118, seed=1), random_tokens(712, seed=2)]
     prompts = [1100, 700]
     alone = walk(model, texts, prompts, trees=False, chunk=400, together=False)
     assert_same_bits(walk(model, texts, prompts, seed=1, chunk=400), alone)
-    assert_same_bits(walk(model, texts, [1120, 710], seed=2, chunk=1150), alone)
+    assert_same_bits(walk(model, texts, [1105, 702], seed=2, chunk=1150), alone)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
+def test_threads_change_no_bit(dtype: torch.dtype, threads: int) -> None:
+    """Within one run, that is: as many threads as elsewhere in it, and each row the same bits in any company."""
+    torch.set_num_threads(threads)
+    model = packed(tiny_model("Llama", dtype, intermediate_size=1300, num_hidden_layers=1))
+    texts = [random_tokens(400, seed=1), random_tokens(30, seed=2)]
+    alone = walk(model, texts, [380, 5], trees=False, chunk=400, together=False)
+    assert_same_bits(walk(model, texts, [380, 10], seed=1, chunk=90), alone)
 
 
 SAMPLINGS = [
@@ -83,15 +94,13 @@ SAMPLINGS = [
 ]
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("case", ["grouped heads", "wide", "sliding window", "softcap"])
-def test_tokens_are_the_same_however_they_come_about(case: str, dtype: torch.dtype, threads: int) -> None:
-    torch.set_num_threads(threads)
+def test_tokens_are_the_same_however_they_come_about(case: str, dtype: torch.dtype) -> None:
     name, changes = CASES[case]
     model = packed(tiny_model(name, dtype, **changes))
-    prompts = [random_tokens(count, seed=count) for count in (120, 7, 60, 1, 125)]
-    specs = specs_of(prompts, 20, SAMPLINGS)
+    prompts = [random_tokens(count, seed=count) for count in (124, 7, 60, 1, 120)]
+    specs = specs_of(prompts, 14, SAMPLINGS)
     alone = generate(engine_of(model), specs, together=False)
     outputs = alone.tokens
     assert len({tuple(tokens) for tokens in outputs.values()}) == len(prompts)
@@ -101,11 +110,11 @@ def test_tokens_are_the_same_however_they_come_about(case: str, dtype: torch.dty
     chunked = generate(engine_of(model, max_step_rows=16), specs)
     assert chunked.tokens == outputs
     speculative = generate(engine_of(model), specs, ScriptedDrafter(outputs))
-    assert speculative.tokens == outputs and speculative.accepted > 20
+    assert speculative.tokens == outputs and speculative.accepted > 14
     speculative_alone = generate(engine_of(model), specs, ScriptedDrafter(outputs, seed=1), together=False)
     assert speculative_alone.tokens == outputs
-    everything = generate(engine_of(model, max_step_rows=24), specs, ScriptedDrafter(outputs, accuracy=0.5))
-    assert everything.tokens == outputs
+    all_at_once = generate(engine_of(model, max_step_rows=24), specs, ScriptedDrafter(outputs, accuracy=0.5))
+    assert all_at_once.tokens == outputs
 
     resumed = [
         SequenceSpec(spec.sequence_id, [*spec.tokens, *outputs[spec.sequence_id][:9]], spec.max_length, spec.sampling)

@@ -67,16 +67,16 @@ def slot_handed_out_twice(patch: Patch) -> None:
     patch.setattr(SlotPool, "give_back", lambda self, slots: None)
 
 
-def slots_in_wrong_order(patch: Patch) -> None:
+def slots_of_the_token_before(patch: Patch) -> None:
     keep = VerificationJob.keep
 
-    def swapped(job: VerificationJob, accepted: list[Node], pool: SlotPool) -> None:
+    def shifted(job: VerificationJob, accepted: list[Node], pool: SlotPool) -> None:
         before = len(job.sequence.slots)
         keep(job, accepted, pool)
         kept = job.sequence.slots.array()
-        kept[before:] = kept[before:][::-1].copy()
+        kept[before:] = kept[max(0, before - 1) : len(kept) - 1 + (before == 0)].copy()
 
-    patch.setattr(VerificationJob, "keep", swapped)
+    patch.setattr(VerificationJob, "keep", shifted)
 
 
 def wrong_positions(patch: Patch) -> None:
@@ -89,7 +89,7 @@ def wrong_positions(patch: Patch) -> None:
     patch.setattr(BatchBuilder, "add_row", add)
 
 
-MASKS_AND_SLOTS = [no_rollback, causal_mask, slot_handed_out_twice, slots_in_wrong_order, wrong_positions]
+MASKS_AND_SLOTS = [no_rollback, causal_mask, slot_handed_out_twice, slots_of_the_token_before, wrong_positions]
 
 
 def worst_error(model_name: str, dtype: torch.dtype) -> float:
@@ -133,7 +133,7 @@ def outputs_of(model: PackedModel, drafter: ScriptedDrafter | None = None) -> di
     return generate(engine_of(model), specs_of(prompts, 16, samplings), drafter).tokens
 
 
-@pytest.mark.parametrize("plant", [no_rollback, causal_mask, slots_in_wrong_order])
+@pytest.mark.parametrize("plant", [no_rollback, causal_mask, slots_of_the_token_before])
 def test_they_show_in_tokens(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     model = packed(tiny_model("Llama"), 60_000)
     expected = outputs_of(model)

@@ -1,0 +1,137 @@
+"""The self-test: passes what is served right, refuses the rest with a message that says why."""
+
+import pytest
+import torch
+
+from speculative_engine.kv_slots import KvCache
+from speculative_engine.packed_attention import ATTENTION_NAME
+from speculative_engine.packed_model import ModelLoadError, PackedModel, UnsupportedModelError
+from speculative_engine.self_test import run_self_test
+from tests.speculative_engine.support import ARCHITECTURES, packed, random_tokens, tiny_model, walk
+
+EXPERTS = {"Mixtral", "Qwen3Moe", "GptOss"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_passes_what_is_served_right(name: str, dtype: torch.dtype) -> None:
+    model = packed(tiny_model(name, dtype))
+    report = run_self_test(model)
+    assert report.error < report.tolerance
+    assert report.bit_exact == (name not in EXPERTS or dtype == torch.bfloat16)
+
+
+def test_leaves_everything_as_it_was() -> None:
+    model = packed(tiny_model("Llama"), 400)
+    text = random_tokens(20, seed=1)
+    before = walk(model, [text], [10])
+    taken = model.pool.take(7)
+    cache = model.cache
+    report = run_self_test(model)
+    assert model.pool.used == 7 and model.cache is cache and isinstance(cache, KvCache)
+    assert model.model.config._attn_implementation == ATTENTION_NAME
+    model.pool.give_back(taken)
+    after = walk(model, [text], [10])
+    assert all(torch.equal(after[prefix], before[prefix]) for prefix in before)
+    assert report.seconds < 5
+
+
+def test_float16_is_served_and_reported() -> None:
+    report = run_self_test(packed(tiny_model("Llama", torch.float16)))
+    assert isinstance(report.bit_exact, bool)
+
+
+REFUSED = {
+    "state space": ("Mamba", {}, "layers of another kind"),
+    "state space, no heads": ("Mamba", dict(num_attention_heads=None), "no attention heads"),
+    "convolution": ("Lfm2", dict(full_attn_idxs=[1]), "2 of its 3 layers .first: 0. keep no keys and values"),
+    "recurrent": ("RecurrentGemma", {}, "keep no keys and values"),
+    "linear attention": (
+        "Qwen3Next",
+        dict(
+            num_hidden_layers=4,
+            num_experts=2,
+            num_experts_per_tok=1,
+            linear_num_value_heads=4,
+            linear_num_key_heads=2,
+            linear_key_head_dim=16,
+            linear_value_head_dim=16,
+        ),
+        "3 of its 4 layers .first: 0. keep no keys and values",
+    ),
+    "chunked attention": (
+        "Llama4",
+        dict(num_hidden_layers=4, head_dim=16, num_local_experts=2, attention_chunk_size=8),
+        "chunked attention",
+    ),
+    "rope by the longest": (
+        "Phi3",
+        dict(
+            original_max_position_embeddings=256,
+            rope_parameters={
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                "short_factor": [1.0] * 8,
+                "long_factor": [1.0 + step for step in range(8)],
+                "original_max_position_embeddings": 256,
+            },
+        ),
+        "a neighbour at position 2047 moves",
+    ),
+    "two attentions a layer": ("DiffLlama", {}, "attend 6 times"),
+    "attention of its own": ("Bloom", {}, "no layer attends through transformers' attention interface"),
+    "attention of its own, with rotary positions": ("Falcon", {}, "no layer attends through"),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", REFUSED)
+def test_refuses_what_cannot_be_served(kind: str, dtype: torch.dtype) -> None:
+    name, changes, message = REFUSED[kind]
+    library_model = tiny_model(name, dtype, **changes)
+    with pytest.raises(UnsupportedModelError, match=message) as caught:
+        run_self_test(PackedModel(library_model, 400))
+    assert name in str(caught.value)
+    assert isinstance(caught.value, ModelLoadError)
+
+
+def test_refuses_dynamic_rope_beyond_its_trained_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to `max_position_embeddings` dynamic RoPE does nothing; a model that is let go beyond must be refused."""
+    rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0}
+    model = packed(tiny_model("Llama", rope_parameters=rope, max_position_embeddings=512))
+    run_self_test(model)
+    model.context_length = 2048
+    with pytest.raises(UnsupportedModelError, match="a neighbour at position 2047 moves"):
+        run_self_test(model)
+
+
+def test_refuses_a_window_that_attention_is_not_told_of() -> None:
+    model = packed(tiny_model("Mistral", sliding_window=1000))
+    run_self_test(model)
+    model.config.layer_types = ["sliding_attention"] * 3
+    for layer in model.model.model.layers:
+        layer.self_attn.sliding_window = None
+        layer.self_attn.config.sliding_window = 1000
+    forward = type(model.model.model.layers[0].self_attn).forward
+    with pytest.MonkeyPatch.context() as patch:
+
+        def untold(self: torch.nn.Module, *args: object, **kwargs: object) -> object:
+            self.config.sliding_window = None
+            try:
+                return forward(self, *args, **kwargs)
+            finally:
+                self.config.sliding_window = 1000
+
+        patch.setattr(type(model.model.model.layers[0].self_attn), "forward", untold)
+        with pytest.raises(UnsupportedModelError, match="hides keys beyond 1000 positions"):
+            run_self_test(model)
+
+
+def test_refuses_positions_it_cannot_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = packed(tiny_model("GPT2"))
+    forward = model.model.transformer.wpe.forward
+    monkeypatch.setattr(
+        model.model.transformer.wpe, "forward", lambda ids: forward(torch.arange(ids.shape[-1]).expand_as(ids))
+    )
+    with pytest.raises(UnsupportedModelError, match="spreads away"):
+        run_self_test(model)
