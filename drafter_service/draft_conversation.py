@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from drafter_service.draft_loop import Commit, DraftLoop, DraftReport
-from drafter_service.handshake import check_hello, shared_vocab_size
+from drafter_service.handshake import shared_vocab_size
 from drafter_service.sequence_key import SequenceKey
 from drafter_service.sequence_opening import SequenceOpening, check_length, check_token_ids
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, proposal_pb2, verdict_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field, not_found
+from service_runtime.handshake import check_peer
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import MessageStream
 from service_runtime.stream_writer import OutboxFull, StreamWriter
@@ -106,7 +107,7 @@ class DraftConversation:
             return False
         if message.WhichOneof("message") != "hello":
             raise _handshake_expected(f"the first message must be hello, got {message.WhichOneof('message')}")
-        check_hello(self._hello, message.hello)
+        check_peer(self._hello, message.hello)
         self._shared_vocab_size = shared_vocab_size(self._hello, message.hello)
         await self._stream.write(drafter_service_pb2.DraftResponse(hello=self._hello))
         log.info("verifier connected", build=message.hello.build, model=message.hello.model.model_id)

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from draftwire.v1.drafter_pool_service_pb2_grpc import add_DrafterPoolServiceServicer_to_server
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from draftwire.v1.verifier_service_pb2_grpc import add_VerifierServiceServicer_to_server
-from draftwire.version import __version__
 from service_runtime.channel import open_channel
 from service_runtime.errors import ServiceError
 from service_runtime.grpc_stream import open_call
@@ -38,7 +37,6 @@ def main() -> int:
                 target.engine,
                 target.tokenizer,
                 target.info,
-                build=f"draftwire {__version__}",
                 connect=lambda address: _connect(address, settings.max_message_bytes),
                 tasks=tasks,
                 prepare=lambda: set_threads(settings),

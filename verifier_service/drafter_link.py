@@ -27,6 +27,7 @@ from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.verdict_pb2 import Verdict, VerdictBatch
 from service_runtime.backoff import Backoff
 from service_runtime.errors import ServiceError, failed_precondition
+from service_runtime.handshake import check_peer
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import MessageStream, StreamBroken
 from service_runtime.stream_writer import OutboxFull, StreamWriter
@@ -214,7 +215,7 @@ class DrafterLink:
             raise failed_precondition(
                 ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED, f"{self.address} did not begin with its handshake"
             )
-        self._check_peer(first.hello)
+        check_peer(self._identity, first.hello)
         self.peer = first.hello
         backoff.reset()
         writer: StreamWriter[DraftRequest] = StreamWriter(stream, _MAX_QUEUED)
@@ -235,24 +236,6 @@ class DrafterLink:
             await asyncio.wait({writing})
         if not self._released:
             raise StreamBroken.of(grpc.StatusCode.UNAVAILABLE, f"{self.address} ended the stream")
-
-    def _check_peer(self, peer: PeerInfo) -> None:
-        mine = self._identity
-        if not (
-            peer.min_protocol_revision <= mine.protocol_revision
-            and mine.min_protocol_revision <= peer.protocol_revision
-        ):
-            raise failed_precondition(
-                ErrorReason.ERROR_REASON_PROTOCOL_MISMATCH,
-                f"drafter {self.address} speaks protocol revisions {peer.min_protocol_revision} to "
-                f"{peer.protocol_revision}, this verifier {mine.min_protocol_revision} to {mine.protocol_revision}",
-            )
-        if peer.model.tokenizer_sha256 != mine.model.tokenizer_sha256:
-            raise failed_precondition(
-                ErrorReason.ERROR_REASON_TOKENIZER_MISMATCH,
-                f"drafter model {peer.model.model_id} has tokenizer {peer.model.tokenizer_sha256[:12]}, "
-                f"target model {mine.model.model_id} has tokenizer {mine.model.tokenizer_sha256[:12]}",
-            )
 
     def _take(self, message: DraftResponse) -> None:
         kind = message.WhichOneof("message")

@@ -7,10 +7,11 @@ import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from draftwire.v1.model_info_pb2 import Limits, ModelInfo, PeerInfo
+from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire.v1.verdict_pb2 import Verdict
 from draftwire.v1.verifier_service_pb2 import EngineStatus
 from service_runtime.errors import at_capacity, internal
+from service_runtime.handshake import introduce
 from service_runtime.logs import get_logger
 from service_runtime.tasks import BackgroundTasks
 from speculative_engine.step_result import StepResult
@@ -24,7 +25,6 @@ from verifier_service.step_loop import ProposalFault, StepLoop
 
 log = get_logger(__name__)
 
-PROTOCOL_REVISION = 1
 _RETRY_SECONDS = 1.0
 
 
@@ -37,7 +37,6 @@ class Verifier:
         tokenizer: Tokenizer,
         info: ModelInfo,
         *,
-        build: str,
         connect: Callable[[str], Connect],
         tasks: BackgroundTasks,
         prepare: Callable[[], None],
@@ -47,7 +46,6 @@ class Verifier:
     ):
         self.tokenizer = tokenizer
         self.info = info
-        self.build = build
         limits = engine.limits
         pool = engine.model.pool
         longest = pool.capacity - limits.max_tree_nodes
@@ -73,13 +71,8 @@ class Verifier:
         self._eos = frozenset(info.eos_token_ids)
         self._idle = asyncio.Event()
         self._idle.set()
-        identity = PeerInfo(
-            protocol_revision=PROTOCOL_REVISION,
-            min_protocol_revision=PROTOCOL_REVISION,
-            build=build,
-            model=info,
-            limits=self.limits,
-        )
+        identity = introduce(info, self.limits)
+        self.build = identity.build
         self.pool = DrafterPool(self._steps, identity, connect, tasks, limits.max_tree_nodes)
 
     def start(self) -> None:

@@ -43,7 +43,7 @@ class TestHandshake:
         async with in_process_call(drafter.servicer.converse) as stream:
             info = await VerifierSide(stream).hello()
         assert info.protocol_revision == info.min_protocol_revision == 1
-        assert info.build.startswith("draftwire-drafter/")
+        assert info.build.startswith("draftwire ")
         assert info.model.vocab_size == VOCABULARY
         assert info.limits.max_sequences == 64
         assert info.limits.max_sequence_tokens == CONTEXT

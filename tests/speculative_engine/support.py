@@ -27,21 +27,21 @@ VOCABULARY = 300
 GREEDY = SamplingParams(temperature=0.0)
 
 # Every model has three layers, and weights large enough that attention is sharp and logits far apart.
-_SIZES = dict(
-    vocab_size=VOCABULARY,
-    hidden_size=64,
-    intermediate_size=172,
-    num_hidden_layers=3,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    max_position_embeddings=2048,
-    initializer_range=0.15,
-    pad_token_id=0,
-    bos_token_id=1,
-    eos_token_id=2,
-)
+_SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 172,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+    "initializer_range": 0.15,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 _ALL_HEADS = {**_SIZES, "num_key_value_heads": 4}
-_EXPERTS = dict(num_experts=4, num_local_experts=4, num_experts_per_tok=2, intermediate_size=176)
+_EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 176}
 
 ARCHITECTURES: dict[str, dict[str, object]] = {
     "Llama": _SIZES,
@@ -51,9 +51,15 @@ ARCHITECTURES: dict[str, dict[str, object]] = {
     "Gemma2": {**_SIZES, "head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 16},
     "Gemma3": {**_SIZES, "head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 16},
     "Phi3": _SIZES,
-    "GPT2": dict(
-        vocab_size=VOCABULARY, n_embd=64, n_layer=3, n_head=4, n_positions=2048, initializer_range=0.15, eos_token_id=2
-    ),
+    "GPT2": {
+        "vocab_size": VOCABULARY,
+        "n_embd": 64,
+        "n_layer": 3,
+        "n_head": 4,
+        "n_positions": 2048,
+        "initializer_range": 0.15,
+        "eos_token_id": 2,
+    },
     "GPTNeoX": _ALL_HEADS,
     "Olmo2": _SIZES,
     "Mixtral": {**_SIZES, **_EXPERTS},
@@ -108,7 +114,7 @@ def error(found: torch.Tensor, expected: torch.Tensor) -> float:
     return ((found.float() - expected.float()).abs().max() / expected.float().std()).item()
 
 
-# ---- walks: packed passes over known texts, every row's logits by its prefix ------------------------------------------
+# ---- walks: packed passes over known texts, every row's logits by its prefix -----------------------------------------
 
 Rows = dict[tuple[int, ...], torch.Tensor]
 
@@ -278,6 +284,7 @@ class Generated:
 
 def engine_of(model: PackedModel, **limits: int) -> VerificationEngine:
     """An engine for which drafting always pays: a step costs the same whatever its rows."""
+    limits.setdefault("max_sequences", 8)
     return VerificationEngine(model, StepCost([1, 64], [0.001, 0.001]), EngineLimits(**limits))
 
 

@@ -19,21 +19,24 @@ from tests.speculative_engine.support import (
 )
 
 CASES: dict[str, tuple[str, dict[str, object]]] = {
-    "heads alike": ("Llama", dict(num_key_value_heads=4)),
-    "grouped heads": ("Llama", dict()),
-    "three queries a key": ("Llama", dict(hidden_size=96, num_attention_heads=6)),
-    "heads of 24": ("Llama", dict(hidden_size=96, num_attention_heads=4)),
-    "one key head": ("Llama", dict(num_attention_heads=8, num_key_value_heads=1)),
-    "odd widths": ("Llama", dict(hidden_size=72, intermediate_size=101, num_attention_heads=3, num_key_value_heads=3)),
-    "wide": ("Llama", dict(intermediate_size=1300, num_hidden_layers=2)),
-    "odd vocabulary": ("Llama", dict(vocab_size=317)),
-    "biases": ("Qwen2", dict()),
-    "normed queries": ("Qwen3", dict()),
-    "sliding window": ("Mistral", dict(sliding_window=150)),
-    "softcap": ("Gemma2", dict(sliding_window=100, attn_logit_softcapping=5.0)),
-    "sinks": ("GptOss", dict(sliding_window=100)),
-    "learned positions": ("GPT2", dict()),
-    "partial rotation": ("GPTNeoX", dict()),
+    "heads alike": ("Llama", {"num_key_value_heads": 4}),
+    "grouped heads": ("Llama", {}),
+    "three queries a key": ("Llama", {"hidden_size": 96, "num_attention_heads": 6}),
+    "heads of 24": ("Llama", {"hidden_size": 96, "num_attention_heads": 4}),
+    "one key head": ("Llama", {"num_attention_heads": 8, "num_key_value_heads": 1}),
+    "odd widths": (
+        "Llama",
+        {"hidden_size": 72, "intermediate_size": 101, "num_attention_heads": 3, "num_key_value_heads": 3},
+    ),
+    "wide": ("Llama", {"intermediate_size": 1300, "num_hidden_layers": 2}),
+    "odd vocabulary": ("Llama", {"vocab_size": 317}),
+    "biases": ("Qwen2", {}),
+    "normed queries": ("Qwen3", {}),
+    "sliding window": ("Mistral", {"sliding_window": 150}),
+    "softcap": ("Gemma2", {"sliding_window": 100, "attn_logit_softcapping": 5.0}),
+    "sinks": ("GptOss", {"sliding_window": 100}),
+    "learned positions": ("GPT2", {}),
+    "partial rotation": ("GPTNeoX", {}),
 }
 """Experts' layers are row-exact in bfloat16 alone."""
 DTYPES = [torch.float32, torch.bfloat16]

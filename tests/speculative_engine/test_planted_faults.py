@@ -189,12 +189,12 @@ def test_torch_sum_over_key_blocks_shows(monkeypatch: Patch) -> None:
 @pytest.mark.parametrize("forgotten", ["RowExactLinear", "RowExactActivation"])
 def test_layers_of_the_library_show(forgotten: str, monkeypatch: Patch) -> None:
     """On CPUs whose plain kernels are row-exact there is nothing to see."""
-    sizes = dict(hidden_size=72, intermediate_size=1301, num_attention_heads=3, num_key_value_heads=3)
+    sizes = {"hidden_size": 72, "intermediate_size": 1301, "num_attention_heads": 3, "num_key_value_heads": 3}
     assert rows_differ(packed(tiny_model("Llama", **sizes)), 60, 20) == 0
     make = packed_model.make_row_exact
 
     def make_others(model: torch.nn.Module) -> None:
-        before = {name: module for name, module in model.named_modules()}
+        before = dict(model.named_modules())
         make(model)
         for name, module in list(model.named_modules()):
             if type(module).__name__ == forgotten:

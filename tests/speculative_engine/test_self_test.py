@@ -43,39 +43,39 @@ def test_float16_is_served_and_reported() -> None:
 
 REFUSED = {
     "state space": ("Mamba", {}, "layers of another kind"),
-    "state space, no heads": ("Mamba", dict(num_attention_heads=None), "no attention heads"),
-    "convolution": ("Lfm2", dict(full_attn_idxs=[1]), "2 of its 3 layers .first: 0. keep no keys and values"),
+    "state space, no heads": ("Mamba", {"num_attention_heads": None}, "no attention heads"),
+    "convolution": ("Lfm2", {"full_attn_idxs": [1]}, "2 of its 3 layers .first: 0. keep no keys and values"),
     "recurrent": ("RecurrentGemma", {}, "keep no keys and values"),
     "linear attention": (
         "Qwen3Next",
-        dict(
-            num_hidden_layers=4,
-            num_experts=2,
-            num_experts_per_tok=1,
-            linear_num_value_heads=4,
-            linear_num_key_heads=2,
-            linear_key_head_dim=16,
-            linear_value_head_dim=16,
-        ),
+        {
+            "num_hidden_layers": 4,
+            "num_experts": 2,
+            "num_experts_per_tok": 1,
+            "linear_num_value_heads": 4,
+            "linear_num_key_heads": 2,
+            "linear_key_head_dim": 16,
+            "linear_value_head_dim": 16,
+        },
         "3 of its 4 layers .first: 0. keep no keys and values",
     ),
     "chunked attention": (
         "Llama4",
-        dict(num_hidden_layers=4, head_dim=16, num_local_experts=2, attention_chunk_size=8),
+        {"num_hidden_layers": 4, "head_dim": 16, "num_local_experts": 2, "attention_chunk_size": 8},
         "chunked attention",
     ),
     "rope by the longest": (
         "Phi3",
-        dict(
-            original_max_position_embeddings=256,
-            rope_parameters={
+        {
+            "original_max_position_embeddings": 256,
+            "rope_parameters": {
                 "rope_type": "longrope",
                 "rope_theta": 10000.0,
                 "short_factor": [1.0] * 8,
                 "long_factor": [1.0 + step for step in range(8)],
                 "original_max_position_embeddings": 256,
             },
-        ),
+        },
         "a neighbour at position 2047 moves",
     ),
     "two attentions a layer": ("DiffLlama", {}, "attend 6 times"),

@@ -1,0 +1,81 @@
+"""Slots are handed out once, come back whole, and belong to nobody but their taker."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speculative_engine.kv_slots import PADDING_SLOT, KvCache, OutOfSlotsError, SlotList, SlotPool
+
+
+@given(st.lists(st.integers(min_value=0, max_value=12), max_size=40), st.randoms(use_true_random=False))
+@settings(max_examples=100, deadline=None)
+def test_no_slot_has_two_owners(sizes: list[int], rng) -> None:
+    pool = SlotPool(50)
+    owned: list[np.ndarray] = []
+    for size in sizes:
+        if size <= pool.free and rng.random() < 0.7:
+            owned.append(pool.take(size))
+        elif owned:
+            pool.give_back(owned.pop(rng.randrange(len(owned))))
+        held = [slot for slots in owned for slot in slots.tolist()]
+        assert len(set(held)) == len(held) == pool.used == 50 - pool.free
+        assert all(1 <= slot <= 50 for slot in held)
+        assert PADDING_SLOT not in held
+
+
+def test_taking_too_many_takes_none() -> None:
+    pool = SlotPool(5)
+    pool.take(3)
+    with pytest.raises(OutOfSlotsError, match="3 KV slots asked for, 2 of 5 free"):
+        pool.take(3)
+    assert pool.free == 2
+    assert pool.take(0).tolist() == []
+
+
+def test_a_slot_given_back_twice_is_an_error() -> None:
+    pool = SlotPool(3)
+    slots = pool.take(2)
+    pool.give_back(slots)
+    with pytest.raises(ValueError, match="more KV slots given back"):
+        pool.give_back(slots)
+
+
+def test_an_empty_pool_makes_no_sense() -> None:
+    with pytest.raises(ValueError, match="at least one slot"):
+        SlotPool(0)
+
+
+def test_taken_slots_are_not_a_view_of_the_free_list() -> None:
+    pool = SlotPool(4)
+    first = pool.take(2)
+    before = first.tolist()
+    pool.give_back(pool.take(2))
+    assert first.tolist() == before
+
+
+@given(st.lists(st.integers(min_value=0, max_value=100), max_size=20))
+@settings(max_examples=50, deadline=None)
+def test_slot_list_reads_like_the_list_it_grew_from(sizes: list[int]) -> None:
+    slots, expected = SlotList(), []
+    for size in sizes:
+        more = list(range(len(expected), len(expected) + size))
+        slots.extend(more if size % 2 else np.array(more, dtype=np.int64))
+        expected += more
+        assert len(slots) == len(expected)
+    assert slots.array().tolist() == expected
+    assert slots.array().dtype == np.int64
+    assert slots.clear().tolist() == expected
+    assert len(slots) == 0
+
+
+def test_cache_makes_each_layer_once_and_full_of_zeros() -> None:
+    cache = KvCache(10)
+    key, value = torch.ones(2, 3, 4), torch.ones(2, 3, 6, dtype=torch.bfloat16)
+    keys, values = cache.layer(0, key, value)
+    assert keys.shape == (2, 11, 4) and values.shape == (2, 11, 6) and values.dtype == torch.bfloat16
+    assert not keys.any() and not values.any()
+    assert cache.layer(0, key, value)[0] is keys
+    assert cache.layers == 1
+    assert cache.bytes == 2 * 11 * 4 * 4 + 2 * 11 * 6 * 2

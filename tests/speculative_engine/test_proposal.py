@@ -1,0 +1,184 @@
+"""Reading proposals: mirrored trees whatever crosses on the wire, and faults that leave the tree as it was."""
+
+import random
+from collections import deque
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speculative_engine.proposal import MergeCount, Proposal, ProposalError, ProposalFault, ProposalReader
+from speculative_engine.token_tree import Node, TokenTree
+
+VOCABULARY = 3  # few tokens, so that drafts are often right
+
+
+def shape_of(node: Node) -> dict[int, dict]:
+    return {token: shape_of(child) for token, child in node.children.items()}
+
+
+class Drafter:
+    """The drafter's side: its own tree, and ids for its nodes."""
+
+    def __init__(self, length: int, token: int):
+        self.tree = TokenTree(length, token)
+        self.next_id = 1
+        self._ids: dict[int, tuple[Node, int]] = {}  # by id(node), kept alive by the node beside it
+
+    def grow(self, rng: random.Random, most: int) -> Proposal | None:
+        """Draft a few new nodes anywhere in the tree."""
+        tokens: list[int] = []
+        parents: list[int] = []
+        first = self.next_id
+        for _ in range(rng.randint(1, 4)):
+            parent = rng.choice([self.tree.root, *self.tree.nodes()])
+            if self.tree.size >= most:
+                break
+            token = rng.randrange(VOCABULARY)
+            node, new = self.tree.add(parent, token)
+            if new:
+                tokens.append(token)
+                parents.append(0 if parent is self.tree.root else self._ids[id(parent)][1])
+                self._ids[id(node)] = node, self.next_id
+                self.next_id += 1
+        return Proposal(self.tree.committed_length, first, tokens, parents) if tokens else None
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=300, deadline=None)
+def test_both_sides_hold_the_same_tree_once_the_wire_is_empty(seed: int) -> None:
+    """Proposals and verdicts travel with any delay, in order; the verifier has drafters enough for any tree."""
+    rng = random.Random(seed)
+    text = [0]
+    verifier = TokenTree(1, 0)
+    reader = ProposalReader("d", 1000, VOCABULARY)
+    drafter = Drafter(1, 0)
+    proposals: deque[Proposal] = deque()
+    verdicts: deque[list[int]] = deque()
+
+    def read() -> None:
+        proposal = proposals.popleft()
+        before = verifier.size
+        count = reader.merge(proposal, verifier, text)
+        assert verifier.size == before + count.added
+        assert count.added + count.stale <= len(proposal.token_ids)
+        if proposal.committed_length == len(text):
+            assert count.stale == 0
+
+    for _ in range(rng.randint(5, 60)):
+        action = rng.random()
+        if action < 0.4:
+            proposal = drafter.grow(rng, 40)
+            if proposal is not None:
+                proposals.append(proposal)
+        elif action < 0.6 and proposals:
+            read()
+        elif action < 0.8:
+            tokens = [rng.randrange(VOCABULARY) for _ in range(rng.randint(1, 3))]
+            verifier.commit(tokens)
+            text.extend(tokens)
+            verdicts.append(tokens)
+        elif verdicts:
+            drafter.tree.commit(verdicts.popleft())
+    while proposals:
+        read()
+    while verdicts:
+        drafter.tree.commit(verdicts.popleft())
+    assert shape_of(verifier.root) == shape_of(drafter.tree.root)
+    assert verifier.root.token == drafter.tree.root.token
+    assert verifier.committed_length == drafter.tree.committed_length == len(text)
+    assert verifier.size == drafter.tree.size
+
+
+def start(credit: int = 8) -> tuple[TokenTree, list[int], ProposalReader]:
+    return TokenTree(3, 12), [10, 11, 12], ProposalReader("d", credit, 100)
+
+
+def test_stale_nodes_are_counted_and_their_descendants_with_them() -> None:
+    tree, text, reader = start()
+    assert reader.merge(Proposal(3, 1, [20, 21, 30], [0, 1, 0], [-0.1, -0.2, -3.0]), tree, text) == MergeCount(3, 0)
+    tree.commit([20, 22])
+    text += [20, 22]
+    # 23 follows 21, which was pruned; 22 and 24 lead along the committed tokens into the tree; 31 follows 30.
+    late = Proposal(3, 4, [23, 22, 24, 31], [2, 1, 5, 3])
+    assert reader.merge(late, tree, text) == MergeCount(1, 2)
+    assert shape_of(tree.root) == {24: {}}
+    node = tree.root.children[24]
+    assert (node.source, node.position) == ("d", 5)
+
+
+def test_a_proposal_of_which_nothing_is_left() -> None:
+    tree, text, reader = start()
+    tree.commit([50])
+    text.append(50)
+    assert reader.merge(Proposal(3, 1, [20, 21], [0, 1]), tree, text) == MergeCount(0, 2)
+    assert reader.merge(Proposal(4, 3, [60], [0]), tree, text) == MergeCount(1, 0)
+
+
+def test_what_another_drafter_drafted_already_is_not_added_again() -> None:
+    tree, text, reader = start()
+    other = ProposalReader("other", 8, 100)
+    other.merge(Proposal(3, 1, [20], [0]), tree, text)
+    assert reader.merge(Proposal(3, 1, [20, 21], [0, 1]), tree, text) == MergeCount(1, 0)
+    assert [node.source for node in tree.root.children[20].path_from(tree.root)] == ["other"]
+    assert shape_of(tree.root) == {20: {21: {}}}
+
+
+MALFORMED = {
+    "empty": (Proposal(3, 3, [], []), "token_ids"),
+    "too few parents": (Proposal(3, 3, [1, 2], [0]), "parent_ids"),
+    "too many parents": (Proposal(3, 3, [1], [0, 0]), "parent_ids"),
+    "too few log_probs": (Proposal(3, 3, [1, 2], [0, 0], [-1.0]), "log_probs"),
+    "id used before": (Proposal(3, 2, [1], [0]), "first_node_id"),
+    "id left out": (Proposal(3, 4, [1], [0]), "first_node_id"),
+    "ahead of the verifier": (Proposal(4, 3, [1], [0]), "committed_length"),
+    "behind itself": (Proposal(2, 3, [1], [0]), "committed_length"),
+    "negative token": (Proposal(3, 3, [5, -1], [0, 0]), "token_ids[1]"),
+    "token beyond the vocabulary": (Proposal(3, 3, [100], [0]), "token_ids[0]"),
+    "its own parent": (Proposal(3, 3, [1], [3]), "parent_ids[0]"),
+    "a parent yet to come": (Proposal(3, 3, [1, 2], [4, 0]), "parent_ids[0]"),
+    "negative parent": (Proposal(3, 3, [1], [-1]), "parent_ids[0]"),
+    "positive log_prob": (Proposal(3, 3, [1], [0], [0.1]), "log_probs[0]"),
+    "log_prob no number": (Proposal(3, 3, [1, 2], [0, 0], [0.0, float("nan")]), "log_probs[1]"),
+}
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_malformed_proposals_name_the_field_and_change_nothing(kind: str) -> None:
+    tree, text, reader = start()
+    reader.merge(Proposal(3, 1, [20, 21], [0, 1]), tree, text)
+    proposal, field = MALFORMED[kind]
+    with pytest.raises(ProposalError) as caught:
+        reader.merge(proposal, tree, text)
+    assert caught.value.fault is ProposalFault.MALFORMED
+    assert caught.value.field == field
+    assert str(caught.value).startswith(f"{field}: ")
+    assert shape_of(tree.root) == {20: {21: {}}} and tree.size == 2
+    # And the reader reads on.
+    assert reader.merge(Proposal(3, 3, [22], [2]), tree, text) == MergeCount(1, 0)
+
+
+def test_log_probs_of_impossible_tokens_are_fine() -> None:
+    tree, text, reader = start()
+    reader.merge(Proposal(3, 1, [20], [0], [float("-inf")]), tree, text)
+
+
+def test_credit_is_for_live_nodes() -> None:
+    tree, text, reader = start(credit=3)
+    reader.merge(Proposal(3, 1, [20, 21, 30], [0, 1, 0]), tree, text)
+    with pytest.raises(ProposalError) as caught:
+        reader.merge(Proposal(3, 4, [22], [2]), tree, text)
+    assert caught.value.fault is ProposalFault.CREDIT_EXCEEDED and caught.value.field == "token_ids"
+    assert tree.size == 3
+    tree.commit([20])  # 20 is committed, 30 pruned: one live node is left
+    text.append(20)
+    assert reader.merge(Proposal(3, 4, [22, 23], [2, 4]), tree, text) == MergeCount(2, 0)
+    with pytest.raises(ProposalError, match="would make 4 live nodes, the credit is 3"):
+        reader.merge(Proposal(4, 6, [24], [5]), tree, text)
+
+
+def test_an_oversized_first_proposal_is_refused() -> None:
+    tree, text, reader = start(credit=2)
+    with pytest.raises(ProposalError, match="would make 3 live nodes"):
+        reader.merge(Proposal(3, 1, [1, 2, 3], [0, 0, 0]), tree, text)
+    assert tree.size == 0
