@@ -39,7 +39,7 @@ LENGTHS = ((0.65, 256), (0.9, 512), (1.0, 1024))
 GROWTH = 0.6  # the target trains with half its layers until this share of the time
 DRAFT_PAUSE = (0.05, 0.5)  # the draft learns first and later, not from a target that has most of its way before it
 DRAFT_RATE = 0.7  # factor of the learning rates for the draft
-REPLAYS, KEPT_ANSWERS = 3, 40  # of the target's answers to past batches, when the draft learns alone
+REPLAYS, KEPT_ANSWERS = 4, 40  # of the target's answers to past batches, when the draft learns alone
 WARMUP_STEPS = 60
 # Factor of the learning rates at a share of the time: high while there is most to learn, soon lower because steps are
 # small, then linearly to zero.

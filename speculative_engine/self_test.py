@@ -108,7 +108,7 @@ def _probe_layers(model: PackedModel) -> None:
             ) from problem
     if not calls:
         raise _refusal(model, f"no layer attends through transformers' attention interface; {_ONLY_ATTENTION}")
-    called = [call.layer for call in calls]
+    called = [-1 if call.layer is None else call.layer for call in calls]
     missing = sorted(set(range(layers)) - set(called))
     if missing:
         raise _refusal(
@@ -122,11 +122,11 @@ def _probe_layers(model: PackedModel) -> None:
     if "chunked_attention" in kinds:
         raise _refusal(model, "some of its layers use chunked attention, which packed attention does not know")
     window = getattr(model.config, "sliding_window", None)
-    for call in calls:
-        sliding = kinds[call.layer] == "sliding_attention" if call.layer < len(kinds) else False
+    for layer, call in zip(called, calls, strict=True):
+        sliding = layer < len(kinds) and kinds[layer] == "sliding_attention"
         if sliding and window is not None and call.sliding_window != window:
             raise _refusal(
-                model, f"layer {call.layer} hides keys beyond {window} positions but tells its attention nothing of it"
+                model, f"layer {layer} hides keys beyond {window} positions but tells its attention nothing of it"
             )
 
 
@@ -291,7 +291,6 @@ def _second_worst(errors: list[float]) -> float:
     return sorted(math.inf if math.isnan(error) else error for error in errors)[-2]
 
 
-@torch.inference_mode()
 def _plain_logits(model: PackedModel, paths: list[list[int]], attention: str) -> torch.Tensor | None:
     """The library's logits after each token: [paths, longest path, vocabulary]; None if it lacks that attention."""
     try:
@@ -301,7 +300,8 @@ def _plain_logits(model: PackedModel, paths: list[list[int]], attention: str) ->
     longest = max(map(len, paths))
     # Shorter paths go on with any token: in a causal model nothing before sees it.
     padded = torch.tensor([path + [0] * (longest - len(path)) for path in paths], device=model.device)
-    logits: torch.Tensor = model.model(input_ids=padded, use_cache=False).logits
+    with torch.inference_mode():
+        logits: torch.Tensor = model.model(input_ids=padded, use_cache=False).logits
     return logits
 
 

@@ -36,6 +36,8 @@ class Sequence:
         self.slots = SlotList()
         self.tree = TokenTree(len(self.tokens), self.tokens[-1])
         self.readers: dict[str, ProposalReader] = {}
+        self.step_alone = False
+        """The next step verifies no nodes: the logits of the last one, which did, were bad."""
 
     @property
     def pending(self) -> int:

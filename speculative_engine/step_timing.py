@@ -20,8 +20,8 @@ def measure_step_cost(model: PackedModel) -> StepCost:
 
     The best of a few runs counts: what is slower is the machine, not the model. Leaves the slots as they were.
     """
-    context = min(_CONTEXT, model.pool.capacity // 2, model.context_length - _ROWS[-1])
-    rows = [count for count in _ROWS if count <= model.pool.capacity - context]
+    context = max(0, min(_CONTEXT, model.pool.capacity // 2, model.context_length - _ROWS[-1]))
+    rows = [count for count in _ROWS if count <= min(model.pool.capacity, model.context_length) - context]
     held = model.pool.take(context)
     seconds = []
     try:

@@ -140,6 +140,8 @@ class VerificationEngine:
             if sequence.pending > 1 and room > 0:
                 jobs.append(VerificationJob(sequence, min(sequence.pending, room), []))
                 room -= jobs[-1].rows
+        if not jobs:
+            return StepResult([], 0, 0.0, 0.0)
         builder = BatchBuilder()
         for job in jobs:
             job.lay_out(builder, self.model.pool)
@@ -160,7 +162,9 @@ class VerificationEngine:
         for job in jobs:
             count = len(job.sampled_positions)
             if count:
-                outcomes.append(self._settle(job, drawn[first : first + count], now))
+                outcome = self._settle(job, drawn[first : first + count], now)
+                if outcome is not None:
+                    outcomes.append(outcome)
                 first += count
             else:
                 job.keep([], self.model.pool)
@@ -180,7 +184,7 @@ class VerificationEngine:
         return self._plan
 
     def _candidate(self, sequence: Sequence) -> Candidate:
-        most = sequence.spec.max_draft_tokens
+        most = 0 if sequence.step_alone else sequence.spec.max_draft_tokens
         return Candidate(
             tree=sequence.tree,
             sources=list(sequence.readers),
@@ -189,17 +193,24 @@ class VerificationEngine:
             max_position=sequence.spec.max_length - 2,
         )
 
-    def _settle(self, job: VerificationJob, drawn: list[int], now: float) -> SequenceOutcome:
-        """Walk the target's path through the verified nodes, commit it, roll back the rest."""
+    def _settle(self, job: VerificationJob, drawn: list[int], now: float) -> SequenceOutcome | None:
+        """Walk the target's path through the verified nodes, commit it, roll back the rest.
+
+        Returns None if that has to be done again without nodes: a draft token may be what makes the logits bad.
+        """
         sequence = job.sequence
         spec = sequence.spec
         accepted, tokens = job.walk(drawn)
+        sequence.step_alone = -1 in tokens and bool(job.nodes)
+        if sequence.step_alone:
+            self.model.pool.give_back(job.slots)
+            return None
         drafted: dict[str, int] = {}
         for node in job.nodes:
             drafted[node.source] = drafted.get(node.source, 0) + 1
         finish = Finish.FAULT if -1 in tokens else None
         if finish is Finish.FAULT:
-            tokens = tokens[: tokens.index(-1)]  # those before it are right, with or without a drafter
+            tokens = []
         for index, token in enumerate(tokens):
             if token in spec.eos_token_ids:
                 finish, tokens = Finish.EOS, tokens[: index + 1]

@@ -70,9 +70,7 @@ def test_path_from_a_node_that_is_no_ancestor() -> None:
         two.path_from(one)
 
 
-shapes = st.recursive(
-    st.just({}), lambda deeper: st.dictionaries(st.integers(0, 2), deeper, max_size=3), max_leaves=20
-)
+shapes = st.recursive(st.just({}), lambda deeper: st.dictionaries(st.integers(0, 2), deeper, max_size=3), max_leaves=20)
 
 
 @given(shapes, st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=3), max_size=4))

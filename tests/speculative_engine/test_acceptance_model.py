@@ -1,0 +1,59 @@
+"""Calibration learns from committed tokens alone, also about nodes that were never verified."""
+
+import math
+import random
+
+import pytest
+
+from speculative_engine.acceptance_model import AcceptanceModel, observe_commit
+from speculative_engine.token_tree import Node, TokenTree
+
+
+def node(log_prob: float = -0.1, rank: int = 0) -> Node:
+    return Node(5, None, 3, log_prob, "d", rank)
+
+
+def test_starts_cautious_and_ordered() -> None:
+    model = AcceptanceModel()
+    sure, unsure, second = node(math.log(0.95)), node(math.log(0.2)), node(math.log(0.2), rank=1)
+    assert 1 > model.probability(sure) > model.probability(unsure) > model.probability(second) > 0
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3, 0.9, 1.0])
+def test_learns_the_rate_of_each_class_apart(rate: float) -> None:
+    model, rng = AcceptanceModel(), random.Random(1)
+    other = model.probability(node(math.log(0.2)))
+    for _ in range(1000):
+        model.observe(node(-0.01), rng.random() < rate)
+    assert model.probability(node(-0.01)) == pytest.approx(rate, abs=0.08)
+    assert model.probability(node(math.log(0.2))) == other
+    assert 0 < model.probability(node(-0.01)) < 1
+
+
+def test_forgets_what_was_long_ago() -> None:
+    model = AcceptanceModel()
+    for _ in range(1000):
+        model.observe(node(), True)
+    for _ in range(1000):
+        model.observe(node(), False)
+    assert model.probability(node()) < 0.05
+    assert model.next_probability() < 0.3
+
+
+def test_all_siblings_of_committed_places_are_observed_and_no_others() -> None:
+    seen: list[tuple[int, bool]] = []
+
+    class Noting(AcceptanceModel):
+        def observe(self, node: Node, hit: bool) -> None:
+            seen.append((node.token, hit))
+
+    tree = TokenTree(4, 0)
+    one, _ = tree.add(tree.root, 1, source="d")
+    wrong, _ = tree.add(tree.root, 2, source="d")
+    tree.add(tree.root, 9, source="unknown")
+    tree.add(one, 3, source="d")
+    tree.add(one, 4, source="d")
+    tree.add(wrong, 5, source="d")
+    observe_commit(tree, [1, 4, 7], {"d": Noting()})
+    assert seen == [(1, True), (2, False), (3, False), (4, True)]
+    assert tree.size == 6

@@ -1,0 +1,163 @@
+"""Which nodes are worth verifying, and what is worth waiting for."""
+
+import itertools
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speculative_engine.acceptance_model import AcceptanceModel
+from speculative_engine.drafter_timing import DrafterTiming
+from speculative_engine.planner import Candidate, Planner
+from speculative_engine.step_cost import StepCost
+from speculative_engine.token_tree import Node, TokenTree
+
+
+class Fixed(AcceptanceModel):
+    """Probability as the node's log_prob says."""
+
+    def probability(self, node: Node) -> float:
+        return node.log_prob
+
+    def next_probability(self) -> float:
+        return 0.8
+
+
+class Due(DrafterTiming):
+    """The next proposal comes in a given time."""
+
+    def __init__(self, wait: float | None):
+        super().__init__()
+        self._wait = wait
+
+    def expected_wait(self, now: float) -> float | None:
+        return self._wait
+
+
+def planner_of(cost: StepCost, max_rows: int = 64, wait: float | None = None) -> Planner:
+    planner = Planner(cost, max_rows)
+    planner.models["d"] = Fixed()
+    planner.timings["d"] = Due(wait)
+    return planner
+
+
+def chain(probabilities: list[float], root: int = 0) -> TokenTree:
+    tree = TokenTree(1, root)
+    node = tree.root
+    for token, probability in enumerate(probabilities):
+        node, _ = tree.add(node, token, probability, "d")
+    return tree
+
+
+def candidate(tree: TokenTree, max_nodes: int = 32, max_position: int = 1000) -> Candidate:
+    return Candidate(tree, ["d"], max_nodes, max_position)
+
+
+FREE = StepCost([1, 64], [0.010, 0.010])
+DEAR = StepCost([1, 2, 64], [0.010, 0.020, 0.640])
+LINEAR = StepCost([1, 65], [0.010, 0.010 + 64 * 0.002])
+
+
+def tokens(nodes: list[Node]) -> list[int]:
+    return [node.token for node in nodes]
+
+
+def test_free_rows_take_everything_that_may_be_right() -> None:
+    plan = planner_of(FREE).plan([candidate(chain([0.9, 0.8, 0.5, 0.1, 1e-9]))])
+    assert tokens(plan.nodes[0]) == [0, 1, 2, 3]
+    assert plan.expected_tokens == pytest.approx(1 + 0.9 + 0.72 + 0.36 + 0.036)
+
+
+def test_dear_rows_take_nothing() -> None:
+    plan = planner_of(DEAR).plan([candidate(chain([0.99, 0.99]))])
+    assert plan.nodes == [[]] and plan.expected_tokens == 1.0 and plan.seconds == pytest.approx(0.010)
+
+
+def test_the_length_of_a_chain_follows_from_its_probabilities() -> None:
+    sure = planner_of(LINEAR).plan([candidate(chain([0.9] * 20))])
+    unsure = planner_of(LINEAR).plan([candidate(chain([0.5] * 20))])
+    hopeless = planner_of(LINEAR).plan([candidate(chain([0.05] * 20))])
+    assert len(sure.nodes[0]) > len(unsure.nodes[0]) > 0 == len(hopeless.nodes[0])
+
+
+def test_a_drafter_that_nobody_knows_is_not_verified() -> None:
+    tree = TokenTree(1, 0)
+    tree.add(tree.root, 1, 0.9, "gone")
+    assert planner_of(FREE).plan([candidate(tree)]).nodes == [[]]
+
+
+def test_rows_go_to_the_sequence_that_is_likelier_right() -> None:
+    plan = planner_of(FREE, max_rows=6).plan([candidate(chain([0.9, 0.9, 0.9])), candidate(chain([0.7, 0.5]))])
+    assert [tokens(nodes) for nodes in plan.nodes] == [[0, 1, 2], [0]]
+
+
+def test_limits_are_kept() -> None:
+    trees = [chain([0.9] * 10) for _ in range(3)]
+    planner = planner_of(FREE, max_rows=12)
+    plan = planner.plan([candidate(trees[0], max_nodes=2), candidate(trees[1], max_position=3), candidate(trees[2])])
+    assert [len(nodes) for nodes in plan.nodes] == [2, 3, 4]
+    assert [len(nodes) for nodes in planner.plan([candidate(trees[2])], other_rows=8).nodes] == [3]
+    assert planner.plan([candidate(trees[2], max_nodes=0)]).nodes == [[]]
+    assert planner.plan([candidate(trees[2])], other_rows=100).nodes == [[]]
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=150, deadline=None)
+def test_no_other_choice_of_nodes_does_better(seed: int) -> None:
+    rng = random.Random(seed)
+    trees = [TokenTree(1, 0) for _ in range(2)]
+    for tree in trees:
+        for token in range(rng.randint(0, 4)):
+            parent = rng.choice([tree.root, *tree.nodes()])
+            tree.add(parent, token, rng.uniform(0.05, 0.95), "d")
+    slopes = [rng.uniform(0.0005, 0.006) for _ in range(3)]
+    cost = StepCost([2, 4, 7, 20], list(itertools.accumulate([0.01, 2 * slopes[0], 3 * slopes[1], 13 * slopes[2]])))
+    plan = planner_of(cost).plan([candidate(tree) for tree in trees])
+
+    def value(node: Node) -> float:
+        return 1.0 if node.parent is None else node.log_prob * value(node.parent)
+
+    for tree, chosen in zip(trees, plan.nodes, strict=True):
+        for index, node in enumerate(chosen):
+            assert node.parent is tree.root or node.parent in chosen[:index]
+    everything = [node for tree in trees for node in tree.nodes()]
+    best = 0.0
+    for size in range(len(everything) + 1):
+        for subset in itertools.combinations(everything, size):
+            members = {id(node) for node in subset}
+            if all(node.parent.parent is None or id(node.parent) in members for node in subset):
+                best = max(best, (2 + sum(map(value, subset))) / cost.seconds(2 + size))
+    assert plan.expected_tokens / plan.seconds == pytest.approx(best)
+
+
+def test_waits_for_what_is_worth_it_and_no_longer() -> None:
+    for wait, expected in [(0.001, 0.001), (0.5, 0.0), (None, 0.0)]:
+        planner = planner_of(FREE, wait=wait)
+        candidates = [candidate(TokenTree(1, 0))]
+        assert planner.worthwhile_wait(planner.plan(candidates), candidates, 0.0) == expected
+
+
+def test_waits_for_nothing_that_cannot_be_used() -> None:
+    planner = planner_of(FREE, wait=0.0001)
+    full = [candidate(chain([0.9, 0.9]), max_nodes=2)]
+    assert planner.worthwhile_wait(planner.plan(full), full, 0.0) == 0.0
+    without = [Candidate(TokenTree(1, 0), [], 8, 100)]
+    assert planner.worthwhile_wait(planner.plan(without), without, 0.0) == 0.0
+
+
+def test_dear_rows_are_not_waited_for() -> None:
+    planner = planner_of(DEAR, wait=0.0001)
+    candidates = [candidate(TokenTree(1, 0))]
+    assert planner.worthwhile_wait(planner.plan(candidates), candidates, 0.0) == 0.0
+
+
+def test_what_was_learned_of_a_drafter_stays_until_it_is_forgotten() -> None:
+    planner = Planner(FREE, 8)
+    planner.add_source("d")
+    model = planner.models["d"]
+    planner.add_source("d")
+    assert planner.models["d"] is model
+    planner.remove_source("d")
+    planner.remove_source("d")
+    assert not planner.models and not planner.timings

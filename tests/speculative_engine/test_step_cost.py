@@ -1,0 +1,54 @@
+"""The cost curve: interpolation, monotony, and following what steps really take."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speculative_engine.step_cost import StepCost
+
+
+def test_interpolates_between_points_and_goes_on_beyond_them() -> None:
+    cost = StepCost([1, 5, 9], [0.010, 0.012, 0.020])
+    assert cost.seconds(1) == pytest.approx(0.010)
+    assert cost.seconds(3) == pytest.approx(0.011)
+    assert cost.seconds(9) == pytest.approx(0.020)
+    assert cost.seconds(13) == pytest.approx(0.028)
+
+
+def test_one_point_is_a_constant() -> None:
+    assert StepCost([4], [0.5]).seconds(100) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("rows", "seconds"), [([], []), ([1, 2], [0.1]), ([2, 1], [0.1, 0.2]), ([1, 1], [0.1, 0.2]), ([1, 2], [0.1, 0.0])]
+)
+def test_curves_that_are_none(rows: list[int], seconds: list[float]) -> None:
+    with pytest.raises(ValueError, match="ascending row counts"):
+        StepCost(rows, seconds)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 300), st.floats(1e-4, 1.0)), min_size=1, max_size=8, unique_by=lambda p: p[0]),
+    st.lists(st.tuples(st.integers(1, 64), st.floats(1e-5, 10.0)), max_size=20),
+)
+@settings(max_examples=100, deadline=None)
+def test_more_rows_never_cost_less(points: list[tuple[int, float]], steps: list[tuple[int, float]]) -> None:
+    points.sort()
+    cost = StepCost([rows for rows, _ in points], [seconds for _, seconds in points])
+    for rows, seconds in steps:
+        cost.observe(rows, seconds)
+    times = [cost.seconds(rows) for rows in range(1, 310)]
+    assert all(time > 0 for time in times)
+    assert all(later >= earlier * (1 - 1e-12) for earlier, later in itertools.pairwise(times))
+
+
+def test_follows_a_machine_that_became_slower_and_shrugs_off_one_hiccup() -> None:
+    cost = StepCost([1, 16], [0.010, 0.020])
+    cost.observe(1, 10.0)
+    assert cost.seconds(1) < 0.014
+    for _ in range(60):
+        cost.observe(16, 0.040)
+    assert cost.seconds(16) == pytest.approx(0.040, rel=0.02)
+    assert cost.seconds(1) == pytest.approx(0.020, rel=0.02)

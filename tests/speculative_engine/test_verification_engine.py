@@ -1,0 +1,363 @@
+"""Admission, limits, ends, removal and faults of the verifying engine."""
+
+import math
+
+import pytest
+import torch
+
+from speculative_engine.packed_model import PackedModel
+from speculative_engine.proposal import MergeCount, Proposal, ProposalError
+from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.sequence import SequenceSpec
+from speculative_engine.step_cost import StepCost
+from speculative_engine.step_result import Finish
+from speculative_engine.verification_engine import EngineLimits, VerificationEngine
+from tests.speculative_engine.support import (
+    GREEDY,
+    ScriptedDrafter,
+    engine_of,
+    generate,
+    packed,
+    random_tokens,
+    specs_of,
+    tiny_model,
+)
+
+
+@pytest.fixture(scope="module")
+def model() -> PackedModel:
+    return packed(tiny_model("Llama"), 1000)
+
+
+@pytest.fixture(autouse=True)
+def no_slot_is_lost(model: PackedModel):
+    yield
+    assert model.pool.used == 0
+
+
+def outputs(model: PackedModel, prompts: list[list[int]], count: int = 12) -> dict[int, list[int]]:
+    return generate(engine_of(model), specs_of(prompts, count)).tokens
+
+
+PROMPTS = [random_tokens(count, seed=count) for count in (10, 3, 25)]
+
+
+# ---- admission -------------------------------------------------------------------------------------------------------
+
+
+def test_sequences_wait_for_slots_and_run_in_order(model: PackedModel) -> None:
+    small = PackedModel(tiny_model("Llama"), 100)
+    engine = engine_of(small, max_tree_nodes=8)
+    specs = specs_of([random_tokens(30, seed=index) for index in range(3)], 10)  # 48 slots each
+    for spec in specs:
+        engine.add(spec)
+    assert (engine.running, engine.waiting) == (2, 1)
+    finished: list[int] = []
+    while engine.running:
+        assert small.pool.used <= 100
+        finished += [outcome.sequence_id for outcome in engine.step().outcomes if outcome.finish]
+    assert finished == [0, 1, 2]
+    assert (engine.running, engine.waiting, small.pool.used) == (0, 0, 0)
+
+
+def test_a_small_sequence_does_not_overtake_a_large_one() -> None:
+    small = PackedModel(tiny_model("Llama"), 100)
+    engine = engine_of(small, max_tree_nodes=8)
+    engine.add(SequenceSpec(0, random_tokens(30), 60, GREEDY))
+    engine.add(SequenceSpec(1, random_tokens(30), 60, GREEDY))
+    engine.add(SequenceSpec(2, random_tokens(3), 5, GREEDY))
+    assert (engine.running, engine.waiting) == (1, 2)
+
+
+def test_what_never_fits_is_refused(model: PackedModel) -> None:
+    engine = engine_of(model, max_tree_nodes=8)
+    engine.add(SequenceSpec(0, [5], 1000 - 8, GREEDY))
+    with pytest.raises(ValueError, match="does not fit into the KV cache"):
+        engine.add(SequenceSpec(1, [5], 1000 - 7, GREEDY))
+    engine.remove(0)
+
+
+def test_max_sequences(model: PackedModel) -> None:
+    engine = engine_of(model, max_sequences=2)
+    for spec in specs_of([[5], [6], [7]], 4):
+        engine.add(spec)
+    assert (engine.running, engine.waiting) == (2, 1)
+    engine.remove(0)
+    assert (engine.running, engine.waiting) == (2, 0)
+    engine.remove(1)
+    engine.remove(2)
+
+
+def test_a_step_needs_a_row_for_every_sequence(model: PackedModel) -> None:
+    with pytest.raises(ValueError, match="a row for every running sequence"):
+        engine_of(model, max_sequences=8, max_step_rows=7)
+
+
+# ---- ends ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accuracy", [None, 1.0, 0.6])
+def test_stops_at_the_end_of_sequence_token(model: PackedModel, accuracy: float | None) -> None:
+    expected = outputs(model, PROMPTS)
+    specs, cut = [], {}
+    for spec in specs_of(PROMPTS, 12):
+        tokens = expected[spec.sequence_id]
+        eos = tokens[7]
+        cut[spec.sequence_id] = tokens[: tokens.index(eos) + 1]
+        specs.append(SequenceSpec(spec.sequence_id, spec.tokens, spec.max_length, GREEDY, frozenset({eos})))
+    drafter = None if accuracy is None else ScriptedDrafter(expected, accuracy=accuracy)
+    result = generate(engine_of(model), specs, drafter)
+    assert result.tokens == cut
+    assert set(result.finishes.values()) == {Finish.EOS}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_stops_at_max_length_however_much_is_drafted(model: PackedModel, count: int) -> None:
+    expected = outputs(model, PROMPTS)
+    result = generate(engine_of(model), specs_of(PROMPTS, count), ScriptedDrafter(expected, accuracy=1.0))
+    assert result.tokens == {index: tokens[:count] for index, tokens in expected.items()}
+    assert set(result.finishes.values()) == {Finish.LENGTH}
+    if count == 1:
+        assert result.drafted == 0
+
+
+def test_outcomes_say_who_drafted_what(model: PackedModel) -> None:
+    expected = outputs(model, PROMPTS[:1])[0]
+    engine = engine_of(model)
+    engine.add(SequenceSpec(0, PROMPTS[0], 22, GREEDY))
+    for source in ("a", "b"):
+        engine.attach(0, source)
+    wrong = next(token for token in range(3, 20) if token not in expected[:3])
+    engine.propose(0, "a", Proposal(10, 1, [expected[0], wrong], [0, 1]))
+    assert engine.propose(0, "b", Proposal(10, 1, [expected[0], expected[1]], [0, 1])) == MergeCount(1, 0)
+    first = engine.step().outcomes[0]  # the prompt: its last row already says the first token
+    assert (first.tokens, first.sources, first.drafted) == ([expected[0]], ["a"], {}) or first.drafted == {}
+    second = engine.step().outcomes[0]
+    assert second.tokens == expected[1:3]
+    assert second.sources == ["b", None] and second.accepted == 1
+    assert second.drafted == {"a": 1, "b": 1}
+    assert second.committed_length == 13 and second.finish is None
+    engine.remove(0)
+
+
+# ---- removal ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_removal_frees_the_slots_and_changes_no_other(model: PackedModel, after: int) -> None:
+    expected = outputs(model, PROMPTS)
+    engine = engine_of(model, max_step_rows=16)
+    drafter = ScriptedDrafter(expected)
+    found: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    for spec in specs_of(PROMPTS, 12):
+        engine.add(spec)
+        engine.attach(spec.sequence_id, "d")
+        drafter.open(spec.sequence_id)
+    for step in range(40):
+        if step == after:
+            held = model.pool.used
+            engine.remove(2)
+            engine.remove(2)
+            engine.remove(77)
+            assert step == 0 or model.pool.used < held
+        if not engine.running:
+            break
+        for outcome in engine.step().outcomes:
+            found[outcome.sequence_id] += outcome.tokens
+    assert found[0] == expected[0] and found[1] == expected[1]
+    assert found[2] == expected[2][: len(found[2])]
+
+
+def test_removal_while_waiting(model: PackedModel) -> None:
+    engine = engine_of(model, max_sequences=1)
+    for spec in specs_of([[5], [6]], 4):
+        engine.add(spec)
+    engine.remove(1)
+    assert (engine.running, engine.waiting) == (1, 0)
+    engine.remove(0)
+
+
+# ---- proposals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+def test_max_draft_tokens_is_honoured(model: PackedModel, most: int) -> None:
+    expected = outputs(model, PROMPTS[:1])
+    spec = SequenceSpec(0, PROMPTS[0], 22, GREEDY, max_draft_tokens=most)
+    engine = engine_of(model)
+    engine.add(spec)
+    engine.attach(0, "d")
+    tokens: list[int] = []
+    next_id = 1
+    while engine.running:
+        rest = expected[0][len(tokens) :][:6]
+        if len(tokens) == 0 or most == 0:
+            engine.propose(
+                0, "d", Proposal(10 + len(tokens), next_id, rest, [0, *range(next_id, next_id + len(rest) - 1)])
+            )
+            next_id += len(rest)
+        if most == 0 and next_id > 24:
+            engine.detach(0, "d")
+        for outcome in engine.step().outcomes:
+            assert sum(outcome.drafted.values()) <= most
+            assert len(outcome.tokens) <= most + 1
+            tokens += outcome.tokens
+    assert tokens == expected[0]
+
+
+def test_a_malformed_proposal_detaches_its_drafter_from_that_sequence_alone(model: PackedModel) -> None:
+    expected = outputs(model, PROMPTS[:2])
+    engine = engine_of(model)
+    for spec in specs_of(PROMPTS[:2], 12):
+        engine.add(spec)
+        engine.attach(spec.sequence_id, "d")
+    with pytest.raises(ProposalError, match="token_ids"):
+        engine.propose(0, "d", Proposal(10, 1, [300], [0]))
+    assert engine.propose(0, "d", Proposal(10, 1, [5], [0])) == MergeCount(0, 1)
+    assert engine.propose(1, "d", Proposal(3, 1, [5], [0])) == MergeCount(1, 0)
+    assert engine.propose(9, "d", Proposal(3, 1, [5], [0])) == MergeCount(0, 1)
+    found: dict[int, list[int]] = {0: [], 1: []}
+    while engine.running:
+        for outcome in engine.step().outcomes:
+            found[outcome.sequence_id] += outcome.tokens
+    assert found == expected
+    # Attached again it starts anew, with ids from 1.
+    engine.add(SequenceSpec(5, PROMPTS[0], 20, GREEDY))
+    engine.attach(5, "d")
+    engine.propose(5, "d", Proposal(10, 1, [5], [0]))
+    engine.attach(5, "d")
+    engine.propose(5, "d", Proposal(10, 1, [6], [0]))
+    engine.remove(5)
+
+
+def test_a_drafter_that_is_gone_is_not_waited_for(model: PackedModel) -> None:
+    engine = engine_of(model)
+    engine.add(SequenceSpec(0, PROMPTS[0], 30, GREEDY))
+    engine.attach(0, "d")
+    assert engine.wait_seconds() == 0.0  # the prompt comes first
+    engine.step()
+    assert engine.wait_seconds() >= 0.0
+    engine.detach(0, "d")
+    assert engine.wait_seconds() == 0.0
+    engine.remove(0)
+
+
+# ---- steps -----------------------------------------------------------------------------------------------------------
+
+
+def test_long_prompts_do_not_stall_those_that_decode(model: PackedModel) -> None:
+    engine = engine_of(model, max_step_rows=16)
+    engine.add(SequenceSpec(0, PROMPTS[1], 40, GREEDY))
+    engine.step()
+    engine.add(SequenceSpec(1, random_tokens(200, seed=9), 210, GREEDY))
+    steps = 0
+    while True:
+        result = engine.step()
+        assert result.rows <= 16
+        steps += 1
+        by_id = {outcome.sequence_id: outcome for outcome in result.outcomes}
+        assert len(by_id[0].tokens) == 1
+        if 1 in by_id:
+            break
+    assert steps == math.ceil(200 / 15)
+    engine.remove(0)
+    engine.remove(1)
+
+
+def test_drafts_leave_room_for_prompts(model: PackedModel) -> None:
+    """Half of a step's rows at least, however much is drafted."""
+    expected = outputs(model, PROMPTS[1:2], 30)
+    engine = engine_of(model, max_step_rows=16)
+    engine.add(SequenceSpec(0, PROMPTS[1], 33, GREEDY))
+    engine.attach(0, "d")
+    engine.step()
+    engine.add(SequenceSpec(1, random_tokens(40, seed=9), 50, GREEDY))
+    draft = expected[0][1:25]
+    engine.propose(0, "d", Proposal(4, 1, draft, list(range(len(draft)))))
+    outcome = engine.step().outcomes[0]
+    assert 0 < outcome.drafted["d"] <= 8
+    assert model.pool.used >= 4 + outcome.accepted + 8
+    engine.remove(0)
+    engine.remove(1)
+
+
+def test_an_idle_engine_steps_over_nothing(model: PackedModel) -> None:
+    engine = engine_of(model)
+    assert engine.wait_seconds() == 0.0
+    result = engine.step()
+    assert result.outcomes == [] and result.rows == 0
+
+
+# ---- faults ----------------------------------------------------------------------------------------------------------
+
+POISON = 299
+
+
+@pytest.fixture(scope="module")
+def poisoned() -> PackedModel:
+    """A model whose logits are no numbers once it has seen one certain token."""
+    library_model = tiny_model("Llama", tie_word_embeddings=False)
+    with torch.no_grad():
+        library_model.get_input_embeddings().weight[POISON] = float("nan")
+    return packed(library_model, 1000)
+
+
+def test_bad_logits_fail_their_sequence_and_no_other(poisoned: PackedModel) -> None:
+    expected = generate(engine_of(poisoned), specs_of(PROMPTS, 12)).tokens
+    specs = [*specs_of(PROMPTS, 12), SequenceSpec(3, [5, POISON, 6], 20, SamplingParams(temperature=1.0, seed=1))]
+    result = generate(engine_of(poisoned), specs)
+    assert result.tokens == {**expected, 3: []}
+    assert result.finishes[3] is Finish.FAULT
+    assert poisoned.pool.used == 0
+    # Slots that held no numbers are used again.
+    assert generate(engine_of(poisoned), specs_of(PROMPTS, 12)).tokens == expected
+
+
+def test_a_drafted_token_whose_logits_are_bad_hurts_nobody_unless_it_is_right(poisoned: PackedModel) -> None:
+    expected = generate(engine_of(poisoned), specs_of(PROMPTS[:1], 12)).tokens[0]
+    engine = engine_of(poisoned)
+    engine.add(SequenceSpec(0, PROMPTS[0], 22, GREEDY))
+    engine.attach(0, "d")
+    tokens = list(engine.step().outcomes[0].tokens)
+    engine.propose(0, "d", Proposal(11, 1, [POISON, expected[1], POISON, expected[2]], [0, 0, 2, 2]))
+    finishes = []
+    while engine.running:
+        for outcome in engine.step().outcomes:
+            tokens += outcome.tokens
+            finishes.append(outcome.finish)
+    assert tokens == expected and finishes[-1] is Finish.LENGTH
+
+
+def test_tokens_before_a_fault_are_those_of_plain_decoding() -> None:
+    """With and without drafts the sequence ends at the same token."""
+    library_model = tiny_model("Llama", tie_word_embeddings=False)
+    clean = generate(engine_of(packed(library_model)), specs_of(PROMPTS[:1], 12)).tokens[0]
+    fatal = next(index for index, token in enumerate(clean) if index > 2 and token not in clean[:index])
+    with torch.no_grad():
+        library_model.get_input_embeddings().weight[clean[fatal]] = float("nan")
+    engine = engine_of(packed(library_model))
+    plain = generate(engine, specs_of(PROMPTS[:1], 12))
+    drafted = generate(engine, specs_of(PROMPTS[:1], 12), ScriptedDrafter({0: clean}, accuracy=1.0))
+    assert plain.finishes == drafted.finishes == {0: Finish.FAULT}
+    assert plain.tokens == drafted.tokens == {0: clean[: fatal + 1]}
+
+
+def test_useless_drafters_are_given_up(model: PackedModel) -> None:
+    """Where rows cost something, wrong drafts cease to be verified and are measured on."""
+    expected = outputs(model, PROMPTS[:1], 60)
+
+    class Clock(StepCost):
+        def observe(self, rows: int, seconds: float) -> None:
+            """A machine that never changes."""
+
+    engine = VerificationEngine(model, Clock([1, 65], [0.010, 0.074]), EngineLimits(max_sequences=1))
+    drafter = ScriptedDrafter(expected, accuracy=0.0, siblings=False)
+    first = generate(engine, specs_of(PROMPTS[:1], 60), drafter)
+    assert first.tokens == expected
+    second = generate(engine, specs_of(PROMPTS[:1], 60), drafter)
+    assert second.drafted < first.drafted / 2
+    assert generate(engine, specs_of(PROMPTS[:1], 60), drafter).drafted == 0
+    good = ScriptedDrafter(expected, accuracy=1.0, siblings=False)
+    for _ in range(3):
+        last = generate(engine, specs_of(PROMPTS[:1], 60), good)
+    assert last.tokens == expected and last.accepted > 30
