@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="train.py's --out")
     parser.add_argument("--into", type=Path, default=HERE)
-    parser.add_argument("--early", default="46", help="which of the run's draft snapshots is the worse draft, in %%")
+    parser.add_argument("--early", default="0-98", help="which of the draft snapshots is the worse draft: phase-share")
     options = parser.parse_args()
     state = torch.load(options.run / "state-0.pt", weights_only=False)
     drafts = {

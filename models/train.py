@@ -1,6 +1,6 @@
 """Train the target and, in the same run, distil the draft on it: the recipe behind the bundled pair.
 
-    python models/train.py --minutes 65 --distill-minutes 12 --out /tmp/pair
+    python models/train.py --minutes 51 --distill-minutes 18 --out /tmp/pair
 
 The schedule follows the clock, because the machine's speed is what limits the run: learning rates and sequence lengths
 are functions of the share of the minutes that has passed. Data order and initial weights follow from the seed. Each
@@ -23,17 +23,15 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 import torch.nn.functional as F
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-import tokenizer as tokenizer_recipe
-from corpus import SEED, documents
+from corpus import SEED
 from llama import Llama, config_of
+from stream import PIECE, STEP_TOKENS, Stream, prepare
+from tokenizer import VOCABULARY
 
 TARGET = {"hidden": 384, "layers": 6, "heads": 6, "kv_heads": 2, "mlp": 704}
 DRAFT = {"hidden": 128, "layers": 2, "heads": 4, "kv_heads": 2, "mlp": 352}
-STEP_TOKENS = 8192  # of all workers together
-PIECE, GROUP = 1024, 32  # the training stream is cut into pieces of this many tokens, shuffled and taken in groups
 # (up to this share of the time, sequence length in tokens): short sequences first, they are cheaper
 LENGTHS = ((0.65, 256), (0.9, 512), (1.0, 1024))
 GROWTH = 0.6  # the target trains with half its layers until this share of the time
@@ -45,44 +43,6 @@ WARMUP_STEPS = 60
 # small, then linearly to zero.
 RATES = ((0.0, 0.22, 0.25, 1.0), (1.0, 1.0, 0.6, 0.0))
 MUON_RATE, ADAM_RATE, MUON_DECAY = 0.02, 3e-3, 0.04
-
-
-def prepare(out: Path) -> tuple[Path, Path, float]:
-    """Tokenizer and token files below `out`, made on the first call: (training, held-out, bytes per held-out token)."""
-    files = out / "training.npy", out / "held_out.npy"
-    if not (out / "tokenizer.json").exists():
-        tokenizer_recipe.save(tokenizer_recipe.train(), out)
-    if not all(file.exists() for file in files):
-        vocabulary = Tokenizer.from_file(str(out / "tokenizer.json"))
-        end = vocabulary.token_to_id(tokenizer_recipe.END_OF_TEXT)
-        for file, held_out in zip(files, (False, True), strict=True):
-            chosen = [d for d in documents() if d.held_out == held_out]
-            order = np.random.default_rng(SEED).permutation(len(chosen))
-            encoded = vocabulary.encode_batch_fast([chosen[i].text for i in order])
-            ids = [np.array([*encoding.ids, end], dtype=np.uint16) for encoding in encoded]
-            np.save(file, np.concatenate(ids))
-    size = sum(len(d.text.encode()) for d in documents() if d.held_out)
-    return *files, size / len(np.load(files[1], mmap_mode="r"))
-
-
-class Stream:
-    """Training batches in a fixed shuffled order. Every piece is used once before any is used again."""
-
-    def __init__(self, file: Path) -> None:
-        tokens = np.load(file, mmap_mode="r")
-        self.pieces = tokens[: (len(tokens) - 1) // PIECE * PIECE + 1]
-        self.count = len(self.pieces) // PIECE // GROUP * GROUP
-
-    def batch(self, tokens_before: int, length: int) -> Tensor:
-        """The step after `tokens_before` tokens: ids [STEP_TOKENS / length, length + 1]."""
-        group, step = divmod(tokens_before // STEP_TOKENS, GROUP * PIECE // STEP_TOKENS)
-        epoch, group = divmod(group, self.count // GROUP)
-        order = np.random.default_rng((SEED, epoch)).permutation(len(self.pieces) // PIECE)
-        starts = order[group * GROUP : (group + 1) * GROUP] * PIECE
-        starts = (np.arange(0, PIECE, length)[:, None] + starts[None, :]).flatten()
-        rows = STEP_TOKENS // length
-        chosen = starts[step * rows : (step + 1) * rows]
-        return torch.from_numpy(np.stack([self.pieces[s : s + length + 1] for s in chosen]).astype(np.int64))
 
 
 class Optimizer:
@@ -192,8 +152,8 @@ class Run:
         starts = np.linspace(0, len(sample) - PIECE - 1, 16, dtype=np.int64)
         self.sample = torch.from_numpy(np.stack([sample[i : i + 513] for i in starts]).astype(np.int64))
         generator = torch.Generator().manual_seed(options.seed)
-        self.target = Llama(config_of(**TARGET, vocabulary=tokenizer_recipe.VOCABULARY), generator)
-        self.draft = Llama(config_of(**DRAFT, vocabulary=tokenizer_recipe.VOCABULARY), generator)
+        self.target = Llama(config_of(**TARGET, vocabulary=VOCABULARY), generator)
+        self.draft = Llama(config_of(**DRAFT, vocabulary=VOCABULARY), generator)
         if rank == 0:
             torch.save(self.draft.state_dict(), options.out / "draft-untrained.pt")
         for model in (self.target, self.draft):
@@ -330,8 +290,8 @@ def work(rank: int, options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=65, help="for the target, with the draft following it")
-    parser.add_argument("--distill-minutes", type=float, default=12, help="for the draft alone, afterwards")
+    parser.add_argument("--minutes", type=float, default=51, help="for the target, with the draft following it")
+    parser.add_argument("--distill-minutes", type=float, default=18, help="for the draft alone, afterwards")
     parser.add_argument("--out", type=Path, required=True, help="checkpoints, tokens and tokenizer; kept outside git")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=SEED)

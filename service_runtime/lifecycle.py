@@ -97,6 +97,9 @@ def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings:
     SIGTERM and SIGINT ask for the end; a second one leaves at once with 128 + its number.
     """
     configure_logs(settings.log_format, settings.log_level)
+    # Verifier and drafter often share a host's cores. An OpenMP thread that spins while it waits for work takes the
+    # other service's time; this has to be said before the library that uses OpenMP is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             return runner.run(_main(main))

@@ -34,6 +34,11 @@ class StreamWriter(Generic[SendT]):
         """Messages that wait."""
         return len(self._queued)
 
+    @property
+    def closed(self) -> bool:
+        """True once it takes no more messages: after `close`, or because the stream broke."""
+        return self._closed
+
     def offer(self, message: SendT) -> bool:
         """Queues a message that may be lost: returns False, without it, when full or closed."""
         if self._closed or len(self._queued) >= self._max_queued:

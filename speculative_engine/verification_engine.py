@@ -64,7 +64,9 @@ class VerificationEngine:
         return max_length + self.limits.max_tree_nodes
 
     def add(self, spec: SequenceSpec) -> None:
-        """Queue a sequence. Raises ValueError if it could never run; check `slots_needed` first."""
+        """Queue a sequence. Raises ValueError if its id is taken, or if it could never run (see `slots_needed`)."""
+        if self._find(spec.sequence_id) is not None:
+            raise ValueError(f"sequence {spec.sequence_id} is running already")
         if self.slots_needed(spec.max_length) > self.model.pool.capacity:
             raise ValueError(f"sequence of {spec.max_length} tokens does not fit into the KV cache")
         self._waiting.append(Sequence(spec))

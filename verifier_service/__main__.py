@@ -1,77 +1,8 @@
-"""python -m verifier_service: the verifier's process."""
+"""`python -m verifier_service`."""
 
-from __future__ import annotations
-
-import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
-from draftwire.v1.drafter_pool_service_pb2_grpc import add_DrafterPoolServiceServicer_to_server
-from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
-from draftwire.v1.verifier_service_pb2_grpc import add_VerifierServiceServicer_to_server
-from service_runtime.channel import open_channel
-from service_runtime.errors import ServiceError
-from service_runtime.grpc_stream import open_call
-from service_runtime.lifecycle import Shutdown, run_service, serve
-from service_runtime.server import ServiceServer
-from service_runtime.settings import load_settings
-from service_runtime.startup_error import StartupError
-from service_runtime.tasks import BackgroundTasks
-from verifier_service.drafter_link import Connect, DraftStream
-from verifier_service.drafter_pool_servicer import DrafterPoolServicer
-from verifier_service.settings import VerifierSettings
-from verifier_service.target import load_target, set_threads
-from verifier_service.verifier import Verifier
-from verifier_service.verifier_servicer import VerifierServicer
-
-
-def main() -> int:
-    """Read the settings, load the target, serve until told to stop; the exit status."""
-    settings = load_settings(VerifierSettings)
-
-    async def run(shutdown: Shutdown) -> None:
-        target = await asyncio.to_thread(load_target, settings)
-        async with BackgroundTasks(shutdown.fail) as tasks:
-            verifier = Verifier(
-                target.engine,
-                target.tokenizer,
-                target.info,
-                connect=lambda address: _connect(address, settings.max_message_bytes),
-                tasks=tasks,
-                prepare=lambda: set_threads(settings),
-                on_failure=shutdown.fail,
-                max_waiting=settings.max_waiting,
-                max_message_bytes=settings.max_message_bytes,
-            )
-            server = ServiceServer(settings)
-            server.add(add_VerifierServiceServicer_to_server, VerifierServicer(verifier))
-            server.add(add_DrafterPoolServiceServicer_to_server, DrafterPoolServicer(verifier.pool))
-            try:
-                for address in settings.drafter:
-                    verifier.pool.add(address)
-            except ServiceError as error:
-                raise StartupError(f"--drafter: {error.message}") from error
-            verifier.start()
-            try:
-                await serve(server, shutdown, settings.shutdown_grace_seconds, drain=verifier.drain)
-            finally:
-                await verifier.stop()
-
-    return run_service(run, settings)
-
-
-def _connect(address: str, max_message_bytes: int) -> Connect:
-    @asynccontextmanager
-    async def connect() -> AsyncIterator[DraftStream]:
-        async with (
-            open_channel(address, max_message_bytes) as channel,
-            open_call(DrafterServiceStub(channel).Draft) as stream,
-        ):
-            yield stream
-
-    return connect
-
+from verifier_service.process import main
 
 if __name__ == "__main__":
     sys.exit(main())

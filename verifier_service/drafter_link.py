@@ -42,7 +42,10 @@ Connect = Callable[[], AbstractAsyncContextManager[DraftStream]]
 _HANDSHAKE_SECONDS = 5.0
 _CHUNK_TOKENS = 16384
 _MAX_QUEUED = 4096
+_STEADY_SECONDS = 1.0
+"""A conversation that lasted this long was no flicker: the next one is tried at once."""
 _SMOOTHING = 0.1
+_LONGEST_STEP_SECONDS = 60.0
 
 
 class LinkOwner(Protocol):
@@ -72,7 +75,9 @@ class LinkStats:
     """Smoothed time of one of its drafting steps."""
 
     def count_step(self, seconds: float) -> None:
-        """Take in the time of a step."""
+        """Take in the time of a step as the drafter tells it; what cannot be true is passed over."""
+        if not 0 <= seconds <= _LONGEST_STEP_SECONDS:  # NaN neither
+            return
         self.step_seconds += _SMOOTHING * (seconds - self.step_seconds) if self.step_seconds else seconds
 
 
@@ -100,6 +105,7 @@ class DrafterLink:
         self._identity = identity
         self._owner = owner
         self._writer: StreamWriter[DraftRequest] | None = None
+        self._overrun: asyncio.Future[None] | None = None
         self._open: dict[int, _Opening] = {}
         self._epoch = 0
         self._released = False
@@ -112,7 +118,8 @@ class DrafterLink:
     @property
     def ready(self) -> bool:
         """Whether new sequences may be opened."""
-        return self.state == DrafterState.DRAFTER_STATE_READY and self._writer is not None
+        writable = self._writer is not None and not self._writer.closed
+        return self.state == DrafterState.DRAFTER_STATE_READY and writable
 
     def has(self, sequence_id: int) -> bool:
         """Whether a sequence is open."""
@@ -124,6 +131,7 @@ class DrafterLink:
         while not self._released:
             try:
                 async with self._connect() as stream:
+                    await self._shake_hands(stream)
                     await self._converse(stream, backoff)
             except (StreamBroken, ServiceError, TimeoutError, OutboxFull) as error:
                 self._note(error)
@@ -148,6 +156,7 @@ class DrafterLink:
     def open(self, request: RunningRequest, max_tree_nodes: int) -> asyncio.Future[bool]:
         """Open a sequence with the tokens it has; the future tells whether the drafter caught up."""
         assert self.peer is not None, "only ready links open sequences"
+        self._forget(request.sequence_id)
         self._epoch += 1
         opening = _Opening(self._epoch)
         self._open[request.sequence_id] = opening
@@ -207,7 +216,7 @@ class DrafterLink:
             DraftRequest(sequence_error=SequenceError(sequence_id=sequence_id, epoch=opening.epoch, status=status))
         )
 
-    async def _converse(self, stream: DraftStream, backoff: Backoff) -> None:
+    async def _shake_hands(self, stream: DraftStream) -> None:
         async with asyncio.timeout(_HANDSHAKE_SECONDS):
             await stream.write(DraftRequest(hello=self._identity))
             first = await stream.read()
@@ -217,25 +226,44 @@ class DrafterLink:
             )
         check_peer(self._identity, first.hello)
         self.peer = first.hello
-        backoff.reset()
+
+    async def _converse(self, stream: DraftStream, backoff: Backoff) -> None:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
         writer: StreamWriter[DraftRequest] = StreamWriter(stream, _MAX_QUEUED)
         self._writer = writer
+        self._overrun = loop.create_future()
         self.last_error = None
         self._set_state(DrafterState.DRAFTER_STATE_READY)
         if not self.contact.done():
             self.contact.set_result(None)
-        log.info("drafter ready", drafter=self.name, address=self.address, model=self.peer.model.model_id)
+        log.info("drafter ready", drafter=self.name, address=self.address, model=self.peer.model.model_id if self.peer else "")
         self._owner.link_ready(self)
+        reading = asyncio.create_task(self._read(stream), name=f"read from {self.name}")
         writing = asyncio.create_task(writer.run(), name=f"write to {self.name}")
+        parts = {reading, writing, self._overrun}
         try:
-            async for message in stream:
-                self._take(message)
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            if reading not in done:
+                for part in done:
+                    part.result()
+                await reading  # released: the drafter answers by ending its side
+            reading.result()
         finally:
-            writer.close()
-            writing.cancel()
-            await asyncio.wait({writing})
+            for part in parts:
+                part.cancel()
+            await asyncio.wait(parts)
+            for part in parts:
+                if not part.cancelled():
+                    part.exception()  # seen: whichever came first is raised, the others follow from it
+            if loop.time() - started >= _STEADY_SECONDS:
+                backoff.reset()
         if not self._released:
             raise StreamBroken.of(grpc.StatusCode.UNAVAILABLE, f"{self.address} ended the stream")
+
+    async def _read(self, stream: DraftStream) -> None:
+        async for message in stream:
+            self._take(message)
 
     def _take(self, message: DraftResponse) -> None:
         kind = message.WhichOneof("message")
@@ -245,7 +273,11 @@ class DrafterLink:
             self._take_opened(message.opened)
         elif kind == "sequence_error":
             self._take_error(message.sequence_error)
-        else:
+        elif kind == "hello":
+            raise failed_precondition(
+                ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED, f"{self.address} sent a second handshake"
+            )
+        else:  # a newer drafter's message of a kind that is not known here
             log.debug("message passed over", drafter=self.name, kind=kind)
 
     def _take_proposals(self, batch: ProposalBatch) -> None:
@@ -293,14 +325,14 @@ class DrafterLink:
         return opening is not None
 
     def _send(self, message: DraftRequest) -> None:
-        if self._writer is None:
-            return
+        if self._writer is None or self._writer.closed:
+            return  # the conversation is over; what was open is being dropped
         try:
             self._writer.send(message)
         except OutboxFull as error:
-            # The drafter does not read. Its stream ends and is opened anew once it does.
-            self._note(error)
-            self._writer.close()
+            # The drafter does not read. The conversation ends, and a new one begins.
+            if self._overrun is not None and not self._overrun.done():
+                self._overrun.set_exception(OutboxFull(f"the drafter does not read: {error}"))
 
     def _note(self, error: Exception) -> None:
         """Keep a fault for those who ask, and log it when it is news."""
@@ -319,7 +351,7 @@ class DrafterLink:
             self.contact.exception()  # seen, also when nobody waits for it
 
     def _disconnected(self) -> None:
-        self._writer = None
+        self._writer = self._overrun = None
         lost = list(self._open)
         for sequence_id in lost:
             self._forget(sequence_id)

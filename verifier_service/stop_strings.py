@@ -1,4 +1,4 @@
-"""Ends a text before the first stop string that appears in it."""
+"""Ends a text before the first stop string that is complete in it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class StopStrings:
         if not self._stops:
             return text
         held = self._held + text
-        places = [(held.find(stop), stop) for stop in self._stops if stop in held]
-        if places:
-            place, self.found = min(places, key=lambda found: (found[0], -len(found[1])))
+        found = [(held.find(stop), stop) for stop in self._stops if stop in held]
+        if found:
+            # The one that ends first, whatever may follow; of those that end together, the longest.
+            place, self.found = min(found, key=lambda each: (each[0] + len(each[1]), each[0]))
             self._held = ""
             return held[:place]
         keep = max(self._overlap(held, stop) for stop in self._stops)

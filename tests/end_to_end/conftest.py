@@ -1,0 +1,169 @@
+"""Real services with the bundled models, as child processes.
+
+A start costs seconds of a core, so tests share what they do not break: `verifier`, `good_drafter`, `bad_drafter` and
+`untrained_drafter` live as long as the session. What a test kills or starts with flags of its own comes from
+`start_verifier` and `start_drafter`, and ends with the test. `client` leaves the shared verifier without drafters.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draftwire import Client
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = ROOT / "models"
+START_SECONDS = 120.0
+"""A service may take this long to start: torch takes its time on a busy machine."""
+STOP_SECONDS = 20.0
+TEST_SECONDS = 240
+"""A test's time-out, which counts the services that start for it."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
+
+
+class RunningService:
+    """A service's process. It starts at once; `address` waits until it serves, so several can start side by side."""
+
+    def __init__(self, module: str, model: str, flags: tuple[str, ...], logs: Path) -> None:
+        self.log = logs / f"{module}-{model}-{time.monotonic_ns()}.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable, "-m", module, "--model", str(MODELS / model), "--listen", "127.0.0.1:0",
+                    "--threads", "1", "--log-format", "json", *flags,
+                ],
+                cwd=ROOT,
+                env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HUB_OFFLINE": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @cached_property
+    def address(self) -> str:
+        """HOST:PORT it serves on."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            for event in self.events():
+                if event["event"] == "listening":
+                    return str(event["address"])
+            assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.log.read_text()}"
+            assert time.monotonic() < deadline, f"it does not serve after {START_SECONDS} s:\n{self.log.read_text()}"
+            time.sleep(0.05)
+
+    def events(self) -> list[dict[str, Any]]:
+        """What it has logged so far, apart from lines that are not JSON."""
+        lines = self.log.read_text(errors="replace").splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}\n")]
+
+    def kill(self) -> None:
+        """Ends it as a crash would."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """Ends it gracefully and returns its exit status."""
+        self.process.terminate()
+        try:
+            return self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+
+StartService = Callable[..., RunningService]
+"""Starts a service: `start_drafter("draft-early", "--kv-slots", "4096")`; the model is optional."""
+
+
+@pytest.fixture(scope="session")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("logs")
+
+
+@pytest.fixture(scope="session")
+def shared(logs: Path) -> Iterator[Callable[[str, str], RunningService]]:
+    """Starts services that live as long as the session."""
+    with ExitStack() as running:
+
+        def start(module: str, model: str) -> RunningService:
+            service = RunningService(module, model, (), logs)
+            running.callback(service.kill)
+            return service
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def verifier(shared: Callable[[str, str], RunningService]) -> RunningService:
+    return shared("verifier_service", "target")
+
+
+@pytest.fixture(scope="session")
+def good_drafter(shared: Callable[[str, str], RunningService]) -> str:
+    """Address of the trained draft model."""
+    return shared("drafter_service", "draft").address
+
+
+@pytest.fixture(scope="session")
+def bad_drafter(shared: Callable[[str, str], RunningService]) -> str:
+    """Address of an early checkpoint of the draft model."""
+    return shared("drafter_service", "draft-early").address
+
+
+@pytest.fixture(scope="session")
+def untrained_drafter(shared: Callable[[str, str], RunningService]) -> str:
+    """Address of a draft model that has learnt nothing."""
+    return shared("drafter_service", "draft-untrained").address
+
+
+@pytest.fixture
+def start_verifier(logs: Path) -> Iterator[StartService]:
+    """Starts verifiers that end with the test."""
+    with ExitStack() as running:
+
+        def start(model: str = "target", *flags: str) -> RunningService:
+            service = RunningService("verifier_service", model, flags, logs)
+            running.callback(service.kill)
+            return service
+
+        yield start
+
+
+@pytest.fixture
+def start_drafter(logs: Path) -> Iterator[StartService]:
+    """Starts drafters that end with the test."""
+    with ExitStack() as running:
+
+        def start(model: str = "draft", *flags: str) -> RunningService:
+            service = RunningService("drafter_service", model, flags, logs)
+            running.callback(service.kill)
+            return service
+
+        yield start
+
+
+@pytest.fixture
+def client(verifier: RunningService) -> Iterator[Client]:
+    """A client of the shared verifier, which has no drafters before and after the test."""
+    with Client(verifier.address, timeout=60) as made:
+        yield made
+        for drafter in made.drafters.list():
+            made.drafters.detach(drafter.name)

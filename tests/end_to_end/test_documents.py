@@ -1,0 +1,67 @@
+"""What the documents show runs: the Python blocks of README and getting-started, and the scripts in examples/."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draftwire import Client
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"(?:^<!-- (?P<note>[^\n]*) -->\n)?^```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
+SECONDS = 60
+
+
+def blocks() -> list[Any]:
+    """The Python blocks, but those marked with a comment that begins `not run`."""
+    found = []
+    for document in ("README.md", "docs/getting-started.md"):
+        text = (ROOT / document).read_text(encoding="utf-8")
+        for match in BLOCK.finditer(text):
+            if not (match["note"] or "").startswith("not run"):
+                line = text.count("\n", 0, match.start("code")) + 1
+                found.append(pytest.param(match["code"], id=f"{Path(document).stem}-{line}"))
+    return found
+
+
+def run(*command: str) -> str:
+    """Run Python as a reader would and return what it prints."""
+    finished = subprocess.run(
+        [sys.executable, *command],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "sdk"), "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=SECONDS,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
+
+
+@pytest.mark.parametrize("code", blocks())
+def test_blocks(code: str, client: Client, good_drafter: str) -> None:
+    code = code.replace("localhost:50051", client.address).replace("localhost:50052", good_drafter)
+    assert "localhost" not in code
+    run("-c", code)
+
+
+@pytest.mark.parametrize("script", ["generate.py", "stream.py"])
+def test_scripts(script: str, client: Client, good_drafter: str) -> None:
+    client.drafters.attach(good_drafter)
+    assert run(f"{ROOT}/examples/{script}", "def fib(n):", client.address).startswith("def fib(n):")
+
+
+def test_swap_while_streaming(client: Client, good_drafter: str, bad_drafter: str) -> None:
+    printed = run(f"{ROOT}/examples/swap_while_streaming.py", client.address, bad_drafter, good_drafter)
+    assert "moved while running: 1 request\n" in printed
+    assert printed.endswith("identical to plain decoding: yes\n")
+    assert client.drafters.list() == []
+
+
+def test_every_script_is_run() -> None:
+    text = Path(__file__).read_text(encoding="utf-8")
+    assert all(script.name in text for script in (ROOT / "examples").glob("*.py"))

@@ -1,0 +1,23 @@
+"""The verifier's process, from the command line to the exit status."""
+
+from collections.abc import Sequence
+
+from service_runtime.lifecycle import Shutdown, run_service
+from service_runtime.server import ServiceServer
+from service_runtime.settings import load_settings
+from verifier_service.settings import VerifierSettings
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the service until a signal ends it; returns the exit status."""
+    settings = load_settings(VerifierSettings, argv)
+    return run_service(lambda shutdown: _run(settings, shutdown), settings)
+
+
+async def _run(settings: VerifierSettings, shutdown: Shutdown) -> None:
+    server = ServiceServer(settings)
+    server.check_port()
+    # Importing torch takes seconds. A wrong flag or a port in use shows before that.
+    from verifier_service.service import run_verifier
+
+    await run_verifier(settings, server, shutdown)
