@@ -165,6 +165,8 @@ class Run:
         self.checkpoint = options.out / f"state-{rank}.pt"
         if self.checkpoint.exists():
             self.load()
+        if options.distill_again and self.at.phase == len(self.budgets):
+            self.at.phase = 1
         self.phase_began = time.monotonic() - self.at.seconds
 
     @property
@@ -293,6 +295,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=51, help="for the target, with the draft following it")
     parser.add_argument("--distill-minutes", type=float, default=18, help="for the draft alone, afterwards")
     parser.add_argument("--out", type=Path, required=True, help="checkpoints, tokens and tokenizer; kept outside git")
+    parser.add_argument(
+        "--distill-again", action="store_true", help="give the finished run's draft that time once more"
+    )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=SEED)
     options = parser.parse_args()

@@ -25,6 +25,9 @@ def client_options(max_message_bytes: int) -> Options:
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 1_000),
+        # Not shared between channels: a new channel to a peer that has come back would fail at once, without trying,
+        # while an older channel's connection waits to be tried again.
+        ("grpc.use_local_subchannel_pool", 1),
     ]
 
 

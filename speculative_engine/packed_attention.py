@@ -23,6 +23,9 @@ ATTENTION_NAME = "draftwire_packed"
 _LEAST_EXPONENT = -80.0
 """Weights below e^-80 of the greatest count as that: they vanish in float32 sums, and smaller ones are denormal."""
 
+_PIECE_ELEMENTS = 1 << 17
+"""Keys or values widened at a time: half a megabyte, which a core's second-level cache holds."""
+
 # Not passed as keyword arguments: some model classes drop those they do not know.
 _current: ContextVar[tuple[PackedBatch, KvCache]] = ContextVar("draftwire_packed_batch")
 
@@ -63,28 +66,39 @@ def packed_attention(
     out = torch.empty(len(batch), query.shape[1], value.shape[-1], dtype=query.dtype, device=query.device)
     for group in batch.groups:
         mask, visible = group.mask(sliding_window)
-        block_keys = _gather(cache, "keys", keys, group, scaled)
-        block_values = _gather(cache, "values", values, group, scaled)
-        result = _attend(group, scaled, block_keys, block_values, mask, visible, softcap, s_aux, cache)
+        result = _attend(group, scaled, keys, values, mask, visible, softcap, s_aux, cache)
         out[group.result_rows] = result[group.results].to(out.dtype)
     return out.unsqueeze(0), None
 
 
-def _gather(cache: KvCache, name: str, stored: torch.Tensor, group: LaneGroup, like: torch.Tensor) -> torch.Tensor:
-    """The group's keys or values in the type of `like`, float32 [kv_heads * lanes * blocks, KEY_BLOCK, dim]."""
+def _multiply_blocks(
+    cache: KvCache, stored: torch.Tensor, group: LaneGroup, left: torch.Tensor, transposed: bool, out: torch.Tensor
+) -> torch.Tensor:
+    """Multiply `left` [kv_heads * lanes * blocks, rows, inner] with the group's blocks of `stored` keys or values.
+
+    Goes through a few heads at a time: what was gathered and widened to float32 is multiplied while it is still in
+    the processor's cache. Each block is a product of its own, so the pieces change no bits.
+    """
     kv_heads, _, dim = stored.shape
-    shape = (kv_heads, group.lanes * group.blocks * KEY_BLOCK, dim)
-    gathered = torch.index_select(stored, 1, group.keys, out=cache.scratch(name, shape, stored))
-    if gathered.dtype != like.dtype:
-        gathered = cache.scratch(name + " widened", shape, like).copy_(gathered)
-    return gathered.view(kv_heads * group.lanes * group.blocks, KEY_BLOCK, dim)
+    blocks = group.lanes * group.blocks
+    step = max(1, _PIECE_ELEMENTS // (blocks * KEY_BLOCK * dim)) if left.device.type == "cpu" else kv_heads
+    for head in range(0, kv_heads, step):
+        heads = stored[head : head + step]
+        shape = (len(heads), blocks * KEY_BLOCK, dim)
+        right = torch.index_select(heads, 1, group.keys, out=cache.scratch("gathered", shape, stored))
+        if right.dtype != left.dtype:
+            right = cache.scratch("widened", shape, left).copy_(right)
+        right = right.view(-1, KEY_BLOCK, dim)
+        piece = slice(head * blocks, head * blocks + len(right))
+        torch.bmm(left[piece], right.transpose(1, 2) if transposed else right, out=out[piece])
+    return out
 
 
 def _attend(
     group: LaneGroup,
     query: torch.Tensor,
-    block_keys: torch.Tensor,
-    block_values: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
     mask: torch.Tensor,
     visible: torch.Tensor,
     softcap: float | None,
@@ -94,7 +108,7 @@ def _attend(
     """Attention of one lane group: float32 [lanes * queries, heads, value dim]."""
     heads, _, dim = query.shape
     lanes, queries, blocks = group.lanes, group.queries, group.blocks
-    kv_heads = len(block_keys) // (lanes * blocks)
+    kv_heads = len(keys)
     shared = heads // kv_heads
     block_queries = (
         query.index_select(1, group.rows)
@@ -104,11 +118,9 @@ def _attend(
         .expand(kv_heads, lanes, blocks, shared, queries, dim)
         .reshape(kv_heads * lanes * blocks, shared * queries, dim)
     )
-    scores = torch.bmm(
-        block_queries,
-        block_keys.transpose(1, 2),
-        out=cache.scratch("scores", (len(block_keys), shared * queries, KEY_BLOCK), query),
-    )
+    count = len(block_queries)
+    scores = cache.scratch("scores", (count, shared * queries, KEY_BLOCK), query)
+    scores = _multiply_blocks(cache, keys, group, block_queries, True, scores)
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     scores = scores.view(kv_heads, lanes, blocks, shared, queries, KEY_BLOCK).add_(mask)
@@ -121,7 +133,8 @@ def _attend(
     total = _sum_blocks(weights.sum(dim=-1, keepdim=True))
     if s_aux is not None:
         total = total + torch.exp(sinks - highest).squeeze(2)
-    summed = torch.bmm(weights.view(-1, shared * queries, KEY_BLOCK), block_values)
+    summed = cache.scratch("summed", (count, shared * queries, values.shape[-1]), query)
+    summed = _multiply_blocks(cache, values, group, weights.view(count, -1, KEY_BLOCK), False, summed)
     summed = _sum_blocks(summed.view(kv_heads, lanes, blocks, shared, queries, -1)) / total
     return summed.permute(1, 3, 0, 2, 4).reshape(lanes * queries, heads, -1)
 

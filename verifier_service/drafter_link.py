@@ -131,8 +131,8 @@ class DrafterLink:
         while not self._released:
             try:
                 async with self._connect() as stream:
-                    await self._shake_hands(stream)
-                    await self._converse(stream, backoff)
+                    self.peer = await self._shake_hands(stream)
+                    await self._converse(stream, self.peer, backoff)
             except (StreamBroken, ServiceError, TimeoutError, OutboxFull) as error:
                 self._note(error)
             finally:
@@ -216,7 +216,7 @@ class DrafterLink:
             DraftRequest(sequence_error=SequenceError(sequence_id=sequence_id, epoch=opening.epoch, status=status))
         )
 
-    async def _shake_hands(self, stream: DraftStream) -> None:
+    async def _shake_hands(self, stream: DraftStream) -> PeerInfo:
         async with asyncio.timeout(_HANDSHAKE_SECONDS):
             await stream.write(DraftRequest(hello=self._identity))
             first = await stream.read()
@@ -225,9 +225,9 @@ class DrafterLink:
                 ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED, f"{self.address} did not begin with its handshake"
             )
         check_peer(self._identity, first.hello)
-        self.peer = first.hello
+        return first.hello
 
-    async def _converse(self, stream: DraftStream, backoff: Backoff) -> None:
+    async def _converse(self, stream: DraftStream, peer: PeerInfo, backoff: Backoff) -> None:
         loop = asyncio.get_running_loop()
         started = loop.time()
         writer: StreamWriter[DraftRequest] = StreamWriter(stream, _MAX_QUEUED)
@@ -237,11 +237,11 @@ class DrafterLink:
         self._set_state(DrafterState.DRAFTER_STATE_READY)
         if not self.contact.done():
             self.contact.set_result(None)
-        log.info("drafter ready", drafter=self.name, address=self.address, model=self.peer.model.model_id if self.peer else "")
+        log.info("drafter ready", drafter=self.name, address=self.address, model=peer.model.model_id)
         self._owner.link_ready(self)
         reading = asyncio.create_task(self._read(stream), name=f"read from {self.name}")
         writing = asyncio.create_task(writer.run(), name=f"write to {self.name}")
-        parts = {reading, writing, self._overrun}
+        parts: set[asyncio.Future[None]] = {reading, writing, self._overrun}
         try:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             if reading not in done:

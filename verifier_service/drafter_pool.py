@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from typing import cast
 
 import grpc
 
@@ -13,7 +14,7 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import PeerInfo
 from draftwire.v1.verdict_pb2 import Verdict
 from service_runtime.address import Address
-from service_runtime.errors import ServiceError, invalid_field, not_found
+from service_runtime.errors import ServiceError, failed_precondition, invalid_field, not_found, shutting_down
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import StreamBroken
 from service_runtime.tasks import BackgroundTasks
@@ -55,7 +56,12 @@ class DrafterPool:
         self._running: dict[DrafterLink, asyncio.Task[None]] = {}
         self._requests: dict[int, RunningRequest] = {}
         self._reopened: dict[int, int] = {}
+        # Drafters that cannot draft for a request, by sequence: they refused it, or it refused their proposal.
+        self._avoided: dict[int, set[DrafterLink]] = {}
         self._expiry: dict[str, asyncio.TimerHandle] = {}
+        # Drafters that were detached or swapped out and announce themselves on: a heartbeat does not bring them back.
+        self._dismissed: set[str] = set()
+        self._ending = False
         self._changed = asyncio.Event()
         self.version = 0
         """Number of state changes so far."""
@@ -77,6 +83,7 @@ class DrafterPool:
         """Stop drafting for a request."""
         if self._requests.pop(request.sequence_id, None) is not None:
             self._reopened.pop(request.sequence_id, None)
+            self._avoided.pop(request.sequence_id, None)
             for link in self._links.values():
                 link.close([request.sequence_id])
 
@@ -100,10 +107,11 @@ class DrafterPool:
             self._links[name].stats.stale_nodes += nodes
 
     def refuse(self, fault: ProposalFault) -> None:
-        """A drafter sent a proposal that contradicts itself: it drafts no more for that sequence."""
+        """A drafter sent a proposal that contradicts itself: another one drafts for that sequence, or none."""
         link = self._links.get(fault.source)
         if link is not None:
             link.refuse(fault.sequence_id, fault.error)
+            self._go_on_without(fault.sequence_id, link)
 
     # Drafters
 
@@ -111,10 +119,15 @@ class DrafterPool:
         """Attach a drafter and wait until it is ready. Raises ServiceError; then it is not attached."""
         known = set(self._links)
         link = self.add(address, name)
+        self._dismissed.discard(link.name)
+        if link.ready:
+            return link
         try:
             async with asyncio.timeout(_ATTACH_SECONDS):
                 await asyncio.shield(link.contact)
-        except (StreamBroken, TimeoutError) as error:
+        except StreamBroken as error:
+            raise _refusal(error) or _unreachable(link.address, error) from error
+        except TimeoutError as error:
             raise _unreachable(link.address, error) from error
         finally:
             if not link.ready and link.name not in known:
@@ -131,11 +144,7 @@ class DrafterPool:
         link = self._links.get(name)
         if link is not None:
             if link.address != address:
-                raise ServiceError(
-                    grpc.StatusCode.ALREADY_EXISTS,
-                    ErrorReason.ERROR_REASON_DRAFTER_EXISTS,
-                    f"drafter {name} is attached already, at {link.address}",
-                )
+                raise _exists(link)
             return link
         link = DrafterLink(name, address, self._connect(address), self._identity, self)
         self._links[name] = link
@@ -149,7 +158,7 @@ class DrafterPool:
         link = self._named(name)
         link.drain()
         await self._empty(link, None)
-        return self._remove(link)
+        return self._dismiss(link)
 
     async def swap(self, old_name: str, new_name: str) -> tuple[DrafterLink, int]:
         """Move every sequence of one drafter to another, make before break, and release the old one.
@@ -164,24 +173,25 @@ class DrafterPool:
             raise _unreachable(new.address, None)
         old.drain()
         moved = await self._empty(old, new)
-        self._remove(old)
+        self._dismiss(old)
         return new, moved
 
     def register(self, address: str, name: str, leaving: bool) -> None:
         """A drafter announces itself, sends its heartbeat, or takes its leave. Raises ServiceError."""
-        key = name or _checked_address(address)
-        timer = self._expiry.pop(key, None)
-        if timer is not None:
-            timer.cancel()
+        address = _checked_address(address)
+        name = name or address
+        link = self._links.get(name)
+        if link is not None and link.address != address:
+            raise _exists(link)
         if leaving:
-            link = self._links.get(key)
+            self._stop_expiry(name)
+            self._dismissed.discard(name)
             if link is not None:
-                self._tasks.spawn(self._leave(link), name=f"leave of {key}")
+                self._tasks.spawn(self._leave(link), name=f"leave of {name}")
             return
-        link = self.add(address, name)
-        link.announced = True
-        loop = asyncio.get_running_loop()
-        self._expiry[key] = loop.call_later(_MISSED_HEARTBEATS * HEARTBEAT_SECONDS, self._expire, key)
+        if name not in self._dismissed:
+            self.add(address, name).announced = True
+        self._start_expiry(name)
 
     def describe(self) -> list[Drafter]:
         """The state of all drafters, oldest first."""
@@ -192,15 +202,23 @@ class DrafterPool:
         return self._describe(link)
 
     async def change_after(self, version: int) -> int:
-        """Return the version of the pool's state as soon as it differs from `version`."""
-        while self.version == version:
+        """Return the version of the pool's state as soon as it differs from `version`. Raises ServiceError after
+        `end_watches`."""
+        while self.version == version and not self._ending:
             await self._changed.wait()
+        if self._ending:
+            raise shutting_down()
         return self.version
+
+    def end_watches(self) -> None:
+        """End every wait for a change, present and future: one that lasts for ever would hold up a graceful stop."""
+        self._ending = True
+        self._changed.set()
 
     def shut_down(self) -> None:
         """Release all drafters."""
-        for timer in self._expiry.values():
-            timer.cancel()
+        for name in list(self._expiry):
+            self._stop_expiry(name)
         for link in list(self._links.values()):
             self._remove(link)
 
@@ -215,6 +233,7 @@ class DrafterPool:
     def link_ready(self, link: DrafterLink) -> None:
         """See LinkOwner: requests that have no drafter get this one."""
         for request in self._requests.values():
+            self._avoided.get(request.sequence_id, set()).discard(link)
             self._assign(request)
 
     def link_proposed(self, link: DrafterLink, proposals: list[tuple[int, Proposal]]) -> None:
@@ -225,27 +244,35 @@ class DrafterPool:
         """See LinkOwner: the sequences go on with another drafter, or plainly."""
         for sequence_id in sequence_ids:
             self._steps.detach(sequence_id, link.name)
-            request = self._requests.get(sequence_id)
-            if request is None:
-                continue
-            if reopen:
+            if reopen and sequence_id in self._requests:
                 self._reopened[sequence_id] = self._reopened.get(sequence_id, 0) + 1
-            if not reopen or self._reopened[sequence_id] <= _REOPENINGS:
-                self._assign(request, avoid=None if reopen else link)
+                reopen = self._reopened[sequence_id] <= _REOPENINGS
+            if not reopen:
+                self._go_on_without(sequence_id, link)
+            elif sequence_id in self._requests:
+                self._assign(self._requests[sequence_id])
 
     # Assignment
 
-    def _assign(self, request: RunningRequest, avoid: DrafterLink | None = None) -> None:
+    def _go_on_without(self, sequence_id: int, link: DrafterLink) -> None:
+        """Give a sequence another drafter; it gets this one back only with a new connection."""
+        request = self._requests.get(sequence_id)
+        if request is not None:
+            self._avoided.setdefault(sequence_id, set()).add(link)
+            self._assign(request)
+
+    def _assign(self, request: RunningRequest) -> None:
         """Open a request with a drafter unless it has one."""
         if request.finished or any(link.has(request.sequence_id) for link in self._links.values()):
             return
-        link = self._choose(request, avoid)
+        link = self._choose(request)
         if link is not None:
             self._open(request, link)
 
-    def _choose(self, request: RunningRequest, avoid: DrafterLink | None) -> DrafterLink | None:
+    def _choose(self, request: RunningRequest) -> DrafterLink | None:
         """The drafter the request names; otherwise the one with the fewest sequences, the better one of equals."""
-        ready = [link for link in self._links.values() if link.ready and link is not avoid]
+        avoided = self._avoided.get(request.sequence_id, set())
+        ready = [link for link in self._links.values() if link.ready and link not in avoided]
         if request.order.drafter is not None:
             return next((link for link in ready if link.name == request.order.drafter), None)
         return min(ready, key=lambda link: (link.sequences, -_acceptance(link)), default=None)
@@ -261,17 +288,29 @@ class DrafterPool:
         return sum(moved)
 
     async def _move(self, request: RunningRequest, old: DrafterLink, new: DrafterLink | None) -> bool:
-        target = new or self._choose(request, old)
+        target = new or self._choose(request)
         caught_up = False
-        if target is not None and target.ready:
+        if target is not None and target.ready and old.has(request.sequence_id):
             try:
                 async with asyncio.timeout(_MOVE_SECONDS):
                     caught_up = await self._open(request, target)
             except TimeoutError:
                 log.warning("drafter did not catch up in time", drafter=target.name, sequence=request.sequence_id)
-        old.close([request.sequence_id])
-        self._steps.detach(request.sequence_id, old.name)
+        if old.has(request.sequence_id):
+            old.close([request.sequence_id])
+            self._steps.detach(request.sequence_id, old.name)
+        if request.sequence_id in self._requests:
+            self._assign(request)  # the new drafter may have refused it meanwhile
         return caught_up
+
+    def _dismiss(self, link: DrafterLink) -> Drafter:
+        """Release a drafter that was told to go."""
+        announcing = link.name in self._expiry
+        described = self._remove(link)
+        if announcing:
+            self._dismissed.add(link.name)
+            self._start_expiry(link.name)
+        return described
 
     def _remove(self, link: DrafterLink) -> Drafter:
         described = self._describe(link)
@@ -284,6 +323,7 @@ class DrafterPool:
         if self._links.get(link.name) is link:
             del self._links[link.name]
             del self._attached_at[link.name]
+            self._stop_expiry(link.name)
             self._steps.forget(link.name)
             self.link_changed(link)
         return described
@@ -293,8 +333,20 @@ class DrafterPool:
         await self._empty(link, None)
         self._remove(link)
 
+    def _start_expiry(self, name: str) -> None:
+        """Wait for the next heartbeat of a drafter."""
+        self._stop_expiry(name)
+        loop = asyncio.get_running_loop()
+        self._expiry[name] = loop.call_later(_MISSED_HEARTBEATS * HEARTBEAT_SECONDS, self._expire, name)
+
+    def _stop_expiry(self, name: str) -> None:
+        timer = self._expiry.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
     def _expire(self, name: str) -> None:
         self._expiry.pop(name, None)
+        self._dismissed.discard(name)
         link = self._links.get(name)
         if link is not None:
             log.warning("heartbeat stayed out", drafter=name)
@@ -343,6 +395,22 @@ def _checked_address(address: str) -> str:
         return str(Address.parse(address))
     except ValueError as error:
         raise invalid_field("address", str(error)) from error
+
+
+def _exists(link: DrafterLink) -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.ALREADY_EXISTS,
+        ErrorReason.ERROR_REASON_DRAFTER_EXISTS,
+        f"drafter {link.name} is attached already, at {link.address}",
+    )
+
+
+def _refusal(error: StreamBroken) -> ServiceError | None:
+    """What a drafter said when it found that the two sides do not fit; None when it said something else."""
+    if error.code is not grpc.StatusCode.FAILED_PRECONDITION or error.reason_name is None:
+        return None
+    reason = dict(ErrorReason.items()).get(f"ERROR_REASON_{error.reason_name}")
+    return None if reason is None else failed_precondition(cast(ErrorReason, reason), error.status.message)
 
 
 def _unreachable(address: str, error: Exception | None) -> ServiceError:

@@ -170,6 +170,8 @@ class RunningRequest:
         if self._stops.found is None:
             # What was incomplete may complete a stop string only now.
             text = self._stops.push(self._text.flush()) + self._stops.flush()
+            if self._stops.found is not None:
+                self._finish_reason = FinishReason.FINISH_REASON_STOP
         now = time.perf_counter()
         self._stats.drafters.extend(self._by_drafter.values())
         return GenerateFinished(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -60,7 +61,8 @@ def load_target(settings: VerifierSettings) -> Target:
         step_ms={rows: round(1e3 * cost.seconds(rows), 2) for rows in (1, 8, 32)},
     )
     info = ModelInfo(
-        model_id=model.name,
+        # A directory's path is no concern of those who are told of the model.
+        model_id=Path(model.name).resolve().name if Path(model.name).is_dir() else model.name,
         architecture=model.architecture,
         parameters=model.parameters,
         vocab_size=model.vocab_size,

@@ -85,7 +85,8 @@ class Verifier:
         await self._steps.stop()
 
     async def drain(self, grace_seconds: float) -> None:
-        """Wait until no request runs."""
+        """Wait until no request runs. Nobody is told of changes to the pool any more."""
+        self.pool.end_watches()
         log.info("draining", requests=len(self._requests), grace_seconds=grace_seconds)
         await self._idle.wait()
 
@@ -101,9 +102,9 @@ class Verifier:
             return
         self._requests[request.sequence_id] = request
         self._idle.clear()
-        self._steps.add(request.spec())
-        self.pool.admit(request)
         try:
+            self._steps.add(request.spec())
+            self.pool.admit(request)
             yield request
         finally:
             self._end(request)

@@ -78,6 +78,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.running = 0
         self.most_running = 0
         self.delay = 0.0
+        self.swap_delay = 0.0
         self.address = ""
         self._lock = threading.Lock()
         self._server: grpc.Server | None = None
@@ -224,6 +225,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
 
     def SwapDrafter(self, request: pool.SwapDrafterRequest, context: Any) -> pool.SwapDrafterResponse:
         self._begin("SwapDrafter", context)
+        time.sleep(self.swap_delay)
         return pool.SwapDrafterResponse(drafter=drafter_message(request.new_name), moved_sequences=3)
 
     def WatchDrafters(self, request: pool.WatchDraftersRequest, context: Any) -> Iterator[pool.WatchDraftersResponse]:

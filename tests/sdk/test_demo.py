@@ -14,7 +14,7 @@ from rich.console import Console
 
 from draftwire import Client
 from draftwire.cli.demo.command import find_models
-from draftwire.cli.demo.service import Service, free_ports
+from draftwire.cli.demo.service import Service
 from draftwire.cli.demo.story import DemoDrafter, Silence, tell
 from draftwire.cli.demo.terminal import Terminal
 from draftwire.cli.failure import Failure
@@ -22,18 +22,17 @@ from draftwire.requests import GenerateOptions
 from tests.sdk.fake_verifier import PROMPT, FakeVerifier
 
 ROOT = Path(__file__).parents[2]
-OPTIONS: GenerateOptions = {"max_tokens": 40, "temperature": 0.7, "seed": 1, "ignore_eos": True}
+OPTIONS: GenerateOptions = {"max_tokens": 100, "temperature": 0.7, "seed": 1, "ignore_eos": True}
 
 FAKE_SERVICE = """
-import argparse, os, sys, threading
+import argparse, os, pathlib, sys, threading
 sys.path[:0] = {path!r}
 parser = argparse.ArgumentParser()
-parser.add_argument("--model"), parser.add_argument("--listen"), parser.add_argument("--threads")
-parser.add_argument("--log-format")
-arguments = parser.parse_args()
+parser.add_argument("--model"), parser.add_argument("--listen")
+arguments, _ = parser.parse_known_args()
 if arguments.model.endswith("broken"):
     sys.exit("no model in there")
-open(arguments.model + ".pid", "w").write(str(os.getpid()))
+(pathlib.Path({pids!r}) / (pathlib.Path(arguments.model).name + ".pid")).write_text(str(os.getpid()))
 from tests.sdk.fake_verifier import FakeVerifier
 fake = FakeVerifier()
 fake.delay = 0.01
@@ -62,7 +61,7 @@ def test_the_story(client: Client, verifier: FakeVerifier) -> None:
     assert kill.done
     assert report.identical
     found = report.to_json()
-    assert (found["tokens"], found["steps"], found["swaps"], found["kills"]) == (40, 20, 1, 1)
+    assert (found["tokens"], found["steps"], found["swaps"], found["kills"]) == (100, 50, 1, 1)
     assert found["acceptance_length"] == 2.0
     assert set(found) >= {"identical", "acceptance_rate", "seconds", "plain_seconds"}
     pool_calls = [name for name in verifier.calls if name.endswith("Drafter")]
@@ -74,6 +73,14 @@ def test_a_different_text_is_seen(client: Client, verifier: FakeVerifier) -> Non
     verifier.skew_drafted = 1
     first, second, _ = drafters()
     assert not tell(client, PROMPT, first, second, Silence(), OPTIONS).identical
+
+
+def test_a_request_that_ends_too_early_is_a_failure(client: Client, verifier: FakeVerifier) -> None:
+    verifier.swap_delay = 0.5
+    first, second, kill = drafters()
+    with pytest.raises(Failure, match="--max-tokens"):
+        tell(client, PROMPT, first, second, Silence(), OPTIONS)
+    assert not kill.done
 
 
 def test_the_terminal_shows_text_and_figures(client: Client, verifier: FakeVerifier) -> None:
@@ -96,14 +103,14 @@ def test_the_terminal_shows_text_and_figures(client: Client, verifier: FakeVerif
 def fake_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     path = [str(ROOT), str(ROOT / "sdk")]
     for name in ("fake_service", "verifier_service", "drafter_service", "torch", "transformers"):
-        (tmp_path / f"{name}.py").write_text(FAKE_SERVICE.format(path=path))
+        (tmp_path / f"{name}.py").write_text(FAKE_SERVICE.format(path=path, pids=str(tmp_path)))
     monkeypatch.syspath_prepend(tmp_path)
     return "fake_service"
 
 
 @pytest.fixture
 def service(fake_module: str, tmp_path: Path) -> Iterator[Service]:
-    made = Service("fake", fake_module, tmp_path / "model", free_ports(1)[0], tmp_path)
+    made = Service("fake", fake_module, tmp_path / "model", tmp_path)
     yield made
     made.terminate()
     made.wait()
@@ -136,7 +143,7 @@ def test_a_service_is_ready_and_ends(service: Service, tmp_path: Path) -> None:
 
 
 def test_a_service_that_cannot_start_shows_its_log(fake_module: str, tmp_path: Path) -> None:
-    service = Service("fake", fake_module, tmp_path / "broken", free_ports(1)[0], tmp_path)
+    service = Service("fake", fake_module, tmp_path / "broken", tmp_path)
     service.wait()
     with pytest.raises(Failure, match="no model in there"):
         service.is_ready()
@@ -153,6 +160,7 @@ def make_models(directory: Path) -> None:
     for name in ("target", "draft", "draft-early"):
         (directory / name).mkdir()
         (directory / name / "config.json").write_text("{}")
+    (directory / "inflate.py").write_text("")
 
 
 def start_demo(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:

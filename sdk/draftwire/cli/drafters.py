@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Verifiers
 from draftwire.cli.results import drafter_json
@@ -79,24 +78,31 @@ def _show(found: list[Drafter], as_json: bool) -> None:
     if not found:
         print("no drafter is attached", flush=True)
         return
-    table = Table()
-    for heading in ("name", "address", "state", "model"):
-        table.add_column(heading)
-    for heading in ("requests", "draft tokens", "accepted", "rate", "step ms"):
-        table.add_column(heading, justify="right")
+    rows = [_HEADINGS, *(_row(drafter) for drafter in found)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(f"{cell:{_ALIGN[index]}{widths[index]}}" for index, cell in enumerate(row)).rstrip())
     for drafter in found:
-        table.add_row(
-            drafter.name,
-            drafter.address,
-            drafter.state if drafter.last_error is None else f"{drafter.state}: {drafter.last_error}",
-            drafter.model.model_id if drafter.model else "",
-            str(drafter.sequences),
-            str(drafter.draft_tokens),
-            str(drafter.accepted_tokens),
-            f"{drafter.acceptance_rate:.0%}" if drafter.draft_tokens else "",
-            "" if drafter.step_seconds is None else f"{drafter.step_seconds * 1000:.1f}",
-        )
-    Console().print(table)
+        if drafter.last_error is not None:
+            print(f"{drafter.name}: {drafter.last_error}")
+    sys.stdout.flush()
+
+
+# A name or an address is never cut, to be copied whole; where they have their usual lengths, a line has 80 columns.
+_HEADINGS = ("NAME", "ADDRESS", "STATE", "REQUESTS", "DRAFTED", "ACCEPTED", "MS/STEP")
+_ALIGN = "<<<>>>>"
+
+
+def _row(drafter: Drafter) -> tuple[str, ...]:
+    return (
+        drafter.name,
+        drafter.address,
+        drafter.state,
+        str(drafter.sequences),
+        str(drafter.draft_tokens),
+        f"{drafter.acceptance_rate:.0%}" if drafter.draft_tokens else "-",
+        "-" if drafter.step_seconds is None else f"{drafter.step_seconds * 1000:.1f}",
+    )
 
 
 def _tell(drafter: Drafter, message: str, as_json: bool) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from draftwire.cli.failure import Failure
 from draftwire.cli.results import share_json
 from draftwire.client import Client
 from draftwire.drafters import Drafter, Swap
@@ -19,10 +21,15 @@ SWAP_AT = 0.5
 KILL_AT = 0.8
 """Share of the tokens after which the drafter in use is killed."""
 WARM_UP_TOKENS = 8
+LEAST_TOKENS = 100
+"""Tokens a request needs to last through all this."""
 
 
 class Screen(Protocol):
     """Where the story is told."""
+
+    def plain(self, tokens: int) -> AbstractContextManager[Callable[[int], None]]:
+        """The request without drafters runs; it returns what is to be called with each number of new tokens."""
 
     def begin(self, prompt: str) -> None:
         """The request with drafters begins."""
@@ -36,6 +43,10 @@ class Screen(Protocol):
 
 class Silence:
     """A screen that shows nothing."""
+
+    def plain(self, tokens: int) -> AbstractContextManager[Callable[[int], None]]:
+        """Show nothing."""
+        return nullcontext(lambda _: None)
 
     def begin(self, prompt: str) -> None:
         """Show nothing."""
@@ -120,13 +131,17 @@ def tell(
     """Run the story: plainly, then with the first drafter, swapped for the second, which is killed near the end.
 
     Raises:
+        Failure: the request ended too early for that.
         DraftwireError: a call failed.
     """
     tokens = options["max_tokens"] or 1
     plainly: GenerateOptions = {**options, "speculation": Speculation(enabled=False)}
     warm_up: GenerateOptions = {**plainly, "max_tokens": WARM_UP_TOKENS}
     client.generate(prompt, **warm_up)
-    plain = client.generate(prompt, **plainly)
+    with screen.plain(tokens) as advance, client.stream(prompt, **plainly) as stream:
+        for chunk in stream:
+            advance(len(chunk.token_ids))
+        plain = stream.result
 
     client.drafters.attach(first.address, first.name)
     warm_up = {**options, "max_tokens": WARM_UP_TOKENS}
@@ -156,4 +171,6 @@ def tell(
     for call in (attach, swap):
         if call is not None:
             call.result()
+    if not killed:
+        raise Failure("the request ended before its drafters were swapped and killed; give it more --max-tokens")
     return Report(plain, drafted, swaps=int(swapped), kills=int(killed))

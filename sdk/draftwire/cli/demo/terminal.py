@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +24,14 @@ class Terminal:
         """Draw on a console, in a style for each drafter."""
         self._console = console
         self._styles = styles
+
+    @contextmanager
+    def plain(self, tokens: int) -> Iterator[Callable[[int], None]]:
+        """Draw a bar while the request without drafters runs."""
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
+        with Progress(*columns, console=self._console) as bars:
+            task = bars.add_task("decoding plainly, to compare with", total=tokens)
+            yield lambda count: bars.advance(task, count)
 
     def begin(self, prompt: str) -> None:
         """Draw the legend and the prompt."""

@@ -1,0 +1,47 @@
+"""The real drafter service, but for its process and port."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drafter_service.draft_loop import DraftLoop
+from drafter_service.handshake import own_hello
+from drafter_service.loaded_model import model_info
+from drafter_service.servicer import DrafterServicer
+from drafter_service.settings import DrafterSettings
+from speculative_engine.drafters.draft_model import DraftModelDrafter
+from speculative_engine.packed_model import PackedModel
+from speculative_engine.tokenizer import Tokenizer
+
+
+@dataclass
+class InProcessDrafter:
+    """A drafter whose `servicer.converse` takes calls."""
+
+    model: PackedModel
+    drafting: DraftLoop
+    servicer: DrafterServicer
+
+    async def sequences(self) -> int:
+        """Open sequences, once all it was told is done."""
+        return await self.drafting.open_sequences()
+
+
+@asynccontextmanager
+async def in_process_drafter(checkpoint: Path, **settings: Any) -> AsyncIterator[InProcessDrafter]:
+    """Runs a drafter. At the end it must hold no sequence and no KV slot."""
+    chosen = DrafterSettings(**({"model": str(checkpoint), "kv_slots": 4096} | settings))
+    model = PackedModel.load(chosen.model, slots=chosen.kv_slots, dtype="float32")
+    info = model_info(model, Tokenizer.load(chosen.model).sha256, bit_exact=True)
+    failures: list[BaseException] = []
+    drafting = DraftLoop(DraftModelDrafter(model), on_failure=failures.append, threads=1)
+    drafting.start()
+    try:
+        yield InProcessDrafter(model, drafting, DrafterServicer(drafting, own_hello(chosen, info)))
+    finally:
+        await drafting.stop()
+    assert not failures

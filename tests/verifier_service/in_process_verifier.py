@@ -1,0 +1,250 @@
+"""A verifier without sockets over a tiny random model, and the drafters it can reach."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import torch
+
+from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire.v1.model_info_pb2 import ModelInfo
+from draftwire.v1.sampling_pb2 import SamplingParams
+from service_runtime.in_process_stream import InProcessStream, in_process_call
+from service_runtime.message_stream import MessageStream, StreamBroken
+from service_runtime.tasks import BackgroundTasks
+from speculative_engine.packed_model import PackedModel
+from speculative_engine.step_cost import StepCost
+from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.verification_engine import EngineLimits, StepResult, VerificationEngine
+from verifier_service.drafter_link import Connect
+from verifier_service.running_request import RunningRequest
+from verifier_service.verifier import Verifier
+
+PATIENCE = 30.0
+"""Deadline of every wait in these tests, in seconds; a busy machine needs its time."""
+PROMPT = [5, 9, 14, 23, 42, 7]
+
+Handler = Callable[[MessageStream[Any, Any]], Awaitable[None]]
+
+
+class Network:
+    """Which drafter listens at which address. Nobody else can be reached."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+        self._calls: dict[str, set[InProcessStream[Any, Any]]] = {}
+        self.attempts: dict[str, int] = {}
+        """How often the verifier has called each address."""
+
+    def listen(self, address: str, handler: Handler) -> None:
+        """From now on `handler` takes the calls to an address."""
+        self._handlers[address] = handler
+
+    async def kill(self, address: str) -> None:
+        """Whoever listens there vanishes, as a process that is killed does."""
+        self._handlers.pop(address, None)
+        for call in list(self._calls.get(address, ())):
+            await call.sever(StreamBroken.of(grpc.StatusCode.UNAVAILABLE, "connection reset by peer"))
+
+    def connect(self, address: str) -> Connect:
+        """What the verifier uses in place of a channel."""
+
+        @asynccontextmanager
+        async def call() -> AsyncIterator[MessageStream[Any, Any]]:
+            self.attempts[address] = self.attempts.get(address, 0) + 1
+            if address not in self._handlers:
+                raise StreamBroken.of(grpc.StatusCode.UNAVAILABLE, f"connection refused: {address}")
+            async with in_process_call(self._handlers[address]) as stream:
+                open_calls = self._calls.setdefault(address, set())
+                open_calls.add(stream)
+                try:
+                    yield stream
+                finally:
+                    open_calls.discard(stream)
+
+        return call
+
+
+class SteadyCost(StepCost):
+    """Steps that cost the same whatever is in them, and so dear that waiting for a guess pays: drafts are used."""
+
+    def __init__(self) -> None:
+        super().__init__([1, 256], [0.05, 0.05])
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """Learn nothing: how busy the machine is must not decide what a test covers."""
+
+
+class SteppedEngine(VerificationEngine):
+    """An engine whose steps a test can hold back, so that what it does falls into the middle of a request."""
+
+    def __init__(self, model: PackedModel, limits: EngineLimits) -> None:
+        super().__init__(model, SteadyCost(), limits)
+        self._changed = threading.Condition()
+        self._permits: int | None = None
+
+    def hold(self, steps: int) -> None:
+        """Make so many steps more, then wait."""
+        with self._changed:
+            self._permits = steps
+            self._changed.notify()
+
+    def go_on(self) -> None:
+        """Make all steps there are to make."""
+        with self._changed:
+            self._permits = None
+            self._changed.notify()
+
+    def step(self) -> StepResult:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._permits is None or self._permits > 0, PATIENCE), "held for ever"
+            if self._permits is not None:
+                self._permits -= 1
+        return super().step()
+
+
+@dataclass
+class Output:
+    """What a request gave."""
+
+    started: pb.GenerateStarted = field(default_factory=pb.GenerateStarted)
+    token_ids: list[int] = field(default_factory=list)
+    text: str = ""
+    sources: list[str | None] = field(default_factory=list)
+    finished: pb.GenerateFinished = field(default_factory=pb.GenerateFinished)
+
+    def take(self, event: pb.GenerateResponse) -> None:
+        kind = event.WhichOneof("event")
+        if kind == "started":
+            self.started = event.started
+        elif kind == "chunk":
+            chunk = event.chunk
+            assert len(chunk.sources) == len(chunk.token_texts) == len(chunk.token_ids) > 0
+            self.token_ids += chunk.token_ids
+            self.text += chunk.text
+            self.sources += [chunk.drafters[source - 1] if source else None for source in chunk.sources]
+        else:
+            self.finished = event.finished
+            self.text += event.finished.text
+
+
+class InProcessVerifier:
+    """A verifier, its engine, and how to use both."""
+
+    def __init__(self, verifier: Verifier, engine: SteppedEngine, network: Network) -> None:
+        self.verifier = verifier
+        self.engine = engine
+        self.network = network
+        self.pool = verifier.pool
+        self.failures: list[BaseException] = []
+
+    @asynccontextmanager
+    async def running(self, request: pb.GenerateRequest) -> AsyncIterator[RunningRequest]:
+        order = await self.verifier.reader.read(request)
+        async with self.verifier.run(order) as running:
+            yield running
+
+    async def generate(self, request: pb.GenerateRequest) -> Output:
+        """Run a request to its end."""
+        output = Output()
+        async with asyncio.timeout(PATIENCE), self.running(request) as running:
+            async for event in running.events():
+                output.take(event)
+        return output
+
+    async def plain(self, request: pb.GenerateRequest) -> Output:
+        """Run a request without drafters."""
+        alone = pb.GenerateRequest()
+        alone.CopyFrom(request)
+        alone.speculation.enabled = False
+        return await self.generate(alone)
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait for something that has no event of its own."""
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    async def freed(self) -> None:
+        """Wait until no KV slot is in use."""
+        await self.until(lambda: self.verifier.status().used_slots == 0)
+
+    def state(self, name: str) -> Any:
+        """A drafter as ListDrafters tells it; None when there is none of this name."""
+        return next((drafter for drafter in self.pool.describe() if drafter.name == name), None)
+
+
+@asynccontextmanager
+async def in_process_verifier(
+    checkpoint: Path, *, slots: int = 4096, max_sequences: int = 16, max_waiting: int = 4, max_tree_nodes: int = 8
+) -> AsyncIterator[InProcessVerifier]:
+    """Runs a verifier. At the end nothing may be left: no KV slot, no failed task, no exception nobody saw."""
+    unseen: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
+    tokenizer = Tokenizer.load(str(checkpoint))
+    model = PackedModel.load(str(checkpoint), slots=slots, dtype="float32")
+    info = ModelInfo(
+        model_id="target",
+        architecture=model.architecture,
+        parameters=model.parameters,
+        vocab_size=model.vocab_size,
+        context_length=model.context_length,
+        dtype="float32",
+        device="cpu",
+        tokenizer_sha256=tokenizer.sha256,
+        eos_token_ids=model.eos_token_ids,
+        bit_exact=True,
+    )
+    engine = SteppedEngine(
+        model, EngineLimits(max_sequences=max_sequences, max_step_rows=128, max_tree_nodes=max_tree_nodes)
+    )
+    network = Network()
+    failures: list[BaseException] = []
+    async with BackgroundTasks(failures.append) as tasks:
+        verifier = Verifier(
+            engine,
+            tokenizer,
+            info,
+            connect=network.connect,
+            tasks=tasks,
+            prepare=lambda: torch.set_num_threads(1),
+            on_failure=failures.append,
+            max_waiting=max_waiting,
+            max_message_bytes=1 << 20,
+        )
+        verifier.start()
+        made = InProcessVerifier(verifier, engine, network)
+        made.failures = failures
+        try:
+            yield made
+            engine.go_on()
+            await made.freed()
+        finally:
+            engine.go_on()
+            await verifier.stop()
+    gc.collect()
+    await asyncio.sleep(0)
+    assert not failures
+    assert not unseen
+
+
+def greedy() -> SamplingParams:
+    return SamplingParams(temperature=0.0, seed=7)
+
+
+def sampled() -> SamplingParams:
+    return SamplingParams(temperature=1.2, top_p=0.95, seed=7)
+
+
+def order(prompt: list[int] | None = None, max_tokens: int = 40, **fields: Any) -> pb.GenerateRequest:
+    """A request that runs on past the end of sequence unless told otherwise."""
+    fields = {"sampling": greedy(), "ignore_eos": True} | fields
+    return pb.GenerateRequest(token_ids=pb.TokenIds(ids=prompt or PROMPT), max_tokens=max_tokens, **fields)

@@ -1,0 +1,141 @@
+"""A drafter that does what a test tells it, right or wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from draftwire.v1 import drafter_service_pb2 as pb
+from draftwire.v1.model_info_pb2 import Limits, ModelInfo, PeerInfo
+from draftwire.v1.proposal_pb2 import Proposal, ProposalBatch
+from draftwire.v1.verdict_pb2 import Verdict
+from service_runtime.message_stream import MessageStream
+
+Stream = MessageStream[Any, Any]
+
+
+def hello(**changes: Any) -> pb.DraftResponse:
+    """The handshake of a drafter that fits any verifier."""
+    fields = {
+        "protocol_revision": 1,
+        "min_protocol_revision": 1,
+        "build": "scripted",
+        "model": ModelInfo(model_id="scripted", vocab_size=200),
+        "limits": Limits(max_sequences=64, max_tree_nodes=64, max_message_bytes=1 << 20, max_sequence_tokens=256),
+    } | changes
+    return pb.DraftResponse(hello=PeerInfo(**fields))
+
+
+@dataclass
+class Opening:
+    """A sequence as the drafter knows it."""
+
+    sequence_id: int
+    epoch: int
+    tokens: list[int]
+    next_id: int = 1
+
+    def proposal(self, token_ids: Sequence[int], **changes: Any) -> Proposal:
+        """A chain below the last committed token, with what a test wants wrong about it."""
+        first = self.next_id
+        self.next_id += len(token_ids)
+        fields = {
+            "sequence_id": self.sequence_id,
+            "epoch": self.epoch,
+            "committed_length": len(self.tokens),
+            "first_node_id": first,
+            "token_ids": token_ids,
+            "parent_ids": [0, *range(first, first + len(token_ids) - 1)][: len(token_ids)],
+        } | changes
+        return Proposal(**fields)
+
+
+def batch(*proposals: Proposal, step_seconds: float = 0.001) -> pb.DraftResponse:
+    return pb.DraftResponse(proposals=ProposalBatch(proposals=proposals, step_seconds=step_seconds))
+
+
+Answer = Callable[[Opening], Sequence[pb.DraftResponse]]
+
+
+@dataclass
+class ScriptedDrafter:
+    """Opens what it is asked to open and says `answer(opening)` then and after every verdict."""
+
+    failed: ClassVar[list[AssertionError]] = []
+    """What a verifier did wrong, which the transport would only tell the verifier of; conftest looks here."""
+    answer: Answer = lambda opening: ()
+    greeting: pb.DraftResponse = field(default_factory=hello)
+    says_opened: bool = True
+    open: dict[int, Opening] = field(default_factory=dict)
+    opened: list[pb.OpenSequence] = field(default_factory=list)
+    """Every OpenSequence it got."""
+    errors: list[pb.SequenceError] = field(default_factory=list)
+    verdicts: int = 0
+    hellos: list[PeerInfo] = field(default_factory=list)
+    ended: int = 0
+    """Streams that the verifier has ended."""
+
+    async def converse(self, stream: Stream) -> None:
+        first = await stream.read()
+        assert first is not None
+        self.hellos.append(first.hello)
+        await stream.write(self.greeting)
+        try:
+            async for message in stream:
+                for response in self._answers(message):
+                    await stream.write(response)
+        except AssertionError as error:
+            self.failed.append(error)
+            raise
+        finally:
+            self.open.clear()
+            self.ended += 1
+
+    def _answers(self, message: pb.DraftRequest) -> list[pb.DraftResponse]:
+        kind = message.WhichOneof("message")
+        answers: list[pb.DraftResponse] = []
+        if kind == "open":
+            self.opened.append(message.open)
+            opening = Opening(message.open.sequence_id, message.open.epoch, list(message.open.token_ids))
+            assert len(opening.tokens) == message.open.committed_length
+            self.open[opening.sequence_id] = opening
+            if self.says_opened:
+                answers.append(
+                    pb.DraftResponse(opened=pb.SequenceOpened(sequence_id=opening.sequence_id, epoch=opening.epoch))
+                )
+            answers += self.answer(opening)
+        elif kind == "verdicts":
+            for verdict in message.verdicts.verdicts:
+                answers += self._follow(verdict)
+        elif kind == "close":
+            for sequence_id in message.close.sequence_ids:
+                self.open.pop(sequence_id, None)
+        elif kind == "sequence_error":
+            self.errors.append(message.sequence_error)
+            self.open.pop(message.sequence_error.sequence_id, None)
+        else:
+            raise AssertionError(f"the verifier sent {kind}")
+        return answers
+
+    def _follow(self, verdict: Verdict) -> Sequence[pb.DraftResponse]:
+        opening = self.open.get(verdict.sequence_id)
+        if opening is None:
+            return ()
+        assert verdict.epoch == opening.epoch, "a verdict of another opening"
+        opening.tokens += verdict.token_ids
+        assert len(opening.tokens) == verdict.committed_length, "a verdict that does not continue the sequence"
+        self.verdicts += 1
+        return self.answer(opening)
+
+
+def right(text: Sequence[int], count: int = 3) -> Answer:
+    """Proposes what the target is known to say."""
+
+    def answer(opening: Opening) -> Sequence[pb.DraftResponse]:
+        known = len(opening.tokens)
+        assert list(text[:known]) == opening.tokens
+        following = list(text[known : known + count])
+        return [batch(opening.proposal(following))] if following else ()
+
+    return answer

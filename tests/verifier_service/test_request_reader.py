@@ -1,0 +1,137 @@
+"""Every fault of a request has its code, its reason and its field; what is left open is settled."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire.v1.sampling_pb2 import SamplingParams
+from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
+from service_runtime.errors import ServiceError
+from speculative_engine.tokenizer import Tokenizer
+from verifier_service.request_reader import GenerateOrder, RequestReader
+
+VOCABULARY, CONTEXT = 200, 64
+
+
+@pytest.fixture(scope="module")
+def reader(checkpoint: Path) -> RequestReader:
+    return RequestReader(Tokenizer.load(str(checkpoint)), VOCABULARY, CONTEXT, kv_tokens=1000)
+
+
+def ids(*tokens: int) -> pb.TokenIds:
+    return pb.TokenIds(ids=tokens)
+
+
+def sampling(**fields: Any) -> dict[str, Any]:
+    return {"sampling": SamplingParams(**fields)}
+
+
+FULL = [3] * CONTEXT
+BAD: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no prompt": ({"token_ids": None}, "EMPTY_PROMPT", "prompt"),
+    "empty text": ({"text": ""}, "EMPTY_PROMPT", "text"),
+    "empty ids": ({"token_ids": ids()}, "EMPTY_PROMPT", "token_ids"),
+    "no messages": ({"messages": pb.ChatMessages()}, "EMPTY_PROMPT", "messages.messages"),
+    "no chat template": (
+        {"messages": pb.ChatMessages(messages=[pb.ChatMessage(role="user", content="w1")])},
+        "INVALID_FIELD",
+        "messages",
+    ),
+    "prompt as long as the context": ({"token_ids": ids(*FULL)}, "CONTEXT_EXCEEDED", "token_ids"),
+    "text beyond the context": ({"text": "w1 " * (CONTEXT + 1)}, "CONTEXT_EXCEEDED", "text"),
+    "prompt and max_tokens beyond it": (
+        {"token_ids": ids(*FULL[:60]), "max_tokens": 5},
+        "CONTEXT_EXCEEDED",
+        "max_tokens",
+    ),
+    "huge max_tokens": ({"max_tokens": 2**32 - 1}, "CONTEXT_EXCEEDED", "max_tokens"),
+    "id beyond the vocabulary": ({"token_ids": ids(3, VOCABULARY)}, "TOKEN_OUT_OF_RANGE", "token_ids.ids[1]"),
+    "resumed id beyond it": ({"resume_token_ids": [1, 2, 2**32 - 1]}, "TOKEN_OUT_OF_RANGE", "resume_token_ids[2]"),
+    "negative temperature": (sampling(temperature=-0.1), "INVALID_FIELD", "sampling.temperature"),
+    "NaN temperature": (sampling(temperature=math.nan), "INVALID_FIELD", "sampling.temperature"),
+    "infinite temperature": (sampling(temperature=math.inf), "INVALID_FIELD", "sampling.temperature"),
+    "top_p 0": (sampling(top_p=0.0), "INVALID_FIELD", "sampling.top_p"),
+    "top_p above 1": (sampling(top_p=1.01), "INVALID_FIELD", "sampling.top_p"),
+    "negative top_p": (sampling(top_p=-0.5), "INVALID_FIELD", "sampling.top_p"),
+    "NaN top_p": (sampling(top_p=math.nan), "INVALID_FIELD", "sampling.top_p"),
+    "negative min_p": (sampling(min_p=-0.1), "INVALID_FIELD", "sampling.min_p"),
+    "min_p above 1": (sampling(min_p=1.1), "INVALID_FIELD", "sampling.min_p"),
+    "NaN min_p": (sampling(min_p=math.nan), "INVALID_FIELD", "sampling.min_p"),
+    "max_tokens 0": ({"max_tokens": 0}, "INVALID_FIELD", "max_tokens"),
+    "unknown acceptance rule": (
+        {"speculation": SpeculationOptions(acceptance=99)},  # type: ignore[arg-type]
+        "INVALID_FIELD",
+        "speculation.acceptance",
+    ),
+    "too many stop strings": ({"stop": ["x"] * 17}, "INVALID_FIELD", "stop"),
+    "an empty stop string": ({"stop": ["x", ""]}, "INVALID_FIELD", "stop[1]"),
+    "a stop string that is too long": ({"stop": ["x" * 257]}, "INVALID_FIELD", "stop[0]"),
+}
+
+
+async def read(reader: RequestReader, **fields: Any) -> GenerateOrder:
+    if not {"text", "messages", "token_ids"} & set(fields):
+        fields["token_ids"] = ids(5, 9)
+    return await reader.read(pb.GenerateRequest(**fields))
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_faults_have_a_reason_and_name_the_field(reader: RequestReader, name: str) -> None:
+    fields, reason, field = BAD[name]
+    with pytest.raises(ServiceError) as caught:
+        await read(reader, **fields)
+    error = caught.value
+    assert (error.code, error.reason_name) == (grpc.StatusCode.INVALID_ARGUMENT, reason)
+    assert [violation.field for violation in error.field_violations] == [field]
+    assert error.field_violations[0].description in error.message
+    assert field in error.message
+
+
+async def test_what_is_left_open_is_settled(reader: RequestReader) -> None:
+    found = await read(reader)
+    assert found.request_id.startswith("req-")
+    assert (found.sampling.temperature, found.sampling.top_k, found.sampling.top_p) == (1.0, 0, 1.0)
+    assert (found.max_length, found.speculate, found.drafter, found.max_draft_tokens) == (CONTEXT, True, None, None)
+    assert (await read(reader)).sampling.seed != found.sampling.seed
+    assert (await read(reader)).request_id != found.request_id
+
+
+async def test_what_is_given_is_taken(reader: RequestReader) -> None:
+    found = await read(
+        reader,
+        request_id="mine",
+        sampling=SamplingParams(temperature=0.5, top_k=9, top_p=0.25, min_p=1.0, seed=2**64 - 1),
+        max_tokens=CONTEXT - 2,
+        stop=["x" * 256] * 16,
+        ignore_eos=True,
+        resume_token_ids=[VOCABULARY - 1],
+        speculation=SpeculationOptions(
+            drafter="a", max_draft_tokens=3, acceptance=AcceptanceRule.ACCEPTANCE_RULE_COUPLED
+        ),
+    )
+    assert (found.request_id, found.prompt, found.prompt_was_text) == ("mine", [5, 9], False)
+    assert (found.sampling.temperature, found.sampling.top_k, found.sampling.top_p) == (0.5, 9, 0.25)
+    assert (found.sampling.min_p, found.sampling.seed) == (1.0, 2**64 - 1)
+    assert (found.max_length, len(found.stops), found.ignore_eos) == (CONTEXT, 16, True)
+    assert (found.resumed, found.drafter, found.max_draft_tokens) == ([VOCABULARY - 1], "a", 3)
+
+
+@pytest.mark.parametrize("options", [SpeculationOptions(enabled=False), SpeculationOptions(max_draft_tokens=0)])
+async def test_a_request_may_do_without_speculation(reader: RequestReader, options: SpeculationOptions) -> None:
+    assert not (await read(reader, speculation=options)).speculate
+
+
+async def test_text_becomes_tokens(reader: RequestReader) -> None:
+    found = await read(reader, text="w1 w2")
+    assert (found.prompt, found.prompt_was_text) == ([4, 5], True)
+
+
+async def test_a_small_kv_cache_is_the_limit_and_is_named(checkpoint: Path) -> None:
+    reader = RequestReader(Tokenizer.load(str(checkpoint)), VOCABULARY, CONTEXT, kv_tokens=10)
+    assert (await read(reader)).max_length == 10
+    with pytest.raises(ServiceError, match="KV cache"):
+        await read(reader, token_ids=ids(*FULL[:10]))

@@ -1,0 +1,291 @@
+"""What a caller gets of a request: events, text, sources, the end."""
+
+import asyncio
+import string
+from collections.abc import Sequence
+
+import grpc
+import pytest
+from tokenizers import AddedToken, decoders, pre_tokenizers
+from tokenizers import Tokenizer as Backend
+from tokenizers.models import BPE
+from transformers import PreTrainedTokenizerFast
+
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.verifier_service_pb2 import FinishReason
+from service_runtime.errors import ServiceError
+from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.step_result import Finish, SequenceOutcome
+from speculative_engine.tokenizer import Tokenizer
+from tests.verifier_service.in_process_verifier import PATIENCE, Output
+from verifier_service.request_reader import GenerateOrder
+from verifier_service.running_request import RunningRequest
+
+PROMPT = [1, 2, 3]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    """One token a byte, so that characters are split over tokens; and an end of sequence."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Backend(BPE({character: index for index, character in enumerate(alphabet)}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens([AddedToken("<eos>", special=True)])
+    return Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>"))
+
+
+@pytest.fixture(scope="module")
+def eos(tokenizer: Tokenizer) -> int:
+    return tokenizer.encode("<eos>")[0]
+
+
+class Requests:
+    """Makes requests, and outcomes of steps for them."""
+
+    def __init__(self, tokenizer: Tokenizer, eos: int) -> None:
+        self.tokenizer = tokenizer
+        self.eos = eos
+
+    def encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text)
+
+    def make(
+        self, *, stops: Sequence[str] = (), resumed: Sequence[int] = (), max_tokens: int = 100, ignore_eos: bool = False
+    ) -> RunningRequest:
+        order = GenerateOrder(
+            request_id="r",
+            prompt=PROMPT,
+            prompt_was_text=True,
+            resumed=list(resumed),
+            sampling=SamplingParams(seed=5),
+            max_length=len(PROMPT) + max_tokens,
+            ignore_eos=ignore_eos,
+            stops=tuple(stops),
+            speculate=True,
+            drafter=None,
+            max_draft_tokens=None,
+        )
+        return RunningRequest(9, order, self.tokenizer, frozenset({self.eos}))
+
+    def step(
+        self,
+        request: RunningRequest,
+        tokens: Sequence[int],
+        sources: Sequence[str | None] | None = None,
+        finish: Finish | None = None,
+    ) -> None:
+        found = list(sources) if sources is not None else [None] * len(tokens)
+        drafted = {name: found.count(name) + 1 for name in found if name is not None}
+        request.take(SequenceOutcome(9, list(tokens), found, len(request.tokens) + len(tokens), drafted, finish))
+
+
+@pytest.fixture
+def requests(tokenizer: Tokenizer, eos: int) -> Requests:
+    return Requests(tokenizer, eos)
+
+
+async def collect(request: RunningRequest) -> Output:
+    output = Output()
+    async with asyncio.timeout(PATIENCE):
+        async for event in request.events():
+            output.take(event)
+    return output
+
+
+async def test_started_chunks_finished(requests: Requests) -> None:
+    request = requests.make()
+    requests.step(request, requests.encode("ab"))
+    requests.step(request, requests.encode("c"), finish=Finish.LENGTH)
+    output = await collect(request)
+    assert output.started.request_id == "r"
+    assert output.started.prompt_token_ids == PROMPT
+    assert (output.started.prompt_tokens, output.started.seed) == (3, 5)
+    assert (output.text, output.token_ids) == ("abc", requests.encode("abc"))
+    assert output.finished.finish_reason == FinishReason.FINISH_REASON_LENGTH
+    assert (output.finished.usage.prompt_tokens, output.finished.usage.completion_tokens) == (3, 3)
+    assert 0 <= output.finished.usage.first_token_seconds <= output.finished.usage.total_seconds
+    assert output.finished.speculation.steps == 2
+
+
+async def test_a_caller_that_reads_slowly_gets_all_in_one_chunk(requests: Requests) -> None:
+    request = requests.make()
+    for letter in string.ascii_lowercase:
+        requests.step(request, requests.encode(letter))
+    requests.step(request, [requests.eos], finish=Finish.EOS)
+    events = [event async for event in request.events()]
+    assert [event.WhichOneof("event") for event in events] == ["started", "chunk", "finished"]
+    assert events[1].chunk.text == string.ascii_lowercase
+    assert events[1].chunk.token_texts[:3] == ["a", "b", "c"]
+
+
+async def test_sources_name_who_drafted_each_token(requests: Requests) -> None:
+    request = requests.make()
+    requests.step(request, requests.encode("abc"), ["x", "y", None])
+    requests.step(request, requests.encode("de"), ["y", None], finish=Finish.LENGTH)
+    output = await collect(request)
+    assert output.sources == ["x", "y", None, "y", None]
+    stats = output.finished.speculation
+    assert (stats.draft_tokens, stats.accepted_tokens) == (6, 3)
+    assert {each.name: (each.draft_tokens, each.accepted_tokens) for each in stats.drafters} == {
+        "x": (2, 1),
+        "y": (4, 2),
+    }
+
+
+async def test_numbers_of_drafters_are_those_of_their_own_chunk(requests: Requests) -> None:
+    request = requests.make()
+    requests.step(request, requests.encode("a"), ["x"])
+    events = request.events()
+    assert (await anext(events)).WhichOneof("event") == "started"
+    first = (await anext(events)).chunk
+    requests.step(request, requests.encode("b"), ["y"])
+    second = (await anext(events)).chunk
+    assert (list(first.drafters), list(first.sources)) == (["x"], [1])
+    assert (list(second.drafters), list(second.sources)) == (["y"], [1])
+
+
+async def test_a_character_over_several_tokens_comes_whole(requests: Requests) -> None:
+    request = requests.make()
+    tokens = requests.encode("né€!")
+    assert len(tokens) > len("né€!")
+    texts = []
+    events = request.events()
+    await anext(events)
+    for token in tokens:
+        requests.step(request, [token])
+        texts.append((await anext(events)).chunk.text)
+    assert texts == ["n", "", "é", "", "", "€", "!"]
+
+
+async def test_a_character_that_is_never_completed_shows_at_the_end(requests: Requests) -> None:
+    request = requests.make()
+    requests.step(request, requests.encode("a€")[:-1], finish=Finish.LENGTH)
+    output = await collect(request)
+    assert output.text.startswith("a\N{REPLACEMENT CHARACTER}")
+
+
+@pytest.mark.parametrize("cut", range(1, 7))
+async def test_a_stop_string_over_steps(requests: Requests, cut: int) -> None:
+    request = requests.make(stops=["STOP"])
+    tokens = requests.encode("aSTOPbc")
+    requests.step(request, tokens[:cut])
+    if not request.finished:
+        requests.step(request, tokens[cut:])
+    assert request.finished
+    output = await collect(request)
+    assert (output.text, output.finished.stop) == ("a", "STOP")
+    assert output.finished.finish_reason == FinishReason.FINISH_REASON_STOP
+    assert output.token_ids == tokens[:5], "tokens behind the stop string are not reported, wherever a step ended"
+    assert output.finished.usage.completion_tokens == 5
+
+
+async def test_text_that_might_have_been_a_stop_string_comes_at_the_end(requests: Requests) -> None:
+    request = requests.make(stops=["STOP"])
+    requests.step(request, requests.encode("aST"), finish=Finish.LENGTH)
+    events = [event async for event in request.events()]
+    assert events[1].chunk.text == "a"
+    assert events[2].finished.text == "ST"
+    assert events[2].finished.stop == ""
+
+
+async def test_a_stop_string_that_the_last_incomplete_character_completes(requests: Requests) -> None:
+    request = requests.make(stops=["\N{REPLACEMENT CHARACTER}"])
+    requests.step(request, requests.encode("a€")[:-1], finish=Finish.LENGTH)
+    output = await collect(request)
+    assert (output.text, output.finished.stop) == ("a", "\N{REPLACEMENT CHARACTER}")
+    assert output.finished.finish_reason == FinishReason.FINISH_REASON_STOP
+
+
+async def test_the_end_of_the_sequence_is_no_text(requests: Requests) -> None:
+    request = requests.make()
+    requests.step(request, [*requests.encode("ab"), requests.eos], finish=Finish.EOS)
+    output = await collect(request)
+    assert (output.text, output.token_ids[-1]) == ("ab", requests.eos)
+    assert output.finished.finish_reason == FinishReason.FINISH_REASON_STOP
+
+
+async def test_logits_that_are_no_numbers_end_the_request_with_an_error(requests: Requests) -> None:
+    request = requests.make()
+    requests.step(request, requests.encode("a"))
+    requests.step(request, [], finish=Finish.FAULT)
+    assert request.finished
+    with pytest.raises(ServiceError) as caught:
+        await collect(request)
+    assert (caught.value.code, caught.value.reason_name) == (grpc.StatusCode.INTERNAL, "INTERNAL")
+
+
+async def test_tokens_that_were_committed_come_before_an_error(requests: Requests) -> None:
+    request = requests.make()
+    requests.step(request, requests.encode("a"))
+    request.fail(ServiceError(grpc.StatusCode.INTERNAL, ErrorReason.ERROR_REASON_INTERNAL, "gone"))
+    output = Output()
+    with pytest.raises(ServiceError, match="gone"):
+        async for event in request.events():
+            output.take(event)
+    assert output.text == "a"
+
+
+async def test_an_event_wakes_the_caller_that_waits(requests: Requests) -> None:
+    request = requests.make()
+    waiting = asyncio.create_task(collect(request))
+    await asyncio.sleep(0)
+    requests.step(request, requests.encode("a"), finish=Finish.LENGTH)
+    assert (await waiting).text == "a"
+
+
+class TestResume:
+    @pytest.mark.parametrize("known", range(12))
+    async def test_the_rest_of_the_text_follows_what_the_caller_has(self, requests: Requests, known: int) -> None:
+        """Wherever it broke off: in a character, in what may be a stop string, before it or behind it."""
+        tokens = [*requests.encode("é S€TOaSTOPb"), requests.eos]
+        whole = requests.make(stops=["STOP"])
+        text = ""
+        events = whole.events()
+        await anext(events)
+        for token in tokens[:known]:
+            requests.step(whole, [token])
+            text += (await anext(events)).chunk.text
+        requests.step(whole, tokens[known:], finish=Finish.EOS)
+
+        resumed = requests.make(stops=["STOP"], resumed=tokens[:known])
+        assert resumed.spec().tokens == [*PROMPT, *tokens[:known]]
+        assert not resumed.finished
+        requests.step(resumed, tokens[known:], finish=Finish.EOS)
+        output = await collect(resumed)
+        assert text + output.text == "é S€TOa"
+        assert output.finished.stop == "STOP"
+        assert [*tokens[:known], *output.token_ids] == requests.encode("é S€TOaSTOP")
+        assert output.finished.usage.completion_tokens == len(requests.encode("é S€TOaSTOP"))
+
+    async def test_complete_by_its_number_of_tokens(self, requests: Requests) -> None:
+        request = requests.make(resumed=requests.encode("abcd"), max_tokens=3)
+        assert request.finished
+        output = await collect(request)
+        assert (output.token_ids, output.text) == ([], "")
+        assert output.finished.finish_reason == FinishReason.FINISH_REASON_LENGTH
+        assert output.finished.usage.completion_tokens == 3
+
+    async def test_complete_by_the_end_of_the_sequence(self, requests: Requests) -> None:
+        request = requests.make(resumed=[*requests.encode("aST"), requests.eos], stops=["STOP"])
+        assert request.finished
+        output = await collect(request)
+        assert (output.token_ids, output.text) == ([], "ST"), "the caller has not got what was held back"
+        assert output.finished.finish_reason == FinishReason.FINISH_REASON_STOP
+
+    async def test_past_the_end_of_the_sequence_when_that_is_ignored(self, requests: Requests) -> None:
+        request = requests.make(resumed=[*requests.encode("a"), requests.eos], ignore_eos=True)
+        assert not request.finished
+        assert request.spec().eos_token_ids == frozenset()
+
+    async def test_complete_by_a_stop_string(self, requests: Requests) -> None:
+        request = requests.make(resumed=requests.encode("aSTOPb"), stops=["STOP"])
+        assert request.finished
+        output = await collect(request)
+        assert (output.token_ids, output.text, output.finished.stop) == ([], "", "STOP")
+        assert output.finished.usage.completion_tokens == 5
+
+    async def test_a_character_that_is_never_completed(self, requests: Requests) -> None:
+        request = requests.make(resumed=requests.encode("€")[:2], max_tokens=2)
+        output = await collect(request)
+        assert "\N{REPLACEMENT CHARACTER}" in output.text

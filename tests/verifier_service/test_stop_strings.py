@@ -1,0 +1,79 @@
+"""Stop strings over a text that comes in pieces."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verifier_service.stop_strings import StopStrings
+
+LETTERS = st.sampled_from("abc")
+STOPS = st.lists(st.text(LETTERS, min_size=1, max_size=4), max_size=4)
+
+
+def whole(stops: list[str], text: str) -> tuple[str, str | None]:
+    """The text and the stop string by the definition: the first string to be complete, the longest of equals."""
+    for end in range(len(text) + 1):
+        for stop in sorted(stops, key=len, reverse=True):
+            if text[:end].endswith(stop):
+                return text[: end - len(stop)], stop
+    return text, None
+
+
+def pieces(text: str, cuts: list[int]) -> list[str]:
+    places = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
+    return [text[start:end] for start, end in zip(places, places[1:], strict=False)]
+
+
+@given(STOPS, st.text(LETTERS, max_size=20), st.lists(st.integers(0, 20), max_size=8))
+def test_the_result_does_not_depend_on_where_the_text_is_cut(stops: list[str], text: str, cuts: list[int]) -> None:
+    taken = StopStrings(stops)
+    passed = ""
+    for piece in pieces(text, cuts):
+        passed += taken.push(piece)
+    passed += taken.flush()
+    assert (passed, taken.found) == whole(stops, text)
+
+
+@given(STOPS, st.text(LETTERS, max_size=20), st.lists(st.integers(0, 20), max_size=8))
+def test_what_is_passed_on_at_any_time_does_not_depend_on_it_either(
+    stops: list[str], text: str, cuts: list[int]
+) -> None:
+    """A resumed request is replayed in other pieces, and goes on with exactly what was held back."""
+    cut, joined = StopStrings(stops), StopStrings(stops)
+    passed = "".join(cut.push(piece) for piece in pieces(text, cuts))
+    assert passed == joined.push(text)
+    assert whole(stops, text)[0].startswith(passed)
+
+
+@given(STOPS, st.text(LETTERS, max_size=20))
+def test_no_more_is_held_back_than_may_begin_a_stop_string(stops: list[str], text: str) -> None:
+    taken = StopStrings(stops)
+    passed = taken.push(text)
+    held = taken.flush()
+    if taken.found is None:
+        assert passed + held == text
+        assert not held or any(stop.startswith(held) for stop in stops)
+
+
+def test_the_string_that_is_complete_first_ends_the_text() -> None:
+    taken = StopStrings(["bc", "abcd"])
+    assert taken.push("xabcd") == "xa"
+    assert taken.found == "bc"
+
+
+def test_the_longest_of_those_that_end_together() -> None:
+    taken = StopStrings(["b", "ab"])
+    assert taken.push("xab") == "x"
+    assert taken.found == "ab"
+
+
+def test_nothing_comes_after_the_stop_string() -> None:
+    taken = StopStrings(["."])
+    assert taken.push("one. two") == "one"
+    assert taken.push("three") == ""
+    assert taken.flush() == ""
+
+
+def test_without_stop_strings_everything_passes() -> None:
+    taken = StopStrings([])
+    assert taken.push("a.") == "a."
+    assert taken.flush() == ""

@@ -1,0 +1,107 @@
+"""Admission, waiting, draining and failing."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from draftwire.v1 import verifier_service_pb2 as pb
+from service_runtime.errors import ServiceError
+from tests.verifier_service.in_process_verifier import PATIENCE, InProcessVerifier, in_process_verifier, order
+from verifier_service.verifier_servicer import VerifierServicer
+
+
+async def test_requests_beyond_the_waiting_room_are_refused(checkpoint: Path) -> None:
+    async with in_process_verifier(checkpoint, max_sequences=1, max_waiting=2) as verifier:
+        verifier.engine.hold(1)
+        requests = [asyncio.create_task(verifier.generate(order(max_tokens=6))) for _ in range(3)]
+        await verifier.until(lambda: verifier.verifier.status().waiting_requests == 2)
+        assert verifier.verifier.status().running_sequences == 1
+        with pytest.raises(ServiceError) as caught:
+            await verifier.generate(order(max_tokens=6))
+        assert (caught.value.code.name, caught.value.reason_name) == ("RESOURCE_EXHAUSTED", "AT_CAPACITY")
+        assert caught.value.retry_after_seconds
+        requests[2].cancel()  # one that waits
+        await verifier.until(lambda: verifier.verifier.status().waiting_requests == 1)
+        verifier.engine.go_on()
+        outputs = await asyncio.gather(*requests[:2])
+        assert outputs[0].token_ids == outputs[1].token_ids
+        assert (await verifier.generate(order(max_tokens=6))).token_ids == outputs[0].token_ids
+
+
+async def test_draining_waits_for_the_last_request(verifier: InProcessVerifier) -> None:
+    verifier.engine.hold(1)
+    request = asyncio.create_task(verifier.generate(order()))
+    await verifier.until(lambda: verifier.verifier.status().running_sequences)
+    draining = asyncio.create_task(verifier.verifier.drain(PATIENCE))
+    await asyncio.sleep(0.05)
+    assert not draining.done()
+    verifier.engine.go_on()
+    async with asyncio.timeout(PATIENCE):
+        await draining
+        assert len((await request).token_ids) == 40
+
+
+async def test_an_engine_that_fails_ends_every_request_and_is_reported(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with in_process_verifier(checkpoint) as verifier:
+        verifier.engine.hold(1)
+        requests = [asyncio.create_task(verifier.generate(order())) for _ in range(3)]
+        await verifier.until(lambda: verifier.engine.running == 3)
+
+        def fail(*_: object) -> None:
+            raise MemoryError("no memory")
+
+        monkeypatch.setattr(verifier.engine.model, "forward", fail)
+        verifier.engine.go_on()
+        async with asyncio.timeout(PATIENCE):
+            outcomes = await asyncio.gather(*requests, return_exceptions=True)
+        for outcome in outcomes:
+            assert isinstance(outcome, ServiceError)
+            assert outcome.reason_name == "INTERNAL"
+        assert [type(error) for error in verifier.failures] == [MemoryError]
+        async with asyncio.timeout(PATIENCE):
+            await verifier.verifier.drain(1.0)
+        verifier.failures.clear()
+        verifier.engine.model.pool.give_back(  # the dead engine cannot
+            verifier.engine.model.pool.take(0)
+        )
+        for sequence_id in list(verifier.engine._running):
+            verifier.engine.remove(sequence_id)
+
+
+async def test_tokens_there_and_back(verifier: InProcessVerifier) -> None:
+    servicer = VerifierServicer(verifier.verifier)
+    ids = (await servicer.Tokenize(pb.TokenizeRequest(text="w1 w2"), None)).token_ids
+    assert list(ids) == [4, 5]
+    assert (await servicer.Detokenize(pb.DetokenizeRequest(token_ids=ids), None)).text.split() == ["w1", "w2"]
+    with pytest.raises(ServiceError) as caught:
+        await servicer.Detokenize(pb.DetokenizeRequest(token_ids=[4, 999]), None)
+    assert caught.value.reason_name == "TOKEN_OUT_OF_RANGE"
+    assert caught.value.field_violations[0].field == "token_ids[1]"
+
+
+async def test_what_it_says_of_itself(verifier: InProcessVerifier) -> None:
+    info = await VerifierServicer(verifier.verifier).GetModelInfo(pb.GetModelInfoRequest(), None)
+    assert info.model.model_id == "target"
+    assert info.build.startswith("draftwire ")
+    assert (info.limits.max_sequences, info.limits.max_tree_nodes, info.limits.max_sequence_tokens) == (16, 8, 256)
+    assert (info.engine.running_sequences, info.engine.used_slots, info.engine.total_slots) == (0, 0, 4096)
+
+
+async def test_generate_over_the_servicer(verifier: InProcessVerifier) -> None:
+    events = [event async for event in VerifierServicer(verifier.verifier).Generate(order(max_tokens=5), None)]
+    assert [events[0].WhichOneof("event"), events[-1].WhichOneof("event")] == ["started", "finished"]
+    assert sum(len(event.chunk.token_ids) for event in events) == 5
+
+
+async def test_a_caller_that_closes_the_stream_frees_the_slots(verifier: InProcessVerifier) -> None:
+    verifier.engine.hold(2)
+    events = VerifierServicer(verifier.verifier).Generate(order(max_tokens=100), None)
+    kinds = [(await anext(events)).WhichOneof("event") for _ in range(2)]
+    assert kinds == ["started", "chunk"]
+    assert verifier.verifier.status().used_slots > 0
+    await events.aclose()
+    verifier.engine.go_on()
+    await verifier.freed()
