@@ -1,12 +1,10 @@
 """The draft model, loaded and tested."""
 
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import transformers
 
 from drafter_service.settings import DrafterSettings
 from draftwire.v1 import model_info_pb2
@@ -32,8 +30,6 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
     """Loads the model and its tokenizer, and tests the model. Raises StartupError. Too slow for the event loop."""
     started = time.perf_counter()
     log.info("loading", model=settings.model)
-    if not sys.stderr.isatty():  # a log has no use for progress bars
-        transformers.utils.logging.disable_progress_bar()
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)  # of this thread; the engine's own sets it for itself
     try:

@@ -117,11 +117,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "figures.json")
     options = parser.parse_args()
     models = {name: load(HERE / name) for name in ("target", *DRAFTS)}
-    figures = {
-        "parameters": {name: model.num_parameters() for name, model in models.items()},
-        "held-out text": teacher_forced(models, options.every),
-        "target's own greedy text": on_generated(models, options.prompts, options.length),
-    }
+    figures: dict[str, object] = {"parameters": {name: model.num_parameters() for name, model in models.items()}}
+    figures["held-out text"] = teacher_forced(models, options.every)
+    print(json.dumps(figures, indent=2), flush=True)
+    figures["target's own greedy text"] = on_generated(models, options.prompts, options.length)
     options.out.write_text(json.dumps(figures, indent=2) + "\n")
     print(json.dumps(figures, indent=2))
     for sample in samples(models["target"], [1, 14, 60], options.length):

@@ -1,6 +1,7 @@
 """Background tasks that live as long as a service."""
 
 import asyncio
+import contextvars
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
@@ -30,7 +31,8 @@ class BackgroundTasks:
         if self._closed:
             coroutine.close()
             raise RuntimeError(f"cannot start {name!r}: the background tasks have ended")
-        task = asyncio.create_task(coroutine, name=name)
+        # A context of its own: the call that started the task has no place in what it logs later.
+        task = asyncio.create_task(coroutine, name=name, context=contextvars.Context())
         self._tasks.add(task)
         task.add_done_callback(self._finished)
         return task

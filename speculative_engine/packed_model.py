@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import logging
 
 from speculative_engine.kv_slots import KvCache, SlotPool
 from speculative_engine.packed_attention import ATTENTION_NAME, packed_context
@@ -80,6 +82,8 @@ class PackedModel:
         place = torch.device(device)
         if place.type == "cuda" and not torch.cuda.is_available():
             raise ModelLoadError(f"device {device}: this build of torch sees no CUDA device")
+        if not sys.stderr.isatty():  # a log has no use for progress bars
+            logging.disable_progress_bar()
         local = Path(source).is_dir()
         if not local and (source.startswith((".", "/", "~")) or Path(source).exists()):
             raise ModelLoadError(f"model {source}: no such directory")

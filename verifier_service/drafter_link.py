@@ -22,11 +22,13 @@ from draftwire.v1.drafter_service_pb2 import (
 )
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import PeerInfo
+from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
 from draftwire.v1.proposal_pb2 import ProposalBatch
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.verdict_pb2 import Verdict, VerdictBatch
 from service_runtime.backoff import Backoff
-from service_runtime.errors import ServiceError, failed_precondition
+from service_runtime.engine_thread import TooManyCommands
+from service_runtime.errors import ServiceError, failed_precondition, not_found
 from service_runtime.handshake import check_peer
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import MessageStream, StreamBroken
@@ -45,6 +47,7 @@ _MAX_QUEUED = 4096
 _STEADY_SECONDS = 1.0
 """A conversation that lasted this long was no flicker: the next one is tried at once."""
 _SMOOTHING = 0.1
+_LONGEST_STEP_SECONDS = 3600.0
 _LONGEST_STEP_SECONDS = 60.0
 
 
@@ -133,7 +136,7 @@ class DrafterLink:
                 async with self._connect() as stream:
                     self.peer = await self._shake_hands(stream)
                     await self._converse(stream, self.peer, backoff)
-            except (StreamBroken, ServiceError, TimeoutError, OutboxFull) as error:
+            except (StreamBroken, ServiceError, TimeoutError, OutboxFull, TooManyCommands) as error:
                 self._note(error)
             finally:
                 self._disconnected()
@@ -285,6 +288,9 @@ class DrafterLink:
         proposals = []
         for message in batch.proposals:
             opening = self._open.get(message.sequence_id)
+            if message.epoch > self._epoch:
+                self._refuse_unknown(message)
+                continue
             if opening is None or opening.epoch != message.epoch:
                 self.stats.stale_nodes += len(message.token_ids)
                 continue
@@ -302,6 +308,22 @@ class DrafterLink:
             )
         if proposals:
             self._owner.link_proposed(self, proposals)
+
+    def _refuse_unknown(self, message: ProposalMessage) -> None:
+        """A proposal for an opening that never was; one for an opening that has ended is merely late."""
+        error = not_found(
+            ErrorReason.ERROR_REASON_UNKNOWN_SEQUENCE,
+            f"sequence_id: {message.sequence_id} was never opened as epoch {message.epoch}",
+        )
+        log.warning("proposal refused", drafter=self.name, sequence=message.sequence_id, reason=error.message)
+        self.last_error = error.to_status()
+        self._send(
+            DraftRequest(
+                sequence_error=SequenceError(
+                    sequence_id=message.sequence_id, epoch=message.epoch, status=self.last_error
+                )
+            )
+        )
 
     def _take_opened(self, opened: SequenceOpened) -> None:
         opening = self._open.get(opened.sequence_id)

@@ -132,6 +132,8 @@ class DrafterPool:
         finally:
             if not link.ready and link.name not in known:
                 self._remove(link)
+        if not link.ready:
+            raise _unreachable(link.address, None)
         return link
 
     def add(self, address: str, name: str = "") -> DrafterLink:

@@ -58,7 +58,7 @@ class StepLoop:
         await self._thread.stop()
 
     def add(self, spec: SequenceSpec) -> None:
-        """Run a sequence."""
+        """Run a sequence. Raises TooManyCommands."""
         self._thread.post(lambda: self.engine.add(spec))
 
     def remove(self, sequence_id: int) -> None:
@@ -78,7 +78,7 @@ class StepLoop:
         self._thread.post(lambda: self.engine.forget(source))
 
     def propose(self, source: str, proposals: Sequence[tuple[int, Proposal]]) -> None:
-        """Merge one message's proposals, each with its sequence."""
+        """Merge one message's proposals, each with its sequence. Raises TooManyCommands."""
         self._thread.post(lambda: self._merge(source, proposals))
 
     def _merge(self, source: str, proposals: Sequence[tuple[int, Proposal]]) -> None:

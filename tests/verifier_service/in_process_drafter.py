@@ -16,6 +16,7 @@ from drafter_service.settings import DrafterSettings
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.tokenizer import Tokenizer
+from tests.verifier_service.loaded_models import loaded_model
 
 
 @dataclass
@@ -33,9 +34,15 @@ class InProcessDrafter:
 
 @asynccontextmanager
 async def in_process_drafter(checkpoint: Path, **settings: Any) -> AsyncIterator[InProcessDrafter]:
-    """Runs a drafter. At the end it must hold no sequence and no KV slot."""
+    """Runs a drafter."""
     chosen = DrafterSettings(**({"model": str(checkpoint), "kv_slots": 4096} | settings))
-    model = PackedModel.load(chosen.model, slots=chosen.kv_slots, dtype="float32")
+    with loaded_model(checkpoint, chosen.kv_slots) as model:
+        async with _drafter(chosen, model) as made:
+            yield made
+
+
+@asynccontextmanager
+async def _drafter(chosen: DrafterSettings, model: PackedModel) -> AsyncIterator[InProcessDrafter]:
     info = model_info(model, Tokenizer.load(chosen.model).sha256, bit_exact=True)
     failures: list[BaseException] = []
     drafting = DraftLoop(DraftModelDrafter(model), on_failure=failures.append, threads=1)

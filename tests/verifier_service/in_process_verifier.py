@@ -24,6 +24,7 @@ from speculative_engine.packed_model import PackedModel
 from speculative_engine.step_cost import StepCost
 from speculative_engine.tokenizer import Tokenizer
 from speculative_engine.verification_engine import EngineLimits, StepResult, VerificationEngine
+from tests.verifier_service.loaded_models import loaded_model
 from verifier_service.drafter_link import Connect
 from verifier_service.running_request import RunningRequest
 from verifier_service.verifier import Verifier
@@ -145,6 +146,8 @@ class InProcessVerifier:
         self.network = network
         self.pool = verifier.pool
         self.failures: list[BaseException] = []
+        self.dead = False
+        """Set by a test that has killed the engine, which then frees no more slots."""
 
     @asynccontextmanager
     async def running(self, request: pb.GenerateRequest) -> AsyncIterator[RunningRequest]:
@@ -170,7 +173,7 @@ class InProcessVerifier:
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait for something that has no event of its own."""
         async with asyncio.timeout(PATIENCE):
-            while not condition():
+            while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
     async def freed(self) -> None:
@@ -189,8 +192,20 @@ async def in_process_verifier(
     """Runs a verifier. At the end nothing may be left: no KV slot, no failed task, no exception nobody saw."""
     unseen: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
+    with loaded_model(checkpoint, slots) as model:
+        async with _verifier(checkpoint, model, max_sequences, max_waiting, max_tree_nodes) as made:
+            yield made
+    gc.collect()
+    await asyncio.sleep(0)
+    assert not made.failures
+    assert not unseen
+
+
+@asynccontextmanager
+async def _verifier(
+    checkpoint: Path, model: PackedModel, max_sequences: int, max_waiting: int, max_tree_nodes: int
+) -> AsyncIterator[InProcessVerifier]:
     tokenizer = Tokenizer.load(str(checkpoint))
-    model = PackedModel.load(str(checkpoint), slots=slots, dtype="float32")
     info = ModelInfo(
         model_id="target",
         architecture=model.architecture,
@@ -226,14 +241,11 @@ async def in_process_verifier(
         try:
             yield made
             engine.go_on()
-            await made.freed()
+            if not made.dead:
+                await made.freed()
         finally:
             engine.go_on()
             await verifier.stop()
-    gc.collect()
-    await asyncio.sleep(0)
-    assert not failures
-    assert not unseen
 
 
 def greedy() -> SamplingParams:

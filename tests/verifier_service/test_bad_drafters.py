@@ -31,7 +31,9 @@ UNREACHABLE = DrafterState.DRAFTER_STATE_UNREACHABLE
 READY = DrafterState.DRAFTER_STATE_READY
 
 
-async def refused(verifier: InProcessVerifier, drafter: Callable[[Stream], Any], address: str = "bad:1") -> ServiceError:
+async def refused(
+    verifier: InProcessVerifier, drafter: Callable[[Stream], Any], address: str = "bad:1"
+) -> ServiceError:
     """How attaching a drafter fails."""
     verifier.network.listen(address, drafter)
     async with asyncio.timeout(PATIENCE):
@@ -462,4 +464,3 @@ class TestStream:
         output = await verifier.generate(order())
         assert output.token_ids == plain.token_ids
         assert output.finished.speculation.accepted_tokens > 0
-

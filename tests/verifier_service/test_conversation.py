@@ -58,7 +58,7 @@ async def test_drafters_change_no_token(
         stats = output.finished.speculation
         assert (output.token_ids, output.text) == (plain.token_ids, plain.text)
         assert [each.name for each in stats.drafters] == ["drafter"]
-        assert 0 < stats.draft_tokens
+        assert stats.draft_tokens > 0
         if address == "twin:1":
             assert stats.accepted_tokens == sum(source == "drafter" for source in output.sources) > 0
             assert stats.steps == 48 - stats.accepted_tokens
@@ -208,9 +208,7 @@ async def test_requests_beyond_the_engines_room_wait_and_are_drafted_for(
         assert all(output.finished.speculation.accepted_tokens > 0 for output in together)
 
 
-async def test_another_tokenizer_is_refused_by_both_sides(
-    verifier: InProcessVerifier, tmp_path: Path
-) -> None:
+async def test_another_tokenizer_is_refused_by_both_sides(verifier: InProcessVerifier, tmp_path: Path) -> None:
     foreign = write_checkpoint(tmp_path / "foreign", words=90)
     async with in_process_drafter(foreign) as drafter:
         verifier.network.listen("foreign:1", drafter.servicer.converse)
@@ -247,7 +245,9 @@ class TestOptions:
             output = await verifier.generate(order(speculation=SpeculationOptions(drafter=name)))
             assert [each.name for each in output.finished.speculation.drafters] == [name]
 
-    async def test_at_most_so_many_draft_tokens_a_step(self, verifier: InProcessVerifier, twin: InProcessDrafter) -> None:
+    async def test_at_most_so_many_draft_tokens_a_step(
+        self, verifier: InProcessVerifier, twin: InProcessDrafter
+    ) -> None:
         await verifier.pool.attach("twin:1", "")
         output = await verifier.generate(order(speculation=SpeculationOptions(max_draft_tokens=1)))
         stats = output.finished.speculation
@@ -287,7 +287,9 @@ class TestOptions:
             assert output.finished.usage.completion_tokens == len(output.token_ids)
             await verifier.pool.detach("twin:1")
 
-    async def test_a_stop_string_ends_the_same_tokens(self, verifier: InProcessVerifier, twin: InProcessDrafter) -> None:
+    async def test_a_stop_string_ends_the_same_tokens(
+        self, verifier: InProcessVerifier, twin: InProcessDrafter
+    ) -> None:
         whole = await verifier.plain(order(max_tokens=60, sampling=sampled()))
         stop = whole.text[len(whole.text) // 2 :][:6]
         request = order(max_tokens=60, sampling=sampled(), stop=[stop])

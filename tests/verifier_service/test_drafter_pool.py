@@ -87,7 +87,8 @@ class TestAttach:
         assert [drafter.address for drafter in verifier.pool.describe()] == ["a:1"]
 
     @pytest.mark.parametrize(
-        ("address", "reason"), [("nowhere", "INVALID_FIELD"), ("a:99999", "INVALID_FIELD"), ("local:x", "UNSUPPORTED_DRAFTER")]
+        ("address", "reason"),
+        [("nowhere", "INVALID_FIELD"), ("a:99999", "INVALID_FIELD"), ("local:x", "UNSUPPORTED_DRAFTER")],
     )
     async def test_the_address_is_none(self, verifier: InProcessVerifier, address: str, reason: str) -> None:
         assert await failure(verifier.pool.attach(address, "")) == ("INVALID_ARGUMENT", reason)

@@ -22,6 +22,7 @@ async def test_requests_beyond_the_waiting_room_are_refused(checkpoint: Path) ->
         assert (caught.value.code.name, caught.value.reason_name) == ("RESOURCE_EXHAUSTED", "AT_CAPACITY")
         assert caught.value.retry_after_seconds
         requests[2].cancel()  # one that waits
+        verifier.engine.hold(1)
         await verifier.until(lambda: verifier.verifier.status().waiting_requests == 1)
         verifier.engine.go_on()
         outputs = await asyncio.gather(*requests[:2])
@@ -64,11 +65,7 @@ async def test_an_engine_that_fails_ends_every_request_and_is_reported(
         async with asyncio.timeout(PATIENCE):
             await verifier.verifier.drain(1.0)
         verifier.failures.clear()
-        verifier.engine.model.pool.give_back(  # the dead engine cannot
-            verifier.engine.model.pool.take(0)
-        )
-        for sequence_id in list(verifier.engine._running):
-            verifier.engine.remove(sequence_id)
+        verifier.dead = True
 
 
 async def test_tokens_there_and_back(verifier: InProcessVerifier) -> None:

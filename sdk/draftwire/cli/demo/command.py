@@ -21,7 +21,7 @@ from draftwire.requests import GenerateOptions
 
 NEEDED = ("torch", "transformers", VERIFIER, DRAFTER)
 STYLES = {EARLY: "bold cyan", DRAFT: "bold green"}
-CALL_SECONDS = 60.0
+CALL_SECONDS = 300.0
 PROMPT = '''def read_config(path):
     """Read a configuration file and return its sections as a dictionary."""
 '''

@@ -1,0 +1,207 @@
+"""What two processes and the wire between them cost: the same engine and drafter, in one process and as two services.
+
+    python benchmarks/wire_overhead.py [--draft models/draft-untrained] [--json]
+
+The bundled pair is inflated to a size at which verifying reads weights from memory (models/inflate.py; kept in a cache
+outside the repository). Held-out prompts are generated from greedily, one request at a time, timed where they are asked
+for: in one process by the thread that verifies, of two services by a client of the SDK. Runs are interleaved. Rates are
+of the tokens after a request's first, because reading the prompt is the same work everywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from held_out import MODELS, held_out_prompts
+from one_process import serve
+from report import Spread, print_report
+from services import Services
+from timings import Timing, acceptance_length, acceptance_rate, decode_rate, whole_rate
+
+from draftwire import AsyncClient, Speculation
+from models.inflate import inflate
+
+SLOTS = 4096
+_LOAD_SECONDS = 300.0
+
+
+def inflated(model: Path, millions: float) -> Path:
+    """A model of about so many parameters with the outputs of `model`, made once and kept where temporary files are."""
+    weights = hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()[:12]
+    place = Path(tempfile.gettempdir()) / "draftwire-inflated" / f"{model.name}-{weights}-{millions:g}M"
+    if not place.exists():
+        print(f"inflating {model.name} to {millions:g} M parameters in {place}", file=sys.stderr)
+        with tempfile.TemporaryDirectory() as unfinished:
+            made = Path(unfinished) / "model"
+            inflate(model, made, round(millions * 1e6))
+            place.parent.mkdir(parents=True, exist_ok=True)
+            made.rename(place)
+    return place
+
+
+class OneProcess:
+    """The engine and the drafter as threads of a child process."""
+
+    def __init__(self, target: Path, draft: Path, options: argparse.Namespace):
+        context = multiprocessing.get_context("spawn")
+        self._connection, other = context.Pipe()
+        arguments = (target, draft, SLOTS, options.verifier_cores, options.drafter_cores)
+        self._process = context.Process(target=serve, args=(other, arguments), daemon=True)
+        self._process.start()
+
+    def wait(self) -> None:
+        """Wait until the models are loaded."""
+        if not self._connection.poll(_LOAD_SECONDS):
+            raise TimeoutError("the models do not load")
+        self._connection.recv()
+
+    def run(self, prompts: Sequence[Sequence[int]], max_tokens: int, drafted: bool) -> list[Timing]:
+        """Run requests, one after the other."""
+        connection: Connection = self._connection
+        timings = []
+        for prompt in prompts:
+            connection.send((prompt, max_tokens, drafted))
+            timings.append(connection.recv())
+        return timings
+
+    def stop(self) -> None:
+        """End the process."""
+        self._connection.send(None)
+        self._process.join(10)
+
+
+async def through_services(
+    client: AsyncClient, prompts: Sequence[Sequence[int]], max_tokens: int, drafted: bool
+) -> list[Timing]:
+    """Run requests, one after the other."""
+    timings = []
+    for prompt in prompts:
+        first, first_count = 0.0, 0
+        started = time.perf_counter()
+        stream = client.stream(
+            prompt,
+            max_tokens=max_tokens,
+            temperature=0.0,
+            seed=0,
+            ignore_eos=True,
+            speculation=Speculation(enabled=drafted),
+        )
+        async with stream:
+            async for chunk in stream:
+                if not first_count:
+                    first, first_count = time.perf_counter(), len(chunk.token_ids)
+        ended = time.perf_counter()
+        result = stream.result
+        timings.append(
+            Timing(
+                ended - started,
+                ended - first,
+                len(result.token_ids) - first_count,
+                tuple(result.token_ids),
+                result.speculation.steps,
+                result.speculation.draft_tokens,
+                result.speculation.accepted_tokens,
+            )
+        )
+    return timings
+
+
+async def measure(options: argparse.Namespace, services: Services) -> dict[str, object]:
+    """Run everything; the figures."""
+    target = inflated(MODELS / "target", options.target_millions)
+    draft = inflated(options.draft.resolve(), options.draft_millions)
+    flags = ("--kv-slots", str(SLOTS))
+    verifier = services.verifier(target, *flags, cores=options.verifier_cores)
+    drafter = services.drafter(draft, *flags, cores=options.drafter_cores)
+    addresses = [await asyncio.to_thread(lambda s=service: s.address) for service in (verifier, drafter)]
+    one = OneProcess(target, draft, options)
+    await asyncio.to_thread(one.wait)
+    runs: dict[str, list[list[Timing]]] = {name: [] for name in ("plain", "one", "plain services", "two")}
+    async with AsyncClient(addresses[0], timeout=300.0) as client:
+        await client.drafters.attach(addresses[1], "drafter")
+        texts = held_out_prompts(options.prompts)
+        prompts = [await client.tokenize(text) for text in texts]
+        for run in range(options.runs + 1):
+            for name in runs if run % 2 else reversed(runs):
+                chosen = prompts if run else prompts[:2]  # the first run warms up
+                if name in ("plain", "one"):
+                    timings = await asyncio.to_thread(one.run, chosen, options.max_tokens, name == "one")
+                else:
+                    timings = await through_services(client, chosen, options.max_tokens, name == "two")
+                if run:
+                    runs[name].append(timings)
+                    if options.verbose:
+                        print(
+                            f"{name:15} {decode_rate(timings):6.2f} tokens/s, "
+                            f"{acceptance_length(timings):.2f} tokens a step",
+                            file=sys.stderr,
+                        )
+        listed = (await client.drafters.list())[0]
+    one.stop()
+    rates = {name: [decode_rate(timings) for timings in each] for name, each in runs.items()}
+    whole = {name: Spread.of([whole_rate(timings) for timings in each]).median for name, each in runs.items()}
+    outputs = {name: [t.token_ids for t in each[0]] for name, each in runs.items()}
+    spread = {name: Spread.of(values) for name, values in rates.items()}
+    everything = {name: [timing for each in runs[name] for timing in each] for name in runs}
+    return {
+        "pair": f"bundled, inflated: target {options.target_millions:g} M, {options.draft.name} "
+        f"{options.draft_millions:g} M parameters, bfloat16, 1 thread each",
+        "cores": f"verifying on {options.verifier_cores}, drafting on {options.drafter_cores}, the client on any",
+        "requests": f"{len(prompts)} held-out prompts, greedy, {options.max_tokens} tokens, one at a time",
+        "plain_tokens_per_second": spread["plain"],
+        "plain_service_tokens_per_second": spread["plain services"],
+        "one_process_tokens_per_second": spread["one"],
+        "two_processes_tokens_per_second": spread["two"],
+        "two_processes_over_one": round(spread["two"].median / spread["one"].median, 3),
+        "with_prompts_two_over_one": round(whole["two"] / whole["one"], 3),
+        "two_processes_over_plain": round(spread["two"].median / spread["plain services"].median, 3),
+        "one_process_over_plain": round(spread["one"].median / spread["plain"].median, 3),
+        "one_process_acceptance_length": round(acceptance_length(everything["one"]), 3),
+        "two_processes_acceptance_length": round(acceptance_length(everything["two"]), 3),
+        "one_process_acceptance_rate": round(acceptance_rate(everything["one"]), 3),
+        "two_processes_acceptance_rate": round(acceptance_rate(everything["two"]), 3),
+        "one_process_steps": sum(t.steps for t in everything["one"]),
+        "two_processes_steps": sum(t.steps for t in everything["two"]),
+        "drafter_step_ms": round(1e3 * (listed.step_seconds or 0.0), 2),
+        "drafter_response_ms": round(1e3 * (listed.response_seconds or 0.0), 2),
+        "outputs_identical": len({str(each) for each in outputs.values()}) == 1,
+    }
+
+
+def cores(text: str) -> list[int]:
+    """Core numbers such as 0,2; "any" for all of this process."""
+    return sorted(os.sched_getaffinity(0)) if text == "any" else [int(core) for core in text.split(",")]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--draft", type=Path, default=MODELS / "draft")
+    parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
+    parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model")
+    parser.add_argument("--verifier-cores", type=cores, default=[0])
+    parser.add_argument("--drafter-cores", type=cores, default=[1])
+    parser.add_argument("--prompts", type=int, default=12)
+    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--verbose", action="store_true", help="print every run")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    with Services() as services:
+        figures = asyncio.run(measure(options, services))
+    print_report("wire_overhead", figures, options.json)
+
+
+if __name__ == "__main__":
+    main()
