@@ -24,6 +24,11 @@ class DrafterTiming:
             self.response += _WEIGHT * max(0.0, now - self._asked_at - self.response)
         self._asked_at = now
 
+    def idle(self) -> None:
+        """No sequence is left to draft for: the time until the next proposal says nothing about the drafter."""
+        self._asked_at = None
+        self._last_arrival = None
+
     def arrived(self, now: float, answers: bool) -> None:
         """A proposal came; `answers` says whether it builds on the latest verdict of its sequence."""
         if self._asked_at is not None:

@@ -80,6 +80,9 @@ class VerificationEngine:
             self._waiting = deque(s for s in self._waiting if s.spec.sequence_id != sequence_id)
             return
         self.model.pool.give_back(sequence.slots.clear())
+        drafting = {source for other in self._running.values() for source in other.readers}
+        for source in sequence.readers.keys() - drafting:
+            self.planner.timings[source].idle()
         self._reserved -= self.slots_needed(sequence.spec.max_length)
         self._admit()
 
@@ -225,11 +228,11 @@ class VerificationEngine:
         if tokens:
             observe_commit(sequence.tree, tokens, self.planner.models)
             sequence.commit(tokens)
-        if not sequence.tree.size:
-            for source in sequence.readers:
-                self.planner.timings[source].asked(now)
         if finish is not None:
             self.remove(spec.sequence_id)
+        elif not sequence.tree.size:
+            for source in sequence.readers:
+                self.planner.timings[source].asked(now)
         return SequenceOutcome(spec.sequence_id, tokens, sources, len(sequence.tokens), drafted, finish)
 
     def _find(self, sequence_id: int) -> Sequence | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -91,6 +92,9 @@ class SteppedEngine(VerificationEngine):
         super().__init__(model, SteadyCost(), limits)
         self._changed = threading.Condition()
         self._permits: int | None = None
+        self.drafts_awaited = False
+        """Whether a step waits until its drafters have drafted: how busy the machine is decides nothing, then."""
+        self._waiting_since: float | None = None
 
     def hold(self, steps: int) -> None:
         """Make so many steps more, then wait."""
@@ -104,7 +108,22 @@ class SteppedEngine(VerificationEngine):
             self._permits = None
             self._changed.notify()
 
+    def wait_seconds(self) -> float:
+        if not self.drafts_awaited:
+            return super().wait_seconds()
+        now = time.monotonic()
+        self._waiting_since = self._waiting_since or now
+        lacking = any(
+            sequence.readers
+            and sequence.pending == 1
+            and not sequence.tree.size
+            and len(sequence.tokens) <= sequence.spec.max_length - 2
+            for sequence in self._running.values()
+        )
+        return 0.05 if lacking and now < self._waiting_since + PATIENCE / 2 else 0.0
+
     def step(self) -> StepResult:
+        self._waiting_since = None
         with self._changed:
             assert self._changed.wait_for(lambda: self._permits is None or self._permits > 0, PATIENCE), "held for ever"
             if self._permits is not None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -16,7 +16,7 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
 from service_runtime.message_stream import StreamBroken
-from tests.verifier_service.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, order, sampled
+from tests.verifier_service.in_process_verifier import PATIENCE, PROMPT, Handler, InProcessVerifier, order, sampled
 from tests.verifier_service.scripted_drafter import (
     Answer,
     Opening,
@@ -31,14 +31,12 @@ UNREACHABLE = DrafterState.DRAFTER_STATE_UNREACHABLE
 READY = DrafterState.DRAFTER_STATE_READY
 
 
-async def refused(
-    verifier: InProcessVerifier, drafter: Callable[[Stream], Any], address: str = "bad:1"
-) -> ServiceError:
+async def refused(verifier: InProcessVerifier, drafter: Handler) -> ServiceError:
     """How attaching a drafter fails."""
-    verifier.network.listen(address, drafter)
+    verifier.network.listen("bad:1", drafter)
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(ServiceError) as caught:
-            await verifier.pool.attach(address, "")
+            await verifier.pool.attach("bad:1", "")
     assert verifier.pool.describe() == []
     return caught.value
 
@@ -186,6 +184,7 @@ class TestProposals:
         assert StreamBroken(drafter.errors[0].status).reason_name == "CREDIT_EXCEEDED"
 
     async def test_the_credit_may_be_used_in_full(self, verifier: InProcessVerifier) -> None:
+        verifier.engine.drafts_awaited = True
         request = order(max_tokens=12)
         plain = await verifier.plain(request)
         text = [*PROMPT, *plain.token_ids]
@@ -235,6 +234,7 @@ class TestProposals:
         assert not drafter.errors
 
     async def test_the_other_sequences_of_the_stream_go_on(self, verifier: InProcessVerifier) -> None:
+        verifier.engine.drafts_awaited = True
         requests = [order([index + 3, 9], max_tokens=20) for index in range(3)]
         plain = [await verifier.plain(request) for request in requests]
         texts = [[index + 3, 9, *output.token_ids] for index, output in enumerate(plain)]
@@ -253,6 +253,7 @@ class TestProposals:
         assert len(drafter.errors) == 1
 
     async def test_another_drafter_takes_the_sequence_over(self, verifier: InProcessVerifier) -> None:
+        verifier.engine.drafts_awaited = True
         request = order(max_tokens=30)
         plain = await verifier.plain(request)
         liar = ScriptedDrafter(MALFORMED["its own parent"])
@@ -335,6 +336,7 @@ class TestSequenceErrors:
     async def test_a_drafter_that_missed_a_verdict_goes_on_after_it_was_opened_again(
         self, verifier: InProcessVerifier
     ) -> None:
+        verifier.engine.drafts_awaited = True
         request = order(max_tokens=40)
         plain = await verifier.plain(request)
         text = [*PROMPT, *plain.token_ids]
@@ -457,6 +459,7 @@ class TestStream:
 
     async def test_a_drafter_that_says_no_opened(self, verifier: InProcessVerifier) -> None:
         """Proposals count all the same; only a swap waits for `opened`."""
+        verifier.engine.drafts_awaited = True
         plain = await verifier.plain(order())
         drafter = ScriptedDrafter(right([*PROMPT, *plain.token_ids]), says_opened=False)
         verifier.network.listen("odd:1", drafter.converse)
