@@ -201,7 +201,9 @@ class Run:
         with_draft = alone or not DRAFT_PAUSE[0] < self.share < DRAFT_PAUSE[1]
         if len(self.target.active) < TARGET["layers"] and self.share >= GROWTH:
             self.target.grow()
-        length = 512 if alone else next(length for until, length in LENGTHS if self.share < until or until == 1.0)
+        length = next(length for until, length in LENGTHS if self.share < until or until == 1.0)
+        if alone:
+            length = LENGTHS[self.at.step % len(LENGTHS)][1]  # all in turn: the draft has to hold up in long contexts
         rows = self.stream.batch(self.at.tokens, length)
         size = len(rows) // self.options.workers
         ids = rows[self.rank * size : (self.rank + 1) * size]

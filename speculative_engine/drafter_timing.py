@@ -1,57 +1,79 @@
-"""When the next proposal of a drafter is to be expected."""
+"""When the next proposal of a drafter is to be expected. All times in seconds."""
 
 from __future__ import annotations
 
 _WEIGHT = 0.2
 """Weight of a new measurement in the running averages."""
+_OUTLIER = 4.0
+"""Measurements beyond this multiple of the average count as this multiple: a drafter that was briefly held up, or had
+nothing to draft, says little about its pace."""
 
 
 class DrafterTiming:
-    """Running averages of one drafter's times, as the verifier sees them. All times in seconds."""
+    """Running averages of one drafter's times, as the verifier sees them."""
 
     def __init__(self, response: float = 0.01, interval: float = 0.005):
         self.response = response
         """From a verdict that left an empty tree to the first proposal that builds on it."""
         self.interval = interval
-        """From one proposal to the next."""
-        self._asked_at: float | None = None
+        """From one proposal for a sequence to the next."""
+
+    def count_response(self, seconds: float) -> None:
+        """Take in a measured response."""
+        self.response = _smoothed(self.response, seconds)
+
+    def count_interval(self, seconds: float) -> None:
+        """Take in a measured interval."""
+        self.interval = _smoothed(self.interval, seconds)
+
+
+class ProposalClock:
+    """Times one drafter's proposals for one sequence, for the averages and with them.
+
+    What counts is when a proposal arrived, whatever the verifier was at, and which verdict it answers, whatever has
+    been committed since. So a drafter is measured also while nobody waits for it, and one that has become faster is
+    found out.
+    """
+
+    def __init__(self, timing: DrafterTiming):
+        """timing: the drafter's averages over all sequences."""
+        self._timing = timing
+        # When it was asked, by committed length: verdicts that left an empty tree and that it has not answered yet.
+        self._asked: dict[int, float] = {}
         self._last_arrival: float | None = None
 
-    def asked(self, now: float) -> None:
-        """A verdict left at least one sequence with an empty tree."""
-        if self._asked_at is not None:
-            # Nothing has come since the last one: the response takes at least that long.
-            self.response += _WEIGHT * max(0.0, now - self._asked_at - self.response)
-        self._asked_at = now
+    def asked(self, committed_length: int, now: float) -> None:
+        """A verdict left an empty tree."""
+        # Until the first proposal the drafter reads the prompt: that time is no response.
+        if self._last_arrival is not None:
+            self._asked[committed_length] = now
 
-    def idle(self) -> None:
-        """No sequence is left to draft for: the time until the next proposal says nothing about the drafter."""
-        self._asked_at = None
-        self._last_arrival = None
-
-    def arrived(self, now: float, answers: bool) -> None:
-        """A proposal came; `answers` says whether it builds on the latest verdict of its sequence."""
-        if self._asked_at is not None:
-            if not answers:
-                self._last_arrival = now
-                return
-            self.response += _WEIGHT * (now - self._asked_at - self.response)
-            self._asked_at = None
+    def arrived(self, committed_length: int, at: float) -> None:
+        """A proposal that builds on `committed_length` tokens came."""
+        if committed_length in self._asked:
+            self._timing.count_response(at - self._asked[committed_length])
         elif self._last_arrival is not None:
-            # A pause longer than a response is no drafting pace: the drafter had nothing left to draft.
-            pause = min(now - self._last_arrival, max(self.response, self.interval))
-            self.interval += _WEIGHT * (pause - self.interval)
-        self._last_arrival = now
+            self._timing.count_interval(at - self._last_arrival)
+        self._asked = {length: asked for length, asked in self._asked.items() if length > committed_length}
+        self._last_arrival = at
 
     def expected_wait(self, now: float) -> float | None:
-        """Seconds until the next proposal, None if nothing is known to be under way.
+        """Seconds until the next useful proposal, None if nothing is known to be under way.
 
-        A proposal that is overdue is expected to take as long again as it is late already.
+        A proposal that is overdue is expected to take as long again as it is late already. A drafter that leaves
+        verdicts unanswered is late since the first of them.
         """
-        if self._asked_at is not None:
-            due = self._asked_at + self.response
-        elif self._last_arrival is not None:
-            due = self._last_arrival + self.interval
-        else:
+        if self._last_arrival is None:
             return None
-        return due - now if now < due else (now - due) + 0.25 * self.interval
+        if not self._asked:
+            due = late_since = self._last_arrival + self._timing.interval
+        else:
+            times = list(self._asked.values())
+            due, late_since = times[-1] + self._timing.response, times[0] + self._timing.response
+        if now < late_since:
+            return due - now
+        return max(due - now, (now - late_since) + 0.25 * self._timing.interval)
+
+
+def _smoothed(average: float, seconds: float) -> float:
+    return average + _WEIGHT * (min(max(seconds, 0.0), _OUTLIER * average) - average)

@@ -47,7 +47,6 @@ _MAX_QUEUED = 4096
 _STEADY_SECONDS = 1.0
 """A conversation that lasted this long was no flicker: the next one is tried at once."""
 _SMOOTHING = 0.1
-_LONGEST_STEP_SECONDS = 3600.0
 _LONGEST_STEP_SECONDS = 60.0
 
 

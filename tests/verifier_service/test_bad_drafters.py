@@ -184,7 +184,6 @@ class TestProposals:
         assert StreamBroken(drafter.errors[0].status).reason_name == "CREDIT_EXCEEDED"
 
     async def test_the_credit_may_be_used_in_full(self, verifier: InProcessVerifier) -> None:
-        verifier.engine.drafts_awaited = True
         request = order(max_tokens=12)
         plain = await verifier.plain(request)
         text = [*PROMPT, *plain.token_ids]
@@ -201,7 +200,7 @@ class TestProposals:
         await verifier.generate(order(max_tokens=4))
         assert drafter.opened[0].max_tree_nodes == 3
 
-    @pytest.mark.parametrize("changes", [{"sequence_id": 77}, {"epoch": 0}, {"epoch": 2**32 - 1}])
+    @pytest.mark.parametrize("changes", [{"sequence_id": 77}, {"epoch": 0}])
     async def test_those_for_nothing_that_is_open_are_counted(
         self, verifier: InProcessVerifier, changes: dict[str, int]
     ) -> None:
@@ -211,9 +210,20 @@ class TestProposals:
         verifier.network.listen("bad:1", drafter.converse)
         await verifier.pool.attach("bad:1", "")
         assert (await verifier.generate(request)).token_ids == plain.token_ids
-        assert drafter.verdicts > 0
         await verifier.until(lambda: verifier.state("bad:1").stale_nodes >= 2)
         assert not drafter.errors
+
+    async def test_those_for_an_opening_that_never_was_are_refused(self, verifier: InProcessVerifier) -> None:
+        request = order(max_tokens=12)
+        plain = await verifier.plain(request)
+        drafter = ScriptedDrafter(changed(epoch=2**32 - 1))
+        verifier.network.listen("bad:1", drafter.converse)
+        await verifier.pool.attach("bad:1", "")
+        assert (await verifier.generate(request)).token_ids == plain.token_ids
+        await verifier.until(lambda: drafter.errors)
+        assert drafter.errors[0].epoch == 2**32 - 1
+        assert drafter.errors[0].status.code == grpc.StatusCode.NOT_FOUND.value[0]
+        assert StreamBroken(drafter.errors[0].status).reason_name == "UNKNOWN_SEQUENCE"
 
     async def test_those_that_a_verdict_has_overtaken_are_counted(self, verifier: InProcessVerifier) -> None:
         request = order(max_tokens=30)
@@ -371,7 +381,7 @@ class TestSequenceErrors:
         verifier.network.listen("odd:1", drafter.converse)
         await verifier.pool.attach("odd:1", "")
         await verifier.generate(order(max_tokens=8))
-        assert drafter.verdicts > 0
+        await verifier.until(lambda: drafter.opened)
         assert verifier.state("odd:1").last_error.code == 0
 
     async def test_what_the_verifier_says_has_the_details(self, verifier: InProcessVerifier) -> None:

@@ -31,6 +31,7 @@ async def twin(checkpoint: Path, verifier: InProcessVerifier) -> AsyncIterator[I
     """The target itself as a drafter, at `twin`."""
     async with in_process_drafter(checkpoint) as drafter:
         verifier.network.listen("twin:1", drafter.servicer.converse)
+        verifier.engine.drafts_awaited = True
         yield drafter
         await verifier.until(lambda: drafter.model.pool.used == 0)
 
@@ -40,6 +41,7 @@ async def stranger(other_checkpoint: Path, verifier: InProcessVerifier) -> Async
     """A drafter that is hardly ever right, at `stranger`."""
     async with in_process_drafter(other_checkpoint) as drafter:
         verifier.network.listen("stranger:1", drafter.servicer.converse)
+        verifier.engine.drafts_awaited = True
         yield drafter
         await verifier.until(lambda: drafter.model.pool.used == 0)
 
@@ -191,7 +193,7 @@ async def test_a_cancelled_request_frees_both_sides(
     assert verifier.state("twin:1").sequences == 0
     verifier.engine.go_on()
     await verifier.freed()
-    while await twin.sequences():
+    while await twin.sequences():  # noqa: ASYNC110
         await asyncio.sleep(0.005)
 
 
@@ -200,6 +202,7 @@ async def test_requests_beyond_the_engines_room_wait_and_are_drafted_for(
 ) -> None:
     async with in_process_drafter(checkpoint) as drafter, in_process_verifier(checkpoint, max_sequences=2) as verifier:
         verifier.network.listen("twin:1", drafter.servicer.converse)
+        verifier.engine.drafts_awaited = True
         requests = [order([index + 3, 8], max_tokens=20, sampling=sampled()) for index in range(5)]
         alone = [await verifier.plain(request) for request in requests]
         await verifier.pool.attach("twin:1", "")
@@ -227,6 +230,7 @@ async def test_a_padded_vocabulary_is_the_same_tokenizer(verifier: InProcessVeri
     plain = await verifier.plain(order(sampling=sampled()))
     async with in_process_drafter(padded) as drafter:
         verifier.network.listen("padded:1", drafter.servicer.converse)
+        verifier.engine.drafts_awaited = True
         await verifier.pool.attach("padded:1", "")
         output = await verifier.generate(order(sampling=sampled()))
         assert output.token_ids == plain.token_ids

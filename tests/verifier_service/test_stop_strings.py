@@ -1,5 +1,7 @@
 """Stop strings over a text that comes in pieces."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +22,7 @@ def whole(stops: list[str], text: str) -> tuple[str, str | None]:
 
 def pieces(text: str, cuts: list[int]) -> list[str]:
     places = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
-    return [text[start:end] for start, end in zip(places, places[1:], strict=False)]
+    return [text[start:end] for start, end in pairwise(places)]
 
 
 @given(STOPS, st.text(LETTERS, max_size=20), st.lists(st.integers(0, 20), max_size=8))

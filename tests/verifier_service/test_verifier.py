@@ -22,6 +22,7 @@ async def test_requests_beyond_the_waiting_room_are_refused(checkpoint: Path) ->
         assert (caught.value.code.name, caught.value.reason_name) == ("RESOURCE_EXHAUSTED", "AT_CAPACITY")
         assert caught.value.retry_after_seconds
         requests[2].cancel()  # one that waits
+        await asyncio.wait(requests[2:])
         verifier.engine.hold(1)
         await verifier.until(lambda: verifier.verifier.status().waiting_requests == 1)
         verifier.engine.go_on()
