@@ -15,6 +15,10 @@ END_OF_TEXT = "<|endoftext|>"
 # One leading non-letter joins a word (".append", "_name", "(self"), digits go in threes, and an indentation is one
 # piece up to its last space: Python text comes out in markedly fewer tokens than with GPT-2's pattern.
 PATTERN = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+# The pair was not trained to converse; a conversation written as comments is at least text of its own kind.
+CHAT_TEMPLATE = (
+    "{% for message in messages %}# {{ message['role'] }}: {{ message['content'] }}\n{% endfor %}# assistant:"
+)
 
 
 def train(vocabulary: int = VOCABULARY) -> Tokenizer:
@@ -49,6 +53,7 @@ def save(tokenizer: Tokenizer, directory: Path, context: int = 2048) -> None:
         "add_eos_token": False,
         "model_max_length": context,
         "clean_up_tokenization_spaces": False,
+        "chat_template": CHAT_TEMPLATE,
     }
     (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
 
