@@ -128,11 +128,12 @@ class OneProcess:
 
     def _post(self, proposal: Proposal) -> None:
         sequence_id = self._number
-        self._mailbox.post(lambda: self._merge(sequence_id, proposal))
+        arrived_at = time.perf_counter()
+        self._mailbox.post(lambda: self._merge(sequence_id, proposal, arrived_at))
 
-    def _merge(self, sequence_id: int, proposal: Proposal) -> None:
+    def _merge(self, sequence_id: int, proposal: Proposal, arrived_at: float) -> None:
         if sequence_id == self._number:  # one that came after its request's end is of no use
-            self._engine.propose(sequence_id, _SOURCE, proposal)
+            self._engine.propose(sequence_id, _SOURCE, proposal, arrived_at)
 
 
 def serve(connection: Connection, arguments: tuple[Path, Path, int, Collection[int], Collection[int]]) -> None:

@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 from held_out import MODELS, held_out_prompts
@@ -65,14 +64,11 @@ class OneProcess:
             raise TimeoutError("the models do not load")
         self._connection.recv()
 
-    def run(self, prompts: Sequence[Sequence[int]], max_tokens: int, drafted: bool) -> list[Timing]:
-        """Run requests, one after the other."""
-        connection: Connection = self._connection
-        timings = []
-        for prompt in prompts:
-            connection.send((prompt, max_tokens, drafted))
-            timings.append(connection.recv())
-        return timings
+    def run(self, prompt: Sequence[int], max_tokens: int, drafted: bool) -> Timing:
+        """Run a request."""
+        self._connection.send((prompt, max_tokens, drafted))
+        timing: Timing = self._connection.recv()
+        return timing
 
     def stop(self) -> None:
         """End the process."""
@@ -80,40 +76,29 @@ class OneProcess:
         self._process.join(10)
 
 
-async def through_services(
-    client: AsyncClient, prompts: Sequence[Sequence[int]], max_tokens: int, drafted: bool
-) -> list[Timing]:
-    """Run requests, one after the other."""
-    timings = []
-    for prompt in prompts:
-        first, first_count = 0.0, 0
-        started = time.perf_counter()
-        stream = client.stream(
-            prompt,
-            max_tokens=max_tokens,
-            temperature=0.0,
-            seed=0,
-            ignore_eos=True,
-            speculation=Speculation(enabled=drafted),
-        )
-        async with stream:
-            async for chunk in stream:
-                if not first_count:
-                    first, first_count = time.perf_counter(), len(chunk.token_ids)
-        ended = time.perf_counter()
-        result = stream.result
-        timings.append(
-            Timing(
-                ended - started,
-                ended - first,
-                len(result.token_ids) - first_count,
-                tuple(result.token_ids),
-                result.speculation.steps,
-                result.speculation.draft_tokens,
-                result.speculation.accepted_tokens,
-            )
-        )
-    return timings
+async def through_services(client: AsyncClient, prompt: Sequence[int], max_tokens: int, drafted: bool) -> Timing:
+    """Run a request."""
+    first, first_count = 0.0, 0
+    started = time.perf_counter()
+    speculation = Speculation(enabled=drafted)
+    stream = client.stream(
+        prompt, max_tokens=max_tokens, temperature=0.0, seed=0, ignore_eos=True, speculation=speculation
+    )
+    async with stream:
+        async for chunk in stream:
+            if not first_count:
+                first, first_count = time.perf_counter(), len(chunk.token_ids)
+    ended = time.perf_counter()
+    result = stream.result
+    return Timing(
+        ended - started,
+        ended - first,
+        len(result.token_ids) - first_count,
+        tuple(result.token_ids),
+        result.speculation.steps,
+        result.speculation.draft_tokens,
+        result.speculation.accepted_tokens,
+    )
 
 
 async def measure(options: argparse.Namespace, services: Services) -> dict[str, object]:
@@ -128,24 +113,28 @@ async def measure(options: argparse.Namespace, services: Services) -> dict[str, 
     await asyncio.to_thread(one.wait)
     runs: dict[str, list[list[Timing]]] = {name: [] for name in ("plain", "one", "plain services", "two")}
     async with AsyncClient(addresses[0], timeout=300.0) as client:
+
+        async def generate(name: str, prompt: Sequence[int]) -> Timing:
+            if name in ("plain", "one"):
+                return await asyncio.to_thread(one.run, prompt, options.max_tokens, name == "one")
+            return await through_services(client, prompt, options.max_tokens, name == "two")
+
         await client.drafters.attach(addresses[1], "drafter")
         texts = held_out_prompts(options.prompts)
         prompts = [await client.tokenize(text) for text in texts]
-        for run in range(options.runs + 1):
-            for name in runs if run % 2 else reversed(runs):
-                chosen = prompts if run else prompts[:2]  # the first run warms up
-                if name in ("plain", "one"):
-                    timings = await asyncio.to_thread(one.run, chosen, options.max_tokens, name == "one")
-                else:
-                    timings = await through_services(client, chosen, options.max_tokens, name == "two")
-                if run:
-                    runs[name].append(timings)
-                    if options.verbose:
-                        print(
-                            f"{name:15} {decode_rate(timings):6.2f} tokens/s, "
-                            f"{acceptance_length(timings):.2f} tokens a step",
-                            file=sys.stderr,
-                        )
+        for prompt in prompts[:2]:  # warms up
+            for name in runs:
+                await generate(name, prompt)
+        for run in range(options.runs):
+            taken: dict[str, list[Timing]] = {name: [] for name in runs}
+            for number, prompt in enumerate(prompts):
+                for name in runs if (run + number) % 2 else reversed(runs):
+                    taken[name].append(await generate(name, prompt))
+            for name, timings in taken.items():
+                runs[name].append(timings)
+                if options.verbose:
+                    rate, length = decode_rate(timings), acceptance_length(timings)
+                    print(f"{name:15} {rate:6.2f} tokens/s, {length:.2f} tokens a step", file=sys.stderr)
         listed = (await client.drafters.list())[0]
     one.stop()
     rates = {name: [decode_rate(timings) for timings in each] for name, each in runs.items()}
@@ -163,6 +152,9 @@ async def measure(options: argparse.Namespace, services: Services) -> dict[str, 
         "one_process_tokens_per_second": spread["one"],
         "two_processes_tokens_per_second": spread["two"],
         "two_processes_over_one": round(spread["two"].median / spread["one"].median, 3),
+        "two_processes_over_one_by_run": Spread.of(
+            [two / one for two, one in zip(rates["two"], rates["one"], strict=True)]
+        ),
         "with_prompts_two_over_one": round(whole["two"] / whole["one"], 3),
         "two_processes_over_plain": round(spread["two"].median / spread["plain services"].median, 3),
         "one_process_over_plain": round(spread["one"].median / spread["plain"].median, 3),
@@ -191,7 +183,7 @@ def main() -> None:
     parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model")
     parser.add_argument("--verifier-cores", type=cores, default=[0])
     parser.add_argument("--drafter-cores", type=cores, default=[1])
-    parser.add_argument("--prompts", type=int, default=12)
+    parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--verbose", action="store_true", help="print every run")

@@ -38,7 +38,8 @@ def _listen_address(text: str) -> str:
     return str(Address.parse(text))
 
 
-def _peer_address(text: str) -> str:
+def peer_address(text: str) -> str:
+    """Reads the address of somebody else's service, and returns it in its usual form. Raises ValueError."""
     address = Address.parse(text)
     if address.port == 0:
         raise ValueError(f"must name a port other than 0, got {text!r}")
@@ -48,5 +49,5 @@ def _peer_address(text: str) -> str:
 ListenAddress = Annotated[str, AfterValidator(_listen_address)]
 """Type of a settings field that holds HOST:PORT to listen on; port 0 picks a free one."""
 
-PeerAddress = Annotated[str, AfterValidator(_peer_address)]
+PeerAddress = Annotated[str, AfterValidator(peer_address)]
 """Type of a settings field that holds HOST:PORT of somebody else's service."""

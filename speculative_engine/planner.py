@@ -9,11 +9,11 @@ useless drafter follow from measured costs and calibrated probabilities, not fro
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from speculative_engine.acceptance_model import AcceptanceModel
-from speculative_engine.drafter_timing import DrafterTiming
+from speculative_engine.drafter_timing import DrafterTiming, ProposalClock
 from speculative_engine.step_cost import StepCost
 from speculative_engine.token_tree import Node, TokenTree
 
@@ -25,8 +25,8 @@ class Candidate:
     """One sequence that is ready to decode."""
 
     tree: TokenTree
-    sources: Sequence[str]
-    """Drafters that draft for it now."""
+    clocks: Mapping[str, ProposalClock]
+    """Of the drafters that draft for it now, by their names."""
     max_nodes: int
     """Most nodes to verify in one step."""
     max_position: int
@@ -116,8 +116,8 @@ class Planner:
         for index, candidate in enumerate(candidates):
             if len(plan.nodes[index]) >= candidate.max_nodes:
                 continue
-            for source in candidate.sources:
-                expected = self.timings[source].expected_wait(now)
+            for source, clock in candidate.clocks.items():
+                expected = clock.expected_wait(now)
                 if expected is None:
                     continue
                 gain += plan.leaf_probability[index] * self.models[source].next_probability()

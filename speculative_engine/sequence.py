@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
+from speculative_engine.drafter_timing import ProposalClock
 from speculative_engine.kv_slots import SlotList
 from speculative_engine.proposal import ProposalReader
 from speculative_engine.sampling_params import SamplingParams
@@ -36,6 +37,8 @@ class Sequence:
         self.slots = SlotList()
         self.tree = TokenTree(len(self.tokens), self.tokens[-1])
         self.readers: dict[str, ProposalReader] = {}
+        self.clocks: dict[str, ProposalClock] = {}
+        """As `readers` by drafter."""
         self.step_alone = False
         """The next step verifies no nodes: the logits of the last one, which did, were bad."""
 
@@ -43,6 +46,16 @@ class Sequence:
     def pending(self) -> int:
         """Committed tokens that have not been through the model; at least 1, the last one."""
         return len(self.tokens) - len(self.slots)
+
+    def attach(self, reader: ProposalReader, clock: ProposalClock) -> None:
+        """Take proposals of the reader's drafter from now on."""
+        self.readers[reader.source] = reader
+        self.clocks[reader.source] = clock
+
+    def detach(self, source: str) -> None:
+        """Take no more proposals of a drafter; does nothing if none are taken."""
+        self.readers.pop(source, None)
+        self.clocks.pop(source, None)
 
     def commit(self, tokens: list[int]) -> None:
         """Append committed tokens and re-root the tree."""

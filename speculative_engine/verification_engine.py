@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from speculative_engine.acceptance_model import observe_commit
 from speculative_engine.coupled_sampler import sample
+from speculative_engine.drafter_timing import ProposalClock
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.planner import Candidate, Plan, Planner
@@ -80,9 +81,6 @@ class VerificationEngine:
             self._waiting = deque(s for s in self._waiting if s.spec.sequence_id != sequence_id)
             return
         self.model.pool.give_back(sequence.slots.clear())
-        drafting = {source for other in self._running.values() for source in other.readers}
-        for source in sequence.readers.keys() - drafting:
-            self.planner.timings[source].idle()
         self._reserved -= self.slots_needed(sequence.spec.max_length)
         self._admit()
 
@@ -91,25 +89,29 @@ class VerificationEngine:
         self.planner.add_source(source)
         sequence = self._find(sequence_id)
         if sequence is not None:
-            sequence.readers[source] = ProposalReader(source, self.limits.max_tree_nodes, self.model.vocab_size)
+            reader = ProposalReader(source, self.limits.max_tree_nodes, self.model.vocab_size)
+            sequence.attach(reader, ProposalClock(self.planner.timings[source]))
             self._plan = None
 
     def detach(self, sequence_id: int, source: str) -> None:
         """Take no more proposals of `source` for a sequence; what it drafted stays."""
         sequence = self._find(sequence_id)
         if sequence is not None:
-            sequence.readers.pop(source, None)
+            sequence.detach(source)
             self._plan = None
 
     def forget(self, source: str) -> None:
         """Detach a drafter from all sequences and forget what was learned about it."""
         for sequence in (*self._running.values(), *self._waiting):
-            sequence.readers.pop(source, None)
+            sequence.detach(source)
         self.planner.remove_source(source)
         self._plan = None
 
-    def propose(self, sequence_id: int, source: str, proposal: Proposal) -> MergeCount:
-        """Merge a proposal into a sequence's tree. Raises ProposalError, after which the source is detached."""
+    def propose(self, sequence_id: int, source: str, proposal: Proposal, arrived_at: float | None = None) -> MergeCount:
+        """Merge a proposal into a sequence's tree. Raises ProposalError, after which the source is detached.
+
+        arrived_at: when it came, by time.perf_counter; default now.
+        """
         sequence = self._find(sequence_id)
         reader = sequence.readers.get(source) if sequence else None
         if sequence is None or reader is None:
@@ -120,8 +122,8 @@ class VerificationEngine:
         except Exception:
             self.detach(sequence_id, source)
             raise
-        answers = proposal.committed_length == len(sequence.tokens)
-        self.planner.timings[source].arrived(time.perf_counter(), answers)
+        arrived_at = time.perf_counter() if arrived_at is None else arrived_at
+        sequence.clocks[source].arrived(proposal.committed_length, arrived_at)
         return count
 
     def wait_seconds(self) -> float:
@@ -192,7 +194,7 @@ class VerificationEngine:
         most = 0 if sequence.step_alone else sequence.spec.max_draft_tokens
         return Candidate(
             tree=sequence.tree,
-            sources=list(sequence.readers),
+            clocks=sequence.clocks,
             max_nodes=self.limits.max_tree_nodes if most is None else min(most, self.limits.max_tree_nodes),
             # The last token of a sequence needs no node: its parent's row already tells it.
             max_position=sequence.spec.max_length - 2,
@@ -231,8 +233,8 @@ class VerificationEngine:
         if finish is not None:
             self.remove(spec.sequence_id)
         elif not sequence.tree.size:
-            for source in sequence.readers:
-                self.planner.timings[source].asked(now)
+            for clock in sequence.clocks.values():
+                clock.asked(len(sequence.tokens), now)
         return SequenceOutcome(spec.sequence_id, tokens, sources, len(sequence.tokens), drafted, finish)
 
     def _find(self, sequence_id: int) -> Sequence | None:

@@ -13,7 +13,7 @@ from draftwire.v1.drafter_pool_service_pb2 import Drafter
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import PeerInfo
 from draftwire.v1.verdict_pb2 import Verdict
-from service_runtime.address import Address
+from service_runtime.address import peer_address
 from service_runtime.errors import ServiceError, failed_precondition, invalid_field, not_found, shutting_down
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import StreamBroken
@@ -394,7 +394,7 @@ def _checked_address(address: str) -> str:
             f"this verifier serves no drafter of its own called {address!r}; give HOST:PORT of a drafter service",
         )
     try:
-        return str(Address.parse(address))
+        return peer_address(address)
     except ValueError as error:
         raise invalid_field("address", str(error)) from error
 

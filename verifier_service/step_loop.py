@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -79,13 +80,14 @@ class StepLoop:
 
     def propose(self, source: str, proposals: Sequence[tuple[int, Proposal]]) -> None:
         """Merge one message's proposals, each with its sequence. Raises TooManyCommands."""
-        self._thread.post(lambda: self._merge(source, proposals))
+        arrived_at = time.perf_counter()
+        self._thread.post(lambda: self._merge(source, proposals, arrived_at))
 
-    def _merge(self, source: str, proposals: Sequence[tuple[int, Proposal]]) -> None:
+    def _merge(self, source: str, proposals: Sequence[tuple[int, Proposal]], arrived_at: float) -> None:
         assert self._loop is not None
         for sequence_id, proposal in proposals:
             try:
-                count = self.engine.propose(sequence_id, source, proposal)
+                count = self.engine.propose(sequence_id, source, proposal, arrived_at)
             except ProposalError as error:
                 self._loop.call_soon_threadsafe(self._on_proposal_fault, ProposalFault(sequence_id, source, error))
                 continue

@@ -39,7 +39,7 @@ class RunningService:
     """A service's process. It starts at once; `address` waits until it serves, so several can start side by side."""
 
     def __init__(self, module: str, model: str, flags: tuple[str, ...], logs: Path) -> None:
-        self.log = logs / f"{module}-{model}-{time.monotonic_ns()}.log"
+        self.log = logs / f"{module}-{Path(model).name}-{time.monotonic_ns()}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [

@@ -2,61 +2,107 @@
 
 import pytest
 
-from speculative_engine.drafter_timing import DrafterTiming
+from speculative_engine.drafter_timing import DrafterTiming, ProposalClock
 
 
-def test_nothing_is_expected_of_a_drafter_that_was_never_asked() -> None:
-    assert DrafterTiming().expected_wait(1.0) is None
+def clock_of(timing: DrafterTiming, at: float = 0.0) -> ProposalClock:
+    """A clock whose drafter has read the prompt: it proposed for a length of 1."""
+    clock = ProposalClock(timing)
+    clock.arrived(1, at)
+    return clock
+
+
+def test_nothing_is_expected_of_a_drafter_that_has_not_caught_up() -> None:
+    timing = DrafterTiming(response=0.01)
+    clock = ProposalClock(timing)
+    clock.asked(5, 0.0)
+    assert clock.expected_wait(1.0) is None
+    clock.arrived(5, 2.0)
+    assert timing.response == 0.01
 
 
 def test_learns_the_response() -> None:
     timing = DrafterTiming(response=0.01)
-    now = 0.0
-    for _ in range(60):
-        timing.asked(now)
-        timing.arrived(now + 0.04, answers=True)
-        now += 0.1
+    clock = clock_of(timing)
+    for length in range(2, 62):
+        now = length * 0.1
+        clock.asked(length, now)
+        clock.arrived(length, now + 0.04)
     assert timing.response == pytest.approx(0.04, rel=0.01)
-    timing.asked(now)
-    assert timing.expected_wait(now + 0.01) == pytest.approx(0.03, rel=0.02)
+    clock.asked(70, 9.0)
+    assert clock.expected_wait(9.01) == pytest.approx(0.03, rel=0.02)
 
 
-def test_proposals_that_answer_nothing_do_not_count_as_a_response() -> None:
+def test_learns_the_response_while_nobody_waits_for_it() -> None:
+    """The verifier steps on, so that every answer has been overtaken by the time it is read."""
+    timing = DrafterTiming(response=0.5)
+    clock = clock_of(timing)
+    for length in range(2, 62):
+        now = length * 0.1
+        clock.asked(length, now)
+        if length > 2:
+            clock.arrived(length - 1, now - 0.1 + 0.03)
+    assert timing.response == pytest.approx(0.03, rel=0.02)
+
+
+def test_proposals_for_what_was_committed_before_are_no_answer() -> None:
     timing = DrafterTiming(response=0.01)
-    timing.asked(0.0)
-    timing.arrived(0.001, answers=False)
+    clock = clock_of(timing)
+    clock.asked(4, 0.004)
+    clock.arrived(1, 0.005)
     assert timing.response == 0.01
-    assert timing.expected_wait(0.001) == pytest.approx(0.009)
+    assert clock.expected_wait(0.005) == pytest.approx(0.009)
 
 
 def test_learns_the_pace_between_proposals() -> None:
     timing = DrafterTiming(response=0.05, interval=0.02)
+    clock = clock_of(timing)
     now = 0.0
-    timing.arrived(now, answers=True)
     for _ in range(60):
         now += 0.004
-        timing.arrived(now, answers=True)
+        clock.arrived(1, now)
     assert timing.interval == pytest.approx(0.004, rel=0.02)
-    assert timing.expected_wait(now + 0.001) == pytest.approx(0.003, rel=0.05)
+    assert clock.expected_wait(now + 0.001) == pytest.approx(0.003, rel=0.05)
+
+
+def test_sequences_that_share_a_drafting_step_do_not_quicken_its_pace() -> None:
+    timing = DrafterTiming(interval=0.004)
+    clocks = [clock_of(timing) for _ in range(16)]
+    for step in range(1, 30):
+        for clock in clocks:
+            clock.arrived(1, step * 0.004)
+    assert timing.interval == pytest.approx(0.004)
 
 
 def test_a_long_pause_is_no_pace() -> None:
-    timing = DrafterTiming(response=0.05, interval=0.004)
-    timing.arrived(0.0, answers=True)
-    timing.arrived(100.0, answers=True)
+    timing = DrafterTiming(interval=0.004)
+    clock_of(timing).arrived(1, 100.0)
     assert timing.interval < 0.02
 
 
 def test_an_overdue_proposal_is_worth_less_and_less_waiting() -> None:
-    timing = DrafterTiming(response=0.01, interval=0.004)
-    timing.asked(0.0)
-    waits = [timing.expected_wait(now) for now in (0.011, 0.02, 0.1, 1.0)]
+    clock = clock_of(DrafterTiming(response=0.01, interval=0.004))
+    clock.asked(2, 0.0)
+    waits = [clock.expected_wait(now) for now in (0.011, 0.02, 0.1, 1.0)]
     assert waits == sorted(waits)
     assert waits[-1] == pytest.approx(0.991)
 
 
-def test_a_silent_drafter_is_expected_later_and_later() -> None:
+def test_a_silent_drafter_is_late_since_the_first_verdict_it_left_unanswered() -> None:
     timing = DrafterTiming(response=0.01)
-    for step in range(20):
-        timing.asked(step * 1.0)
-    assert timing.response > 0.5
+    clock = clock_of(timing)
+    for length in range(2, 22):
+        clock.asked(length, length * 0.05)
+    assert clock.expected_wait(21 * 0.05 + 0.001) > 0.9
+    clock.arrived(21, 21 * 0.05 + 0.01)
+    clock.asked(22, 2.0)
+    assert clock.expected_wait(2.0) == pytest.approx(0.01)
+
+
+def test_what_another_sequence_asked_is_its_own_affair() -> None:
+    timing = DrafterTiming(response=0.01, interval=0.004)
+    ended, running = clock_of(timing), clock_of(timing, at=100.0)
+    ended.asked(2, 0.0)
+    running.asked(2, 100.0)
+    running.arrived(2, 100.01)
+    assert timing.response == pytest.approx(0.01)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speculative_engine.acceptance_model import AcceptanceModel
-from speculative_engine.drafter_timing import DrafterTiming
+from speculative_engine.drafter_timing import DrafterTiming, ProposalClock
 from speculative_engine.planner import Candidate, Planner
 from speculative_engine.step_cost import StepCost
 from speculative_engine.token_tree import Node, TokenTree
@@ -24,21 +24,20 @@ class Fixed(AcceptanceModel):
         return 0.8
 
 
-class Due(DrafterTiming):
+class Due(ProposalClock):
     """The next proposal comes in a given time."""
 
     def __init__(self, wait: float | None):
-        super().__init__()
+        super().__init__(DrafterTiming())
         self._wait = wait
 
     def expected_wait(self, now: float) -> float | None:
         return self._wait
 
 
-def planner_of(cost: StepCost, max_rows: int = 64, wait: float | None = None) -> Planner:
+def planner_of(cost: StepCost, max_rows: int = 64) -> Planner:
     planner = Planner(cost, max_rows)
     planner.models["d"] = Fixed()
-    planner.timings["d"] = Due(wait)
     return planner
 
 
@@ -50,8 +49,8 @@ def chain(probabilities: list[float], root: int = 0) -> TokenTree:
     return tree
 
 
-def candidate(tree: TokenTree, max_nodes: int = 32, max_position: int = 1000) -> Candidate:
-    return Candidate(tree, ["d"], max_nodes, max_position)
+def candidate(tree: TokenTree, max_nodes: int = 32, max_position: int = 1000, wait: float | None = None) -> Candidate:
+    return Candidate(tree, {"d": Due(wait)}, max_nodes, max_position)
 
 
 FREE = StepCost([1, 64], [0.010, 0.010])
@@ -133,22 +132,22 @@ def test_no_other_choice_of_nodes_does_better(seed: int) -> None:
 
 def test_waits_for_what_is_worth_it_and_no_longer() -> None:
     for wait, expected in [(0.001, 0.001), (0.5, 0.0), (None, 0.0)]:
-        planner = planner_of(FREE, wait=wait)
-        candidates = [candidate(TokenTree(1, 0))]
+        planner = planner_of(FREE)
+        candidates = [candidate(TokenTree(1, 0), wait=wait)]
         assert planner.worthwhile_wait(planner.plan(candidates), candidates, 0.0) == expected
 
 
 def test_waits_for_nothing_that_cannot_be_used() -> None:
-    planner = planner_of(FREE, wait=0.0001)
-    full = [candidate(chain([0.9, 0.9]), max_nodes=2)]
+    planner = planner_of(FREE)
+    full = [candidate(chain([0.9, 0.9]), max_nodes=2, wait=0.0001)]
     assert planner.worthwhile_wait(planner.plan(full), full, 0.0) == 0.0
-    without = [Candidate(TokenTree(1, 0), [], 8, 100)]
+    without = [Candidate(TokenTree(1, 0), {}, 8, 100)]
     assert planner.worthwhile_wait(planner.plan(without), without, 0.0) == 0.0
 
 
 def test_dear_rows_are_not_waited_for() -> None:
-    planner = planner_of(DEAR, wait=0.0001)
-    candidates = [candidate(TokenTree(1, 0))]
+    planner = planner_of(DEAR)
+    candidates = [candidate(TokenTree(1, 0), wait=0.0001)]
     assert planner.worthwhile_wait(planner.plan(candidates), candidates, 0.0) == 0.0
 
 

@@ -88,7 +88,12 @@ class TestAttach:
 
     @pytest.mark.parametrize(
         ("address", "reason"),
-        [("nowhere", "INVALID_FIELD"), ("a:99999", "INVALID_FIELD"), ("local:x", "UNSUPPORTED_DRAFTER")],
+        [
+            ("nowhere", "INVALID_FIELD"),
+            ("a:99999", "INVALID_FIELD"),
+            ("a:0", "INVALID_FIELD"),
+            ("local:x", "UNSUPPORTED_DRAFTER"),
+        ],
     )
     async def test_the_address_is_none(self, verifier: InProcessVerifier, address: str, reason: str) -> None:
         assert await failure(verifier.pool.attach(address, "")) == ("INVALID_ARGUMENT", reason)

@@ -1,0 +1,38 @@
+"""A drafter that is told of a verifier attaches itself, and is gone when it is gone."""
+
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from draftwire import Client, Drafter
+from tests.end_to_end.waiting import PATIENCE, eventually
+
+if TYPE_CHECKING:
+    from tests.end_to_end.conftest import RunningService
+
+
+def the_only_one(client: Client) -> Drafter | None:
+    return next((drafter for drafter in client.drafters.list() if drafter.state == "ready"), None)
+
+
+def test_it_comes_and_takes_its_leave(client: Client, start_drafter: Callable[..., "RunningService"]) -> None:
+    service = start_drafter("draft", "--verifier", client.address, "--name", "announced")
+    drafter = eventually(lambda: the_only_one(client), "it has attached itself")
+    assert (drafter.name, drafter.address, drafter.announced) == ("announced", service.address, True)
+    assert drafter.model is not None
+    assert drafter.model.model_id == "draft"
+    result = client.generate("def f", max_tokens=60, ignore_eos=True, seed=1)
+    assert [share.name for share in result.speculation.drafters] == ["announced"]
+    service.process.send_signal(signal.SIGTERM)
+    eventually(lambda: client.drafters.list() == [], "it has taken its leave")
+    assert service.process.wait(PATIENCE) == 0
+
+
+def test_it_is_removed_when_its_heartbeat_stays_out(
+    client: Client, start_drafter: Callable[..., "RunningService"]
+) -> None:
+    service = start_drafter("draft", "--verifier", client.address)
+    drafter = eventually(lambda: the_only_one(client), "it has attached itself")
+    assert drafter.name == service.address
+    service.kill()
+    eventually(lambda: client.drafters.list() == [], "it has been removed")

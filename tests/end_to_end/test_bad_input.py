@@ -1,0 +1,147 @@
+"""Bad input gets a typed error that names the field, and the service goes on."""
+
+import math
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+
+import draftwire
+from draftwire import Client, DraftwireError, RetryPolicy, Speculation
+from tests.support.tiny_checkpoint import write_checkpoint
+
+if TYPE_CHECKING:
+    from tests.end_to_end.conftest import RunningService
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 120
+
+BAD: dict[str, tuple[Any, dict[str, Any], type[DraftwireError], str]] = {
+    "an empty prompt": ("", {}, draftwire.EmptyPromptError, "text"),
+    "no token ids": ([], {}, draftwire.EmptyPromptError, "token_ids"),
+    "a prompt beyond the context": ([5] * 3000, {}, draftwire.ContextExceededError, "token_ids"),
+    "prompt and max_tokens beyond it": ([5] * 2000, {"max_tokens": 100}, draftwire.ContextExceededError, "max_tokens"),
+    "an id beyond the vocabulary": ([5, 4096], {}, draftwire.TokenOutOfRangeError, "token_ids.ids[1]"),
+    "a negative temperature": ("x", {"temperature": -1.0}, draftwire.InvalidFieldError, "sampling.temperature"),
+    "a NaN temperature": ("x", {"temperature": math.nan}, draftwire.InvalidFieldError, "sampling.temperature"),
+    "an infinite temperature": ("x", {"temperature": math.inf}, draftwire.InvalidFieldError, "sampling.temperature"),
+    "top_p 0": ("x", {"top_p": 0.0}, draftwire.InvalidFieldError, "sampling.top_p"),
+    "top_p above 1": ("x", {"top_p": 1.5}, draftwire.InvalidFieldError, "sampling.top_p"),
+    "min_p above 1": ("x", {"min_p": 2.0}, draftwire.InvalidFieldError, "sampling.min_p"),
+    "max_tokens 0": ("x", {"max_tokens": 0}, draftwire.InvalidFieldError, "max_tokens"),
+    "too many stop strings": ("x", {"stop": ["."] * 100}, draftwire.InvalidFieldError, "stop"),
+    "an empty stop string": ("x", {"stop": [""]}, draftwire.InvalidFieldError, "stop[0]"),
+}
+
+
+@pytest.fixture(autouse=True)
+def the_service_goes_on(client: Client) -> Any:
+    yield
+    assert len(client.generate("def f", max_tokens=4, ignore_eos=True).token_ids) == 4
+    assert client.model_info().engine.running_sequences == 0
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_request(client: Client, name: str) -> None:
+    prompt, options, kind, field = BAD[name]
+    with pytest.raises(kind) as caught:
+        client.generate(prompt, **options)
+    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.fields == (field,)
+    assert field in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [17 * 2**20, 40 * 2**20])
+def test_a_message_beyond_the_limit(client: Client, size: int) -> None:
+    assert client.model_info().limits.max_message_bytes < size
+    with pytest.raises(draftwire.MessageTooLargeError) as caught:
+        client.generate("x" * size)
+    assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_an_unknown_drafter(client: Client) -> None:
+    for call in (
+        lambda: client.generate("x", speculation=Speculation(drafter="nobody")),
+        lambda: client.drafters.detach("nobody"),
+        lambda: client.drafters.swap("nobody", "nobody either"),
+    ):
+        with pytest.raises(draftwire.DrafterNotFoundError, match="nobody"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("address", "kind"),
+    [
+        ("127.0.0.1", draftwire.InvalidFieldError),
+        ("127.0.0.1:0", draftwire.InvalidFieldError),
+        ("local:magic", draftwire.UnsupportedDrafterError),
+    ],
+)
+def test_an_address_that_is_none(client: Client, address: str, kind: type[DraftwireError]) -> None:
+    with pytest.raises(kind, match=address):
+        client.drafters.attach(address)
+
+
+def test_a_drafter_that_is_not_there(client: Client) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        with Client(client.address, retry=RetryPolicy(attempts_per_address=1)) as once:
+            with pytest.raises(draftwire.DrafterUnreachableError, match=address):
+                once.drafters.attach(address)
+    assert client.drafters.list() == []
+
+
+def test_a_verifier_is_no_drafter(client: Client) -> None:
+    with Client(client.address, retry=RetryPolicy(attempts_per_address=1)) as once:
+        with pytest.raises(draftwire.DrafterUnreachableError):
+            once.drafters.attach(client.address)
+
+
+def test_a_drafter_with_another_tokenizer(
+    client: Client, start_drafter: Callable[..., "RunningService"], tmp_path: Path
+) -> None:
+    drafter = start_drafter(str(write_checkpoint(tmp_path / "foreign-draft")))
+    with pytest.raises(draftwire.TokenizerMismatchError) as caught:
+        client.drafters.attach(drafter.address)
+    assert caught.value.code is grpc.StatusCode.FAILED_PRECONDITION
+    info = client.model_info()
+    for named in ("foreign-draft", info.model_id, info.tokenizer_sha256):
+        assert named in str(caught.value)
+    assert client.drafters.list() == []
+
+
+def refusal(module: str, *flags: str) -> str:
+    """The last line of the log of a service that cannot start."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *flags],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr.rstrip().splitlines()[-1]
+
+
+def test_a_directory_that_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no model")
+    line = refusal("verifier_service", "--model", str(tmp_path), "--listen", "127.0.0.1:0")
+    assert "cannot start" in line
+    assert str(tmp_path) in line
+
+
+@pytest.mark.parametrize("module", ["verifier_service", "drafter_service"])
+def test_a_port_in_use(client: Client, module: str) -> None:
+    line = refusal(module, "--model", str(ROOT / "models" / "draft"), "--listen", client.address)
+    assert "cannot start" in line
+    assert client.address in line

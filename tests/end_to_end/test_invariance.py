@@ -1,0 +1,151 @@
+"""The first law: the tokens are a function of target, prompt, sampling parameters and seed, and of nothing else.
+
+A part of the matrix; benchmarks/invariance.py runs all of it.
+"""
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from draftwire import Client, Generation
+
+if TYPE_CHECKING:
+    from tests.end_to_end.conftest import RunningService
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLINGS: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0.0},
+    "T 0.8": {"temperature": 0.8},
+    "T 1.2, top-p 0.95": {"temperature": 1.2, "top_p": 0.95},
+}
+TOKENS = 32
+LONG = 160
+ALONE = 4
+BATCH = 16
+
+each_sampling = pytest.mark.parametrize("sampling", SAMPLINGS)
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[str]:
+    lines = (ROOT / "models" / "prompts.jsonl").read_text(encoding="utf-8").splitlines()[:BATCH]
+    return [json.loads(line)["text"] for line in lines]
+
+
+def options(sampling: str, tokens: int = TOKENS) -> dict[str, Any]:
+    return {"max_tokens": tokens, "ignore_eos": True, **SAMPLINGS[sampling]}
+
+
+@pytest.fixture(scope="module")
+def expected(verifier: "RunningService", prompts: list[str]) -> dict[str, list[list[int]]]:
+    """What each prompt gives alone and without a drafter; its seed is its number."""
+    with Client(verifier.address, timeout=120) as client:
+        assert client.drafters.list() == []
+        return {
+            sampling: [
+                client.generate(prompt, seed=seed, **options(sampling)).token_ids for seed, prompt in enumerate(prompts)
+            ]
+            for sampling in SAMPLINGS
+        }
+
+
+def assert_same(results: list[Generation], expected: list[list[int]]) -> None:
+    assert [result.token_ids for result in results] == expected[: len(results)]
+    assert not any(result.resumes for result in results)
+
+
+@each_sampling
+def test_seeds_and_samplings_make_a_difference(expected: dict[str, list[list[int]]], sampling: str) -> None:
+    """Else the rest of this file says little."""
+    assert all(len(tokens) == TOKENS for tokens in expected[sampling])
+    assert len({tuple(tokens) for tokens in expected[sampling]}) > BATCH // 2
+    assert all(expected[sampling] != other for name, other in expected.items() if name != sampling)
+
+
+@each_sampling
+def test_in_a_batch(client: Client, prompts: list[str], expected: dict[str, list[list[int]]], sampling: str) -> None:
+    assert_same(client.generate_batch(prompts, seed=list(range(BATCH)), **options(sampling)), expected[sampling])
+
+
+@pytest.mark.parametrize("drafter", ["good_drafter", "bad_drafter", "untrained_drafter"])
+class TestWithADrafter:
+    @pytest.fixture(autouse=True)
+    def attached(self, client: Client, request: pytest.FixtureRequest, drafter: str) -> None:
+        client.drafters.attach(request.getfixturevalue(drafter), drafter)
+
+    @each_sampling
+    def test_alone(
+        self, client: Client, prompts: list[str], expected: dict[str, list[list[int]]], sampling: str, drafter: str
+    ) -> None:
+        results = [
+            client.generate(prompt, seed=seed, **options(sampling)) for seed, prompt in enumerate(prompts[:ALONE])
+        ]
+        assert_same(results, expected[sampling])
+        if drafter == "good_drafter":
+            assert sum(result.speculation.accepted_tokens for result in results) > 0
+
+    @each_sampling
+    def test_in_a_batch(
+        self, client: Client, prompts: list[str], expected: dict[str, list[list[int]]], sampling: str, drafter: str
+    ) -> None:
+        assert_same(client.generate_batch(prompts, seed=list(range(BATCH)), **options(sampling)), expected[sampling])
+
+
+def test_with_all_drafters_at_once(
+    client: Client,
+    prompts: list[str],
+    expected: dict[str, list[list[int]]],
+    good_drafter: str,
+    bad_drafter: str,
+    untrained_drafter: str,
+) -> None:
+    for address in (good_drafter, bad_drafter, untrained_drafter):
+        client.drafters.attach(address)
+    for sampling in SAMPLINGS:
+        assert_same(client.generate_batch(prompts, seed=list(range(BATCH)), **options(sampling)), expected[sampling])
+
+
+@each_sampling
+def test_a_swap_after_every_five_tokens(
+    client: Client, prompts: list[str], sampling: str, good_drafter: str, bad_drafter: str
+) -> None:
+    plain = client.generate(prompts[0], seed=0, **options(sampling, LONG)).token_ids
+    addresses = [good_drafter, bad_drafter]
+    client.drafters.attach(addresses[0])
+    tokens: list[int] = []
+    swaps = moved = 0
+    with client.stream(prompts[0], seed=0, **options(sampling, LONG)) as stream:
+        for chunk in stream:
+            tokens += chunk.token_ids
+            if len(tokens) >= 5 * (swaps + 1):
+                old, new = addresses[swaps % 2], addresses[(swaps + 1) % 2]
+                moved += client.drafters.swap(old, new).moved_sequences
+                swaps += 1
+    assert tokens == plain
+    assert swaps > 0
+    assert moved > 0
+
+
+def test_a_drafter_that_is_killed(
+    client: Client, prompts: list[str], start_drafter: Callable[..., "RunningService"]
+) -> None:
+    plain = [client.generate(prompts[0], seed=5, **options(sampling, LONG)).token_ids for sampling in SAMPLINGS]
+    drafter = start_drafter()
+    client.drafters.attach(drafter.address)
+    streams = [client.stream(prompts[0], seed=5, **options(sampling, LONG)) for sampling in SAMPLINGS]
+    tokens: list[list[int]] = [[] for _ in streams]
+    for chunk in streams[0]:
+        tokens[0] += chunk.token_ids
+        if any(chunk.sources):
+            break
+    drafter.process.send_signal(signal.SIGKILL)
+    for index, stream in enumerate(streams):
+        for chunk in stream:
+            tokens[index] += chunk.token_ids
+    assert tokens == plain
+    assert not any(stream.result.resumes for stream in streams)
+    drafter.process.wait()

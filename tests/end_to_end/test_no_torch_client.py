@@ -1,0 +1,59 @@
+"""The SDK and the command line in an environment where torch is not installed."""
+
+import json
+import os
+import subprocess
+import venv
+from pathlib import Path
+
+import pytest
+
+from draftwire import Client
+
+ROOT = Path(__file__).resolve().parents[2]
+INSTALL_SECONDS = 200
+
+pytestmark = pytest.mark.package_index
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Programs of an environment that has the base package alone."""
+    directory = tmp_path_factory.mktemp("base")
+    venv.create(directory, with_pip=True)
+    subprocess.run(
+        [directory / "bin" / "python", "-m", "pip", "install", "--quiet", "-c", "constraints.txt", "."],
+        cwd=ROOT,
+        check=True,
+        timeout=INSTALL_SECONDS,
+    )
+    return directory / "bin"
+
+
+def run(environment: Path, program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DRAFTWIRE_"))}
+    return subprocess.run(
+        [environment / program, *arguments],
+        cwd=environment,  # not the repository, whose packages would be found
+        env=clean,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_without_torch(environment: Path, client: Client) -> None:
+    for library in ("torch", "transformers", "numpy"):
+        assert "No module named" in run(environment, "python", "-c", f"import {library}").stderr
+    imported = run(environment, "python", "-c", "import draftwire; print(draftwire.__file__)")
+    assert imported.returncode == 0, imported.stderr
+    assert str(environment.parent) in imported.stdout
+
+    expected = client.generate("def fib(n):", max_tokens=8, seed=7, ignore_eos=True)
+    generated = run(
+        environment, "draftwire", "generate", "def fib(n):", "--verifier", client.address,
+        "--max-tokens", "8", "--seed", "7", "--ignore-eos", "--json",
+    )  # fmt: skip
+    assert generated.returncode == 0, generated.stderr
+    assert json.loads(generated.stdout)["token_ids"] == expected.token_ids
