@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService
 
 PROMPT = "def read_config(path):\n"
-LENGTH: dict[str, Any] = {"max_tokens": 400, "ignore_eos": True, "temperature": 0.8, "seed": 3}
+LENGTH: dict[str, Any] = {"max_tokens": 200, "ignore_eos": True, "temperature": 0.8, "seed": 3}
+LONG = LENGTH | {"max_tokens": 800}
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -39,7 +40,7 @@ def test_a_verifier_finishes_what_runs(
     verifier: "RunningService", client: Client, start_verifier: Callable[..., "RunningService"], good_drafter: str
 ) -> None:
     """The grace time is long: whoever waits for its end (a watcher of the pool, say) would fail this test."""
-    expected = client.generate(PROMPT, **LENGTH)
+    expected = client.generate(PROMPT, **LONG)
     ending = start_verifier("target", "--drafter", good_drafter, "--shutdown-grace-seconds", "600")
     with (
         Client(ending.address, retry=RetryPolicy(attempts_per_address=1)) as other,
@@ -49,7 +50,7 @@ def test_a_verifier_finishes_what_runs(
         watch = other.drafters.watch()
         assert next(watch)[0].address == good_drafter
         assert health(channel) == SERVING
-        stream = other.stream(PROMPT, **LENGTH)
+        stream = other.stream(PROMPT, **LONG)
         tokens = next(stream).token_ids
         ending.process.send_signal(signal.SIGTERM)
         eventually(lambda: health(channel) == NOT_SERVING, "health says NOT_SERVING")
