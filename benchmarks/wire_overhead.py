@@ -4,8 +4,12 @@
 
 The bundled pair is inflated to a size at which verifying reads weights from memory (models/inflate.py; kept in a cache
 outside the repository). Held-out prompts are generated from greedily, one request at a time, timed where they are asked
-for: in one process by the thread that verifies, of two services by a client of the SDK. Runs are interleaved. Rates are
-of the tokens after a request's first, because reading the prompt is the same work everywhere.
+for: by the thread that verifies, or by a client of the services. The arrangements take turns from request to request.
+Rates are of the tokens after a request's first ones, because reading the prompt is the same work everywhere.
+
+In one process the two threads share Python's interpreter lock, which the services do not. So there is a third
+arrangement, in which nothing but a pipe is between engine and drafter: what the services lose against that is gRPC,
+the event loops and the client.
 """
 
 from __future__ import annotations
@@ -18,14 +22,14 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from held_out import MODELS, held_out_prompts
-from one_process import serve
 from report import Spread, print_report
 from services import Services
 from timings import Timing, acceptance_length, acceptance_rate, decode_rate, whole_rate
+from without_services import serve
 
 from draftwire import AsyncClient, Speculation
 from models.inflate import inflate
@@ -48,14 +52,14 @@ def inflated(model: Path, millions: float) -> Path:
     return place
 
 
-class OneProcess:
-    """The engine and the drafter as threads of a child process."""
+class WithoutServices:
+    """The engine in a child process, with the drafter in a thread of it or in another process."""
 
     def __init__(self, target: Path, draft: Path, options: argparse.Namespace):
         context = multiprocessing.get_context("spawn")
         self._connection, other = context.Pipe()
         arguments = (target, draft, SLOTS, options.verifier_cores, options.drafter_cores)
-        self._process = context.Process(target=serve, args=(other, arguments), daemon=True)
+        self._process = context.Process(target=serve, args=(other, arguments))  # not a daemon: it has a child
         self._process.start()
 
     def wait(self) -> None:
@@ -64,9 +68,9 @@ class OneProcess:
             raise TimeoutError("the models do not load")
         self._connection.recv()
 
-    def run(self, prompt: Sequence[int], max_tokens: int, drafted: bool) -> Timing:
-        """Run a request."""
-        self._connection.send((prompt, max_tokens, drafted))
+    def run(self, prompt: Sequence[int], max_tokens: int, drafter: str | None) -> Timing:
+        """Run a request with the drafter in a "thread" or at the end of a "pipe", or without one."""
+        self._connection.send((prompt, max_tokens, drafter))
         timing: Timing = self._connection.recv()
         return timing
 
@@ -109,64 +113,67 @@ async def measure(options: argparse.Namespace, services: Services) -> dict[str, 
     verifier = services.verifier(target, *flags, cores=options.verifier_cores)
     drafter = services.drafter(draft, *flags, cores=options.drafter_cores)
     addresses = [await asyncio.to_thread(lambda s=service: s.address) for service in (verifier, drafter)]
-    one = OneProcess(target, draft, options)
-    await asyncio.to_thread(one.wait)
-    runs: dict[str, list[list[Timing]]] = {name: [] for name in ("plain", "one", "plain services", "two")}
-    async with AsyncClient(addresses[0], timeout=300.0) as client:
+    without = WithoutServices(target, draft, options)
+    try:
+        await asyncio.to_thread(without.wait)
 
-        async def generate(name: str, prompt: Sequence[int]) -> Timing:
-            if name in ("plain", "one"):
-                return await asyncio.to_thread(one.run, prompt, options.max_tokens, name == "one")
-            return await through_services(client, prompt, options.max_tokens, name == "two")
-
-        await client.drafters.attach(addresses[1], "drafter")
-        texts = held_out_prompts(options.prompts)
-        prompts = [await client.tokenize(text) for text in texts]
-        for prompt in prompts[:2]:  # warms up
-            for name in runs:
-                await generate(name, prompt)
-        for run in range(options.runs):
-            taken: dict[str, list[Timing]] = {name: [] for name in runs}
-            for number, prompt in enumerate(prompts):
-                for name in runs if (run + number) % 2 else reversed(runs):
-                    taken[name].append(await generate(name, prompt))
-            for name, timings in taken.items():
-                runs[name].append(timings)
-                if options.verbose:
-                    rate, length = decode_rate(timings), acceptance_length(timings)
-                    print(f"{name:15} {rate:6.2f} tokens/s, {length:.2f} tokens a step", file=sys.stderr)
-        listed = (await client.drafters.list())[0]
-    one.stop()
-    rates = {name: [decode_rate(timings) for timings in each] for name, each in runs.items()}
-    whole = {name: Spread.of([whole_rate(timings) for timings in each]).median for name, each in runs.items()}
-    outputs = {name: [t.token_ids for t in each[0]] for name, each in runs.items()}
-    spread = {name: Spread.of(values) for name, values in rates.items()}
-    everything = {name: [timing for each in runs[name] for timing in each] for name in runs}
-    return {
+        async with AsyncClient(addresses[0], timeout=300.0) as client:
+            await client.drafters.attach(addresses[1], "drafter")
+            prompts = [await client.tokenize(text) for text in held_out_prompts(options.prompts)]
+            length = options.max_tokens
+            arrangements: dict[str, Callable[[Sequence[int]], Awaitable[Timing]]] = {
+                "plain": lambda prompt: asyncio.to_thread(without.run, prompt, length, None),
+                "one process": lambda prompt: asyncio.to_thread(without.run, prompt, length, "thread"),
+                "pipe": lambda prompt: asyncio.to_thread(without.run, prompt, length, "pipe"),
+                "plain service": lambda prompt: through_services(client, prompt, length, drafted=False),
+                "two services": lambda prompt: through_services(client, prompt, length, drafted=True),
+            }
+            runs: dict[str, list[list[Timing]]] = {name: [] for name in arrangements}
+            for prompt in prompts[:2]:  # warms up
+                for generate in arrangements.values():
+                    await generate(prompt)
+            for run in range(options.runs):
+                taken: dict[str, list[Timing]] = {name: [] for name in arrangements}
+                for number, prompt in enumerate(prompts):
+                    names = list(arrangements)
+                    first = (run + number) % len(names)
+                    for name in names[first:] + names[:first]:
+                        taken[name].append(await arrangements[name](prompt))
+                for name, timings in taken.items():
+                    runs[name].append(timings)
+                    if options.verbose:
+                        rate, per_step = decode_rate(timings), acceptance_length(timings)
+                        print(f"{name:15} {rate:6.2f} tokens/s, {per_step:.2f} tokens a step", file=sys.stderr)
+            listed = (await client.drafters.list())[0]
+    finally:
+        without.stop()
+    figures: dict[str, object] = {
         "pair": f"bundled, inflated: target {options.target_millions:g} M, {options.draft.name} "
         f"{options.draft_millions:g} M parameters, bfloat16, 1 thread each",
         "cores": f"verifying on {options.verifier_cores}, drafting on {options.drafter_cores}, the client on any",
         "requests": f"{len(prompts)} held-out prompts, greedy, {options.max_tokens} tokens, one at a time",
-        "plain_tokens_per_second": spread["plain"],
-        "plain_service_tokens_per_second": spread["plain services"],
-        "one_process_tokens_per_second": spread["one"],
-        "two_processes_tokens_per_second": spread["two"],
-        "two_processes_over_one": round(spread["two"].median / spread["one"].median, 3),
-        "two_processes_over_one_by_run": Spread.of(
-            [two / one for two, one in zip(rates["two"], rates["one"], strict=True)]
-        ),
-        "with_prompts_two_over_one": round(whole["two"] / whole["one"], 3),
-        "two_processes_over_plain": round(spread["two"].median / spread["plain services"].median, 3),
-        "one_process_over_plain": round(spread["one"].median / spread["plain"].median, 3),
-        "one_process_acceptance_length": round(acceptance_length(everything["one"]), 3),
-        "two_processes_acceptance_length": round(acceptance_length(everything["two"]), 3),
-        "one_process_acceptance_rate": round(acceptance_rate(everything["one"]), 3),
-        "two_processes_acceptance_rate": round(acceptance_rate(everything["two"]), 3),
-        "one_process_steps": sum(t.steps for t in everything["one"]),
-        "two_processes_steps": sum(t.steps for t in everything["two"]),
+    }
+    for name, each in runs.items():
+        together = [timing for timings in each for timing in timings]
+        figures[f"{name}, tokens/s"] = Spread.of([decode_rate(timings) for timings in each])
+        if "plain" not in name:
+            figures[f"{name}, speculation"] = (
+                f"{sum(t.steps for t in together)} steps, {acceptance_length(together):.3f} tokens a step, "
+                f"{acceptance_rate(together):.0%} of {sum(t.draft_tokens for t in together)} draft tokens accepted"
+            )
+
+    def ratio(name: str, over: str, rate: Callable[[Sequence[Timing]], float] = decode_rate) -> Spread:
+        return Spread.of([rate(a) / rate(b) for a, b in zip(runs[name], runs[over], strict=True)])
+
+    return figures | {
+        "two services / one process": ratio("two services", "one process"),
+        "two services / one process, prompts included": ratio("two services", "one process", whole_rate),
+        "two services / pipe": ratio("two services", "pipe"),
+        "two services / plain service": ratio("two services", "plain service"),
+        "one process / plain": ratio("one process", "plain"),
         "drafter_step_ms": round(1e3 * (listed.step_seconds or 0.0), 2),
         "drafter_response_ms": round(1e3 * (listed.response_seconds or 0.0), 2),
-        "outputs_identical": len({str(each) for each in outputs.values()}) == 1,
+        "outputs_identical": len({str([t.token_ids for t in each[0]]) for each in runs.values()}) == 1,
     }
 
 

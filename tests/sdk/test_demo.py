@@ -174,7 +174,7 @@ def start_demo(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         # A shell starts its background jobs with SIGINT ignored, and ignoring is inherited.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,  # noqa: PLW1509 - no thread here
     )
 
 
