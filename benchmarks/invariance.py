@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -331,7 +330,6 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1, help="compute threads of each service")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     started = time.perf_counter()
     with Services(threads=options.threads) as services:
         say = (lambda line: print(line, file=sys.stderr)) if options.json else (lambda line: print(line, flush=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from contextlib import ExitStack
 from importlib import import_module
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Self
 
 import grpc
@@ -109,6 +110,8 @@ class Services:
         self._count = 0
         self._fork_server: multiprocessing.context.ForkServerContext | None = None
         os.environ["HF_HUB_OFFLINE"] = "1"
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # for forked ones; others set it
+        signal.signal(signal.SIGTERM, _exit)  # through the `with` block
 
     def verifier(self, model: Path, *flags: str, cores: Collection[int] = ()) -> Service:
         """Start a verifier on some of the machine's cores; any of them by default."""
@@ -166,8 +169,13 @@ class Services:
             print(f"the services' logs are in {self.logs}", file=sys.stderr)
 
 
+def _exit(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
 def _serve(module: str, arguments: list[str], log: str) -> None:
     """The life of a forked service."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, sys.stdout.fileno())
     os.dup2(descriptor, sys.stderr.fileno())

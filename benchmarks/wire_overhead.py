@@ -196,7 +196,6 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true", help="print every run")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with Services() as services:
         figures = asyncio.run(measure(options, services))
     print_report("wire_overhead", figures, options.json)

@@ -23,7 +23,8 @@ def client_options(max_message_bytes: int) -> Options:
         ("grpc.max_send_message_length", max_message_bytes),
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 100),
+        # Despite its name the time that connecting may take, and by default 20 s; a busy peer needs more than a moment.
+        ("grpc.min_reconnect_backoff_ms", 4_000),
         ("grpc.max_reconnect_backoff_ms", 1_000),
         # Not shared between channels: a new channel to a peer that has come back would fail at once, without trying,
         # while an older channel's connection waits to be tried again.

@@ -21,8 +21,8 @@ def test_it_comes_and_takes_its_leave(client: Client, start_drafter: Callable[..
     assert (drafter.name, drafter.address, drafter.announced) == ("announced", service.address, True)
     assert drafter.model is not None
     assert drafter.model.model_id == "draft"
-    result = client.generate("def f", max_tokens=60, ignore_eos=True, seed=1)
-    assert [share.name for share in result.speculation.drafters] == ["announced"]
+    with client.stream("def f", max_tokens=2000, ignore_eos=True, seed=1) as stream:
+        assert any("announced" in chunk.sources for chunk in stream)
     service.process.send_signal(signal.SIGTERM)
     eventually(lambda: client.drafters.list() == [], "it has taken its leave")
     assert service.process.wait(PATIENCE) == 0
