@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 import random
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -23,6 +24,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 import torch.nn.functional as F
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from corpus import SEED
@@ -165,14 +167,21 @@ class Run:
         self.checkpoint = options.out / f"state-{rank}.pt"
         if self.checkpoint.exists():
             self.load()
-        if options.distill_again and self.at.phase == len(self.budgets):
-            self.at.phase = 1
+        elif options.distill_on:
+            self.take_exported(options.distill_on)
         self.phase_began = time.monotonic() - self.at.seconds
 
     @property
     def share(self) -> float:
         """The share of the phase's minutes that has passed."""
         return self.at.seconds / self.budgets[self.at.phase]
+
+    def take_exported(self, pair: Path) -> None:
+        """Start where an exported pair stands, with the second phase: the target is finished, the draft goes on."""
+        for name, model in (("target", self.target), ("draft", self.draft)):
+            model.load_state_dict(load_file(pair / name / "model.safetensors"))
+        self.target.active = list(range(TARGET["layers"]))
+        self.at.phase = 1
 
     def load(self) -> None:
         saved = torch.load(self.checkpoint, weights_only=False)
@@ -297,14 +306,15 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=51, help="for the target, with the draft following it")
     parser.add_argument("--distill-minutes", type=float, default=18, help="for the draft alone, afterwards")
     parser.add_argument("--out", type=Path, required=True, help="checkpoints, tokens and tokenizer; kept outside git")
-    parser.add_argument(
-        "--distill-again", action="store_true", help="give the finished run's draft that time once more"
-    )
+    parser.add_argument("--distill-on", type=Path, help="an exported pair whose draft shall learn on, the target alone kept")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=SEED)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "rendezvous").unlink(missing_ok=True)
+    if options.distill_on and not (options.out / "tokenizer.json").exists():
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copyfile(options.distill_on / "target" / name, options.out / name)
     prepare(options.out)
     torch.multiprocessing.spawn(work, args=(options,), nprocs=options.workers)
 

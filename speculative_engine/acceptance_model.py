@@ -12,6 +12,8 @@ _RANKS = 3
 _MEMORY = 200.0
 """Trials after which older ones have lost most of their weight."""
 _PRIOR_TRIALS = 8.0
+_PRIOR_FIRST = 0.6
+"""Chance of a first child before anything is known of a drafter."""
 
 
 class AcceptanceModel:
@@ -30,6 +32,8 @@ class AcceptanceModel:
             for rank in range(_RANKS)
         ]
         self._trials = [[_PRIOR_TRIALS] * len(centres) for _ in range(_RANKS)]
+        # The same of all first children together: a class that a drafter never uses keeps its prior for ever.
+        self._first_hits, self._first_trials = _PRIOR_TRIALS * _PRIOR_FIRST, _PRIOR_TRIALS
 
     def probability(self, node: Node) -> float:
         """Chance that the node is right given that its parent is, in (0, 1)."""
@@ -42,11 +46,13 @@ class AcceptanceModel:
         keep = 1 - 1 / _MEMORY
         self._hits[rank][confidence] = self._hits[rank][confidence] * keep + hit
         self._trials[rank][confidence] = self._trials[rank][confidence] * keep + 1
+        if rank == 0:
+            self._first_hits = self._first_hits * keep + hit
+            self._first_trials = self._first_trials * keep + 1
 
     def next_probability(self) -> float:
         """Chance that the next best node, not yet drafted, will be right given that its parent is."""
-        trials = sum(self._trials[0])
-        return sum(self._hits[0]) / trials
+        return self._first_hits / self._first_trials
 
     @staticmethod
     def _class_of(node: Node) -> tuple[int, int]:

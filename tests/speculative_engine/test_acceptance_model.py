@@ -40,6 +40,17 @@ def test_forgets_what_was_long_ago() -> None:
     assert model.next_probability() < 0.3
 
 
+def test_a_drafter_that_is_never_right_is_soon_not_worth_a_wait_whatever_it_says_of_itself() -> None:
+    model = AcceptanceModel()
+    assert 0.4 < model.next_probability() < 0.8
+    for _ in range(200):
+        model.observe(node(math.log(0.05)), False)
+    assert model.next_probability() < 0.02
+    for _ in range(20):
+        model.observe(node(math.log(0.05), rank=1), True)
+    assert model.next_probability() < 0.02
+
+
 def test_all_siblings_of_committed_places_are_observed_and_no_others() -> None:
     seen: list[tuple[int, bool]] = []
 
