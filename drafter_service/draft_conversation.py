@@ -279,7 +279,7 @@ class DraftConversation:
             self._drafting.close([sequence.key])
 
     def _send(self, message: drafter_service_pb2.DraftResponse) -> None:
-        if self._ended.done():
+        if self._ended.done() or self._writer.closed:
             return
         try:
             self._writer.send(message)

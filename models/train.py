@@ -306,7 +306,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=51, help="for the target, with the draft following it")
     parser.add_argument("--distill-minutes", type=float, default=18, help="for the draft alone, afterwards")
     parser.add_argument("--out", type=Path, required=True, help="checkpoints, tokens and tokenizer; kept outside git")
-    parser.add_argument("--distill-on", type=Path, help="an exported pair whose draft shall learn on, the target alone kept")
+    parser.add_argument(
+        "--distill-on", type=Path, help="an exported pair whose draft shall learn on, the target alone kept"
+    )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=SEED)
     options = parser.parse_args()

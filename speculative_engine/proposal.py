@@ -138,10 +138,10 @@ class ProposalReader:
             raise malformed("log_probs", f"has {len(proposal.log_probs)} entries for {count} nodes")
         if proposal.first_node_id != self._next_id:
             raise malformed("first_node_id", f"is {proposal.first_node_id}, expected {self._next_id}")
-        if not self._known_length <= proposal.committed_length <= tree.committed_length:
+        known = max(1, self._known_length)
+        if not known <= proposal.committed_length <= tree.committed_length:
             raise malformed(
-                "committed_length",
-                f"is {proposal.committed_length}, expected {self._known_length} to {tree.committed_length}",
+                "committed_length", f"is {proposal.committed_length}, expected {known} to {tree.committed_length}"
             )
         for offset, (token, parent_id) in enumerate(zip(proposal.token_ids, proposal.parent_ids, strict=True)):
             if not 0 <= token < self._vocab_size:

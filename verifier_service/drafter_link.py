@@ -314,13 +314,13 @@ class DrafterLink:
             ErrorReason.ERROR_REASON_UNKNOWN_SEQUENCE,
             f"sequence_id: {message.sequence_id} was never opened as epoch {message.epoch}",
         )
-        log.warning("proposal refused", drafter=self.name, sequence=message.sequence_id, reason=error.message)
-        self.last_error = error.to_status()
+        status = error.to_status()
+        if self.last_error is None:  # a drafter can send any number of these
+            log.warning("proposal refused", drafter=self.name, sequence=message.sequence_id, reason=error.message)
+        self.last_error = status
         self._send(
             DraftRequest(
-                sequence_error=SequenceError(
-                    sequence_id=message.sequence_id, epoch=message.epoch, status=self.last_error
-                )
+                sequence_error=SequenceError(sequence_id=message.sequence_id, epoch=message.epoch, status=status)
             )
         )
 

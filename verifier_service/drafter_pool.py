@@ -141,7 +141,7 @@ class DrafterPool:
 
         Raises ServiceError: the address has no form this verifier serves, or the name stands for another address.
         """
-        address = _checked_address(address)
+        address = _checked_address("address", address)
         name = name or address
         link = self._links.get(name)
         if link is not None:
@@ -168,7 +168,7 @@ class DrafterPool:
         new_name: an attached drafter, or an address to attach. Returns the new drafter and how many sequences moved.
         """
         old = self._named(old_name)
-        new = self._links.get(new_name) or await self.attach(new_name, "")
+        new = self._links.get(new_name) or await self.attach(_checked_address("new_name", new_name), "")
         if new is old:
             raise invalid_field("new_name", f"is {old_name} itself")
         if not new.ready:
@@ -180,7 +180,7 @@ class DrafterPool:
 
     def register(self, address: str, name: str, leaving: bool) -> None:
         """A drafter announces itself, sends its heartbeat, or takes its leave. Raises ServiceError."""
-        address = _checked_address(address)
+        address = _checked_address("address", address)
         name = name or address
         link = self._links.get(name)
         if link is not None and link.address != address:
@@ -386,7 +386,7 @@ def _acceptance(link: DrafterLink) -> float:
     return link.stats.accepted_tokens / max(1, link.stats.draft_tokens)
 
 
-def _checked_address(address: str) -> str:
+def _checked_address(field: str, address: str) -> str:
     if address.startswith("local:"):
         raise ServiceError(
             grpc.StatusCode.INVALID_ARGUMENT,
@@ -396,7 +396,7 @@ def _checked_address(address: str) -> str:
     try:
         return peer_address(address)
     except ValueError as error:
-        raise invalid_field("address", str(error)) from error
+        raise invalid_field(field, str(error)) from error
 
 
 def _exists(link: DrafterLink) -> ServiceError:

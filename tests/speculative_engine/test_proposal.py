@@ -158,6 +158,13 @@ def test_malformed_proposals_name_the_field_and_change_nothing(kind: str) -> Non
     assert reader.merge(Proposal(3, 3, [22], [2]), tree, text) == MergeCount(1, 0)
 
 
+def test_a_proposal_that_builds_on_nothing_is_malformed() -> None:
+    tree, text, reader = start()
+    with pytest.raises(ProposalError) as caught:
+        reader.merge(Proposal(0, 1, [20], [0]), tree, text)
+    assert caught.value.field == "committed_length" and tree.size == 0
+
+
 def test_log_probs_of_impossible_tokens_are_fine() -> None:
     tree, text, reader = start()
     reader.merge(Proposal(3, 1, [20], [0], [float("-inf")]), tree, text)

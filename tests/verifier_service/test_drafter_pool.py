@@ -430,6 +430,17 @@ class TestServicer:
                 await call
             assert [violation.field for violation in caught.value.field_violations] == [field]
 
+    async def test_an_address_that_is_none_is_named_as_the_caller_knows_it(
+        self, verifier: InProcessVerifier, listening: Any
+    ) -> None:
+        listening("a:1")
+        await verifier.pool.attach("a:1", "")
+        servicer = DrafterPoolServicer(verifier.pool)
+        with pytest.raises(ServiceError) as caught:
+            await servicer.SwapDrafter(pb.SwapDrafterRequest(old_name="a:1", new_name="nowhere"), None)
+        assert [violation.field for violation in caught.value.field_violations] == ["new_name"]
+        assert verifier.state("a:1").state == READY
+
     async def test_a_heartbeat_is_told_when_the_next_is_due(self, verifier: InProcessVerifier, listening: Any) -> None:
         listening("a:1")
         servicer = DrafterPoolServicer(verifier.pool)

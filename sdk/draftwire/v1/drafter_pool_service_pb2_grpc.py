@@ -110,7 +110,8 @@ class DrafterPoolServiceServicer(object):
 
     def RegisterDrafter(self, request, context):
         """RegisterDrafter is called by a drafter that announces itself, and again as its heartbeat. A drafter whose
-        heartbeat stays out is removed.
+        heartbeat stays out is removed. One that was detached or swapped out stays out, whatever its heartbeats, until it
+        takes its leave, its heartbeats stop, or it is attached by hand.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
