@@ -43,14 +43,14 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="train.py's --out")
     parser.add_argument("--into", type=Path, default=HERE)
     parser.add_argument("--early", default="0-98", help="which of the draft snapshots is the worse draft: phase-share")
+    parser.add_argument("--draft-only", action="store_true", help="after train.py --distill-on: leave the others alone")
     options = parser.parse_args()
     state = torch.load(options.run / "state-0.pt", weights_only=False)
-    drafts = {
-        "draft": state["draft"],
-        "draft-early": torch.load(options.run / f"draft-{options.early}.pt"),
-        "draft-untrained": torch.load(options.run / "draft-untrained.pt"),
-    }
-    write_model(options.into / "target", TARGET, state["target"], options.run)
+    drafts = {"draft": state["draft"]}
+    if not options.draft_only:
+        drafts["draft-early"] = torch.load(options.run / f"draft-{options.early}.pt")
+        drafts["draft-untrained"] = torch.load(options.run / "draft-untrained.pt")
+        write_model(options.into / "target", TARGET, state["target"], options.run)
     for name, weights in drafts.items():
         write_model(options.into / name, DRAFT, weights, options.run)
     print(f"written at {state['at']}")

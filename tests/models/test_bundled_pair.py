@@ -111,7 +111,8 @@ def test_the_target_predicts_unseen_python(
             nats = float(model(ids, labels=ids).loss) * (ids.shape[1] - 1)
         bits[name] = nats / math.log(2) / len(SNIPPET.encode())
     assert bits["target"] < 1.6
-    assert bits["target"] < bits["draft"] < bits["draft-early"] < bits["draft-untrained"]
+    # On a text this short target and draft may change places; models/figures.json has them in order on a long one.
+    assert max(bits["target"], bits["draft"]) < bits["draft-early"] - 0.1 < bits["draft-untrained"] - 1
 
 
 def test_the_drafts_agree_with_the_target_as_often_as_their_names_promise(
@@ -129,7 +130,7 @@ def test_the_drafts_agree_with_the_target_as_often_as_their_names_promise(
         for name in DIRECTORIES:
             same[name] += int((choices[name] == choices["target"]).sum())
     agreement = {name: count / positions for name, count in same.items()}
-    assert agreement["draft"] >= 0.52  # 0.57 when the pair was made
+    assert agreement["draft"] >= 0.7  # 0.75 when it was made
     assert agreement["draft"] > agreement["draft-early"] + 0.05
     assert agreement["draft-early"] > agreement["draft-untrained"] + 0.2
     assert agreement["draft-untrained"] < 0.05
