@@ -130,7 +130,7 @@ def test_the_drafts_agree_with_the_target_as_often_as_their_names_promise(
         for name in DIRECTORIES:
             same[name] += int((choices[name] == choices["target"]).sum())
     agreement = {name: count / positions for name, count in same.items()}
-    assert agreement["draft"] >= 0.7  # 0.75 when it was made
+    assert agreement["draft"] >= 0.68  # 0.72 when it was made
     assert agreement["draft"] > agreement["draft-early"] + 0.05
     assert agreement["draft-early"] > agreement["draft-untrained"] + 0.2
     assert agreement["draft-untrained"] < 0.05
