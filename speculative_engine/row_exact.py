@@ -1,6 +1,6 @@
 """Layers that give a row the same bits whatever rows are beside it (law 1), on CPUs.
 
-Libraries choose kernels by shape: a product of one row sums in another order than one of two, and the last elements
+Libraries choose kernels by shape: a product of few rows may sum in another order than one of many, and the last elements
 of a tensor, those that fill no vector register, go through scalar code whose exponential differs in the last bit.
 The replacements here keep each row on one path. They are also faster: weights are packed for oneDNN once, where
 `torch.nn.functional.linear` repacks bfloat16 weights at every call.
@@ -13,10 +13,8 @@ from torch import nn
 from transformers.activations import ACT2CLS
 from transformers.pytorch_utils import Conv1D
 
-_ONE_ROW_EXACT = 1024
-"""Up to this many inputs oneDNN's one-row product has the bits of the many-row one; beyond, a second row is added."""
-_UNPACKED_ROWS = 8
-"""Rows from which on unpacked products have the same bits for any number of rows."""
+from speculative_engine.row_range import row_range
+
 _SERIAL_ELEMENTS = 32768
 """torch splits longer element-wise work among threads, at places that depend on the whole tensor's size."""
 _VECTOR_ELEMENTS = 64
@@ -32,33 +30,48 @@ def can_pack(dtype: torch.dtype) -> bool:
     return dtype == torch.float32
 
 
+class LinearProduct(nn.Module):
+    """Rows [rows, inputs] times a weight [outputs, inputs], plus a bias: packed once, where that is possible."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None):
+        super().__init__()
+        self._packed = can_pack(weight.dtype)
+        stored = torch.ops.mkldnn._reorder_linear_weight(weight, None) if self._packed else weight
+        self.register_buffer("stored", stored, persistent=False)
+        self.register_buffer("bias", bias, persistent=False)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """rows [rows, inputs] -> [rows, outputs]"""
+        if self._packed:
+            return torch.ops.mkldnn._linear_pointwise(rows, self.stored, self.bias, "none", [], "")
+        return nn.functional.linear(rows, self.stored, self.bias)
+
+
 class RowExactLinear(nn.Module):
-    """A linear layer over a weight [outputs, inputs] packed once, or padded to enough rows where it cannot be."""
+    """A linear layer that multiplies as many rows at a time as give each the same bits: fewer are padded, more split."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        self.packed = can_pack(weight.dtype)
-        stored = torch.ops.mkldnn._reorder_linear_weight(weight, None) if self.packed else weight
-        self.register_buffer("stored", stored, persistent=False)
-        self.register_buffer("bias", bias, persistent=False)
+        self.product = LinearProduct(weight, bias)
+        self.rows = row_range(LinearProduct, self.out_features, self.in_features, weight.dtype)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """inputs [..., in_features] -> [..., out_features]"""
-        rows = inputs.numel() // self.in_features
-        wanted = _UNPACKED_ROWS if not self.packed else 2 if self.in_features > _ONE_ROW_EXACT else 1
-        if rows == 0:
-            return inputs.new_empty(*inputs.shape[:-1], self.out_features)
-        if rows >= wanted:
-            return self._multiply(inputs)
-        flat = inputs.reshape(rows, self.in_features)
-        padded = torch.cat([flat, flat[:1].expand(wanted - rows, -1)])
-        return self._multiply(padded)[:rows].view(*inputs.shape[:-1], self.out_features)
+        flat = inputs.reshape(-1, self.in_features)
+        if self.rows.least <= len(flat) <= self.rows.most:
+            out = self.product(flat)
+        elif len(flat):
+            out = torch.cat([self._padded(part) for part in flat.split(self.rows.most)])
+        else:
+            out = flat.new_empty(0, self.out_features)
+        return out.view(*inputs.shape[:-1], self.out_features)
 
-    def _multiply(self, inputs: torch.Tensor) -> torch.Tensor:
-        if self.packed:
-            return torch.ops.mkldnn._linear_pointwise(inputs, self.stored, self.bias, "none", [], "")
-        return nn.functional.linear(inputs, self.stored, self.bias)
+    def _padded(self, rows: torch.Tensor) -> torch.Tensor:
+        missing = self.rows.least - len(rows)
+        if missing <= 0:
+            return self.product(rows)
+        return self.product(torch.cat([rows, rows[:1].expand(missing, -1)]))[: len(rows)]
 
 
 class RowExactActivation(nn.Module):
