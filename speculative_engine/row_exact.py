@@ -1,8 +1,8 @@
 """Layers that give a row the same bits whatever rows are beside it (law 1), on CPUs.
 
-Libraries choose kernels by shape: a product of few rows may sum in another order than one of many, and the last elements
-of a tensor, those that fill no vector register, go through scalar code whose exponential differs in the last bit.
-The replacements here keep each row on one path. They are also faster: weights are packed for oneDNN once, where
+Libraries choose kernels by shape: a product of few rows may sum in another order than one of many, and the last
+elements of a tensor, those that fill no vector register, go through scalar code whose exponential differs in the last
+bit. The replacements here keep each row on one path. They are also faster: weights are packed for oneDNN once, where
 `torch.nn.functional.linear` repacks bfloat16 weights at every call.
 """
 
@@ -30,37 +30,60 @@ def can_pack(dtype: torch.dtype) -> bool:
     return dtype == torch.float32
 
 
-class LinearProduct(nn.Module):
-    """Rows [rows, inputs] times a weight [outputs, inputs], plus a bias: packed once, where that is possible."""
+class PackedProduct(nn.Module):
+    """Rows times a weight that was packed for oneDNN once. The fastest product there is for few rows."""
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None):
+    def __init__(self, weight: torch.Tensor):
         super().__init__()
-        self._packed = can_pack(weight.dtype)
-        stored = torch.ops.mkldnn._reorder_linear_weight(weight, None) if self._packed else weight
-        self.register_buffer("stored", stored, persistent=False)
-        self.register_buffer("bias", bias, persistent=False)
+        self.register_buffer("stored", torch.ops.mkldnn._reorder_linear_weight(weight, None), persistent=False)
 
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+    def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """rows [rows, inputs] -> [rows, outputs]"""
-        if self._packed:
-            return torch.ops.mkldnn._linear_pointwise(rows, self.stored, self.bias, "none", [], "")
-        return nn.functional.linear(rows, self.stored, self.bias)
+        return torch.ops.mkldnn._linear_pointwise(rows, self.stored, bias, "none", [], "")
+
+
+class TurnedProduct(nn.Module):
+    """The weight times the rows, and the result turned: to the library the number of rows is then the number of
+    outputs, by which it does not choose the order of the sums."""
+
+    def __init__(self, weight: torch.Tensor):
+        super().__init__()
+        self.register_buffer("stored", weight, persistent=False)
+
+    def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """rows [rows, inputs] -> [rows, outputs]"""
+        out = nn.functional.linear(self.stored, rows).t().contiguous()
+        return out if bias is None else out.add_(bias)
+
+
+class PlainProduct(TurnedProduct):
+    """The library's own linear layer."""
+
+    def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """rows [rows, inputs] -> [rows, outputs]"""
+        return nn.functional.linear(rows, self.stored, bias)
 
 
 class RowExactLinear(nn.Module):
-    """A linear layer that multiplies as many rows at a time as give each the same bits: fewer are padded, more split."""
+    """A linear layer that multiplies as many rows at a time as give each the same bits: fewer are padded, more split.
+
+    It takes the first kind of product that needs no splitting on this processor.
+    """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        self.product = LinearProduct(weight, bias)
-        self.rows = row_range(LinearProduct, self.out_features, self.in_features, weight.dtype)
+        kinds = (PackedProduct, TurnedProduct) if can_pack(weight.dtype) else (PlainProduct, TurnedProduct)
+        ranges = {kind: row_range(kind, self.out_features, self.in_features, weight.dtype) for kind in kinds}
+        best = max(kinds, key=lambda kind: ranges[kind].most)
+        self.product, self.rows = best(weight), ranges[best]
+        self.register_buffer("bias", bias, persistent=False)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """inputs [..., in_features] -> [..., out_features]"""
         flat = inputs.reshape(-1, self.in_features)
         if self.rows.least <= len(flat) <= self.rows.most:
-            out = self.product(flat)
+            out = self.product(flat, self.bias)
         elif len(flat):
             out = torch.cat([self._padded(part) for part in flat.split(self.rows.most)])
         else:
@@ -70,8 +93,8 @@ class RowExactLinear(nn.Module):
     def _padded(self, rows: torch.Tensor) -> torch.Tensor:
         missing = self.rows.least - len(rows)
         if missing <= 0:
-            return self.product(rows)
-        return self.product(torch.cat([rows, rows[:1].expand(missing, -1)]))[: len(rows)]
+            return self.product(rows, self.bias)
+        return self.product(torch.cat([rows, rows[:1].expand(missing, -1)]), self.bias)[: len(rows)]
 
 
 class RowExactActivation(nn.Module):
@@ -89,7 +112,7 @@ class RowExactActivation(nn.Module):
         if spare:
             flat = nn.functional.pad(flat, (0, spare))
         rows = max(1, _SERIAL_ELEMENTS // flat.shape[1])
-        if flat.shape[0] <= rows:
+        if flat.shape[0] <= rows or torch.get_num_threads() == 1:
             out = self.function(flat)
         else:
             out = torch.cat([self.function(piece) for piece in flat.split(rows)])

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from speculative_engine.row_exact import LinearProduct, RowExactLinear
+from speculative_engine.row_exact import PlainProduct, RowExactLinear, TurnedProduct
 from speculative_engine.row_range import RowRange, row_range
 
 SHAPES = [(96, 64), (512, 512), (384, 704), (1536, 1100)]
@@ -57,14 +57,19 @@ def test_a_layer_keeps_to_its_range() -> None:
     weight, bias = torch.randn(8, 16), torch.randn(8)
     seen = []
 
-    class Counting(LinearProduct):
-        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+    class Counting(PlainProduct):
+        def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
             seen.append(len(rows))
-            return super().forward(rows)
+            return super().forward(rows, bias)
 
     layer = RowExactLinear(weight, bias)
-    layer.product, layer.rows = Counting(weight, bias), RowRange(4, 20)
+    layer.product, layer.rows = Counting(weight), RowRange(4, 20)
     for shape in ((45, 16), (1, 45, 16), (3, 16), (0, 16)):
         inputs = torch.randn(shape)
         assert torch.allclose(layer(inputs), torch.nn.functional.linear(inputs, weight, bias), atol=1e-5)
     assert seen == [20, 20, 5, 20, 20, 5, 4]
+
+
+def test_the_turned_product_is_the_product() -> None:
+    weight, bias, rows = torch.randn(8, 16), torch.randn(8), torch.randn(5, 16)
+    assert torch.allclose(TurnedProduct(weight)(rows, bias), torch.nn.functional.linear(rows, weight, bias), atol=1e-5)
