@@ -152,18 +152,18 @@ class DraftModelDrafter:
         running = self._queue.running
         self._queue.make_room(lambda: len(running))
         most = min(_MAX_ROWS, self.model.pool.free)
+        growing = [(key, draft) for key, draft in running.items() if not draft.pending]
         expanded: list[tuple[Hashable, _Draft, Node]] = []
         # What was committed comes before guesses about it, the shortest first: a verdict's one new token, then prompts.
         for key, draft in sorted(running.items(), key=lambda item: item[1].pending):
             room = min(_MAX_ROWS // 2, most) - len(builder)
             if draft.pending and room > 0 and self._catch_up(builder, draft, min(draft.pending, room)):
                 expanded.append((key, draft, draft.tree.root))
-        for key, draft in running.items():
-            if not draft.pending:
-                for node in draft.frontier(self._acceptance):
-                    if len(builder) < most:
-                        self._expand(builder, draft, node)
-                        expanded.append((key, draft, node))
+        for key, draft in growing:
+            for node in draft.frontier(self._acceptance):
+                if len(builder) < most:
+                    self._expand(builder, draft, node)
+                    expanded.append((key, draft, node))
         growth = Growth([], {}, 0.0)
         if not len(builder):
             return growth

@@ -193,7 +193,9 @@ def test_commits_that_do_not_fit_the_tokens() -> None:
 
 
 events = st.lists(
-    st.tuples(st.sampled_from(["open", "commit", "commit", "grow", "grow", "grow", "idle", "close"]), st.integers(0, 5)),
+    st.tuples(
+        st.sampled_from(["open", "commit", "commit", "grow", "grow", "grow", "idle", "close"]), st.integers(0, 5)
+    ),
     max_size=60,
 )
 

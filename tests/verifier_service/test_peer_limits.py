@@ -66,9 +66,7 @@ async def test_requests_of_one_host(checkpoint: Path) -> None:
         verifier.engine.hold(1)
         first, second, other = call(verifier, ONE), call(verifier, ONE_AGAIN), call(verifier, OTHER)
         await begun(first, second, other)
-        assert await refused(call(verifier, ONE)) == (
-            "2 requests of 10.0.0.7 run or wait already, at most 2 may"
-        )
+        assert await refused(call(verifier, ONE)) == ("2 requests of 10.0.0.7 run or wait already, at most 2 may")
         await first.aclose()
         third = call(verifier, ONE)
         await begun(third)
