@@ -50,7 +50,7 @@ class RequestReader:
         self._bound_by = (
             f"the target's context of {context_length} tokens"
             if context_length <= kv_tokens
-            else f"the {kv_tokens} tokens the verifier has room for in one request"
+            else f"the {kv_tokens} tokens that the KV cache and the limits of the verifier leave for one request"
         )
 
     async def read(self, request: verifier_service_pb2.GenerateRequest) -> GenerateOrder:

@@ -105,7 +105,8 @@ class Pair:
         raise AssertionError("the drafter finds no rest")
 
     def check(self) -> None:
-        """Trees are mirrors, and the slots in use are those of computed tokens and nodes, each held once."""
+        """Trees are mirrors, and the slots in use are those of computed tokens and nodes, each held once;
+        whoever waits has to."""
         queue = self.drafter._queue
         held: list[int] = []
         for draft in queue:
@@ -113,6 +114,9 @@ class Pair:
             held += [node.slot for node in draft.tree.nodes() if node.slot >= 0]
         assert len(set(held)) == len(held) == self.drafter.model.pool.used
         assert queue.running or not queue.waiting
+        waiting = list(queue.waiting)
+        queue.admit()
+        assert list(queue.waiting) == waiting
         for number, mirror in self.mirrors.items():
             draft = queue.find(number)
             assert draft is not None and draft.tokens == mirror.tokens
@@ -171,6 +175,22 @@ def test_nodes_whose_slots_were_given_up_are_computed_again_and_not_sent_again()
     assert pair.drafter._queue.running[1].pending == 0
     pair.check()
     pair.close(1)
+
+
+def test_a_verdict_that_prunes_may_let_the_next_one_in() -> None:
+    drafter = DraftModelDrafter(model_of(150))
+    drafter.open(0, DraftSpec(random_tokens(30), SamplingParams(temperature=0.0), CREDIT, LARGEST))
+    while drafter.busy:
+        drafter.grow()
+    nodes = drafter.model.pool.used - 30
+    assert nodes >= 2
+    drafter.open(1, DraftSpec(random_tokens(57 - nodes), SamplingParams(temperature=0.0), CREDIT, LARGEST))
+    assert not drafter.busy  # one slot too few
+    tree = drafter._queue.running[0].tree
+    drafter.commit(0, 31, [next(token for token in range(3, 300) if token not in tree.root.children)])
+    assert list(drafter._queue.running) == [0, 1]
+    for key in (0, 1):
+        drafter.close(key)
 
 
 def test_a_sequence_that_never_fits_is_refused() -> None:

@@ -12,6 +12,7 @@ from speculative_engine.packed_model import PackedModel
 from speculative_engine.proposal import MergeCount, Proposal
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.sequence import SequenceSpec
+from speculative_engine.step_result import Finish
 from speculative_engine.verification_engine import VerificationEngine
 from tests.speculative_engine.support import (
     GREEDY,
@@ -55,12 +56,16 @@ def undisturbed() -> dict[int, list[int]]:
 
 
 def check_slots(engine: VerificationEngine) -> None:
-    """Between steps the slots in use are those of the running sequences' computed tokens, each held once."""
+    """Between steps the slots in use are those of the running sequences' computed tokens, each held once, and whoever
+    waits has to."""
     queue = engine._queue
     held = [slot for sequence in queue.running.values() for slot in sequence.slots.array().tolist()]
     assert len(set(held)) == len(held) == engine.model.pool.used
     assert all(len(sequence.slots) == 0 for sequence in queue.waiting.values())
     assert queue.running or not queue.waiting
+    waiting = list(queue.waiting)
+    queue.admit()
+    assert list(queue.waiting) == waiting
 
 
 @pytest.mark.parametrize("slots", SIZES)
@@ -115,6 +120,40 @@ def test_the_oldest_gets_on_with_every_step_and_all_end_in_order() -> None:
     assert engine.preemptions > 0 and sorted(finished) == list(range(len(specs)))
 
 
+def test_the_oldest_gets_a_row_before_younger_ones_that_decode() -> None:
+    engine = engine_of(model_of(100), max_tree_nodes=8, max_step_rows=8)
+    engine.add(SequenceSpec(0, random_tokens(50), 80, GREEDY))
+    engine.add(SPECS[4])
+    engine.step()
+    oldest = engine._queue.running[0]
+    taken = engine.model.pool.take(engine.model.pool.free - 1)
+    before = oldest.pending
+    assert before > 1
+    engine.step()
+    assert oldest.pending < before and (engine.running, engine.preemptions) == (1, 1)
+    engine.model.pool.give_back(taken)
+    engine.remove(0)
+    engine.remove(4)
+
+
+def test_slots_that_come_back_late_in_a_step_let_the_next_one_in() -> None:
+    """The first ends while the second still holds slots for nodes that turn out to be wrong."""
+    engine = engine_of(model_of(100), max_tree_nodes=8)
+    engine.add(SequenceSpec(0, random_tokens(10), 12, GREEDY))
+    engine.add(SequenceSpec(1, random_tokens(20), 60, GREEDY))
+    engine.add(SequenceSpec(2, random_tokens(42), 60, GREEDY))
+    engine.attach(1, "d")
+    engine.step()
+    assert (engine.running, engine.waiting) == (2, 1)
+    engine.propose(1, "d", Proposal(21, 1, list(range(10, 18)), [0] * 8))
+    outcomes = engine.step().outcomes
+    assert [outcome.finish for outcome in outcomes] == [Finish.LENGTH, None]
+    assert (outcomes[1].drafted, outcomes[1].accepted) == ({"d": 8}, 0)
+    assert list(engine._running) == [1, 2]
+    engine.remove(1)
+    engine.remove(2)
+
+
 def test_what_was_preempted_is_computed_again_in_chunks() -> None:
     engine = engine_of(model_of(100), max_tree_nodes=8, max_step_rows=8)
     for spec in (SPECS[3], SPECS[5]):
@@ -140,6 +179,8 @@ def preempted(**limits: int) -> VerificationEngine:
     for spec in (SPECS[3], SPECS[5]):
         engine.add(spec)
         engine.attach(spec.sequence_id, "d")
+    engine.step()
+    engine.propose(5, "d", Proposal(len(PROMPTS[5]) + 1, 1, [5], [0]))
     while not engine.preemptions:
         engine.step()
     assert (engine.running, engine.waiting) == (1, 1)
@@ -152,7 +193,7 @@ def test_proposals_for_a_preempted_sequence_are_merged_and_used() -> None:
     assert sequence is not None
     length = len(sequence.tokens)
     right = undisturbed()[5][length - len(PROMPTS[5]) :][:3]
-    assert engine.propose(5, "d", Proposal(length, 1, right, [0, 1, 2])) == MergeCount(3, 0)
+    assert engine.propose(5, "d", Proposal(length, 2, right, [0, 2, 3])) == MergeCount(3, 0)
     engine.remove(3)
     assert (engine.running, engine.waiting) == (1, 0)
     first = engine.step().outcomes[0]  # the tokens again, and the one after them
@@ -169,12 +210,12 @@ def test_a_preempted_sequence_leaves_no_trace_in_its_drafters_timing() -> None:
     sequence = engine._queue.find(5)
     assert sequence is not None
     late = time.perf_counter() + 1000.0
-    engine.propose(5, "d", Proposal(len(sequence.tokens), 1, [5], [0]), arrived_at=late)
-    engine.propose(5, "d", Proposal(len(sequence.tokens), 2, [6], [0]), arrived_at=late + 1000.0)
+    engine.propose(5, "d", Proposal(len(sequence.tokens), 2, [5], [0]), arrived_at=late)
+    engine.propose(5, "d", Proposal(len(sequence.tokens), 3, [6], [0]), arrived_at=late + 1000.0)
     assert sequence.clocks["d"].expected_wait(late) is None
     engine.remove(3)
     engine.step()
-    engine.propose(5, "d", Proposal(len(sequence.tokens), 3, [7], [0]), arrived_at=late + 3000.0)
+    engine.propose(5, "d", Proposal(len(sequence.tokens), 4, [7], [0]), arrived_at=late + 3000.0)
     assert (timing.response, timing.interval) == before
     engine.remove(5)
 

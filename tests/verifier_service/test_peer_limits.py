@@ -94,7 +94,9 @@ async def test_a_request_that_is_too_large_for_any_peer_is_no_matter_of_capacity
         with pytest.raises(ServiceError) as caught:
             await anext(call(verifier, ONE, 45))
         assert (caught.value.code.name, caught.value.reason_name) == ("INVALID_ARGUMENT", "CONTEXT_EXCEEDED")
-        assert "50 tokens the verifier has room for in one request" in caught.value.message
+        assert (
+            "50 tokens that the KV cache and the limits of the verifier leave for one request" in caught.value.message
+        )
 
 
 async def test_no_limit_by_default(verifier: InProcessVerifier) -> None:
