@@ -42,6 +42,11 @@ class ProposalClock:
         self._asked: dict[int, float] = {}
         self._last_arrival: float | None = None
 
+    def restart(self) -> None:
+        """Forget what was asked and what came: the next proposal is as the first."""
+        self._asked.clear()
+        self._last_arrival = None
+
     def asked(self, committed_length: int, now: float) -> None:
         """A verdict left an empty tree."""
         # Until the first proposal the drafter reads the prompt: that time is no response.

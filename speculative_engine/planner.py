@@ -42,6 +42,8 @@ class Plan:
     expected_tokens: float
     seconds: float
     """Expected time of the step."""
+    full: bool = False
+    """No further node could be verified, however good."""
     leaf_probability: list[float] = field(default_factory=list)
     """For each candidate the probability of the end of its likeliest path; what is drafted next hangs there."""
 
@@ -66,9 +68,13 @@ class Planner:
         self.models.pop(source, None)
         self.timings.pop(source, None)
 
-    def plan(self, candidates: Sequence[Candidate], other_rows: int = 0) -> Plan:
-        """Choose the nodes of a step over `candidates` that also carries `other_rows` rows (prompt chunks)."""
+    def plan(self, candidates: Sequence[Candidate], other_rows: int = 0, max_rows: int | None = None) -> Plan:
+        """Choose the nodes of a step over `candidates` that also carries `other_rows` rows (prompt chunks).
+
+        max_rows: most rows of this step, where there is less room than usual.
+        """
         base = len(candidates) + other_rows
+        most = self._max_rows if max_rows is None else min(max_rows, self._max_rows)
         ordered: list[tuple[int, Node, float]] = []
         heap: list[tuple[float, int, int, Node]] = []
         taken = [0] * len(candidates)
@@ -88,7 +94,7 @@ class Planner:
 
         for index, candidate in enumerate(candidates):
             push(index, candidate.tree.root, 1.0)
-        while heap and base + len(ordered) < self._max_rows:
+        while heap and base + len(ordered) < most:
             value, _, index, node = heapq.heappop(heap)
             if taken[index] >= candidates[index].max_nodes:
                 continue
@@ -108,10 +114,13 @@ class Planner:
         nodes: list[list[Node]] = [[] for _ in candidates]
         for index, node, _ in ordered[:best_count]:
             nodes[index].append(node)
-        return Plan(nodes, best_expected, self.cost.seconds(base + best_count), leaf)
+        full = base + best_count >= most
+        return Plan(nodes, best_expected, self.cost.seconds(base + best_count), full, leaf)
 
     def worthwhile_wait(self, plan: Plan, candidates: Sequence[Candidate], now: float) -> float:
         """Seconds to wait for the next proposal before stepping with `plan`; 0 when stepping now is better."""
+        if plan.full:
+            return 0.0
         gain, added, wait = 0.0, 0, 0.0
         for index, candidate in enumerate(candidates):
             if len(plan.nodes[index]) >= candidate.max_nodes:

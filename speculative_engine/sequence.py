@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
+import numpy as np
+
 from speculative_engine.drafter_timing import ProposalClock
 from speculative_engine.kv_slots import SlotList
 from speculative_engine.proposal import ProposalReader
@@ -46,6 +48,20 @@ class Sequence:
     def pending(self) -> int:
         """Committed tokens that have not been through the model; at least 1, the last one."""
         return len(self.tokens) - len(self.slots)
+
+    @property
+    def length(self) -> int:
+        """Committed tokens."""
+        return len(self.tokens)
+
+    def give_up(self) -> np.ndarray:
+        """Forget all KV slots and return them, int64. Tokens and tree stay: drafters hold the tree's mirror.
+
+        What a drafter does while the sequence stands still says nothing of its pace, so its times start anew.
+        """
+        for clock in self.clocks.values():
+            clock.restart()
+        return self.slots.clear()
 
     def attach(self, reader: ProposalReader, clock: ProposalClock) -> None:
         """Take proposals of the reader's drafter from now on."""

@@ -6,7 +6,6 @@ Not thread-safe and never waits: one thread calls it, and asks `wait_seconds` wh
 from __future__ import annotations
 
 import time
-from collections import deque
 from dataclasses import dataclass
 
 from speculative_engine.acceptance_model import observe_commit
@@ -19,6 +18,7 @@ from speculative_engine.proposal import MergeCount, Proposal, ProposalReader
 from speculative_engine.sampling_batch import SamplingBatch
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.sequence import Sequence, SequenceSpec
+from speculative_engine.slot_queue import SlotQueue
 from speculative_engine.step_cost import StepCost
 from speculative_engine.step_result import Finish, SequenceOutcome, StepResult
 from speculative_engine.verification_job import VerificationJob
@@ -45,9 +45,10 @@ class VerificationEngine:
         self.model = model
         self.limits = limits
         self.planner = Planner(cost, limits.max_step_rows)
-        self._running: dict[int, Sequence] = {}
-        self._waiting: deque[Sequence] = deque()
-        self._reserved = 0
+        self._queue: SlotQueue[int, Sequence] = SlotQueue(
+            model.pool, tree_room=limits.max_tree_nodes, most_running=limits.max_sequences
+        )
+        self._running = self._queue.running
         self._plan: tuple[list[Sequence], list[Candidate], Plan] | None = None
 
     @property
@@ -58,7 +59,12 @@ class VerificationEngine:
     @property
     def waiting(self) -> int:
         """Number of sequences that wait for KV slots."""
-        return len(self._waiting)
+        return len(self._queue.waiting)
+
+    @property
+    def preemptions(self) -> int:
+        """Times a sequence gave up its KV slots to older ones, to be computed again."""
+        return self._queue.preemptions
 
     def slots_needed(self, max_length: int) -> int:
         """KV slots a sequence may need at most, its tree included."""
@@ -66,28 +72,22 @@ class VerificationEngine:
 
     def add(self, spec: SequenceSpec) -> None:
         """Queue a sequence. Raises ValueError if its id is taken, or if it could never run (see `slots_needed`)."""
-        if self._find(spec.sequence_id) is not None:
+        if self._queue.find(spec.sequence_id) is not None:
             raise ValueError(f"sequence {spec.sequence_id} is running already")
         if self.slots_needed(spec.max_length) > self.model.pool.capacity:
             raise ValueError(f"sequence of {spec.max_length} tokens does not fit into the KV cache")
-        self._waiting.append(Sequence(spec))
-        self._admit()
+        self._queue.add(spec.sequence_id, Sequence(spec))
+        self._plan = None
 
     def remove(self, sequence_id: int) -> None:
         """End a sequence and give back its slots; does nothing if it has ended."""
+        self._queue.remove(sequence_id)
         self._plan = None
-        sequence = self._running.pop(sequence_id, None)
-        if sequence is None:
-            self._waiting = deque(s for s in self._waiting if s.spec.sequence_id != sequence_id)
-            return
-        self.model.pool.give_back(sequence.slots.clear())
-        self._reserved -= self.slots_needed(sequence.spec.max_length)
-        self._admit()
 
     def attach(self, sequence_id: int, source: str) -> None:
         """Take proposals of drafter `source` for a sequence from now on; a drafter attached again starts anew."""
         self.planner.add_source(source)
-        sequence = self._find(sequence_id)
+        sequence = self._queue.find(sequence_id)
         if sequence is not None:
             reader = ProposalReader(source, self.limits.max_tree_nodes, self.model.vocab_size)
             sequence.attach(reader, ProposalClock(self.planner.timings[source]))
@@ -95,14 +95,14 @@ class VerificationEngine:
 
     def detach(self, sequence_id: int, source: str) -> None:
         """Take no more proposals of `source` for a sequence; what it drafted stays."""
-        sequence = self._find(sequence_id)
+        sequence = self._queue.find(sequence_id)
         if sequence is not None:
             sequence.detach(source)
             self._plan = None
 
     def forget(self, source: str) -> None:
         """Detach a drafter from all sequences and forget what was learned about it."""
-        for sequence in (*self._running.values(), *self._waiting):
+        for sequence in self._queue:
             sequence.detach(source)
         self.planner.remove_source(source)
         self._plan = None
@@ -112,7 +112,7 @@ class VerificationEngine:
 
         arrived_at: when it came, by time.perf_counter; default now.
         """
-        sequence = self._find(sequence_id)
+        sequence = self._queue.find(sequence_id)
         reader = sequence.readers.get(source) if sequence else None
         if sequence is None or reader is None:
             return MergeCount(0, len(proposal.token_ids))
@@ -122,8 +122,9 @@ class VerificationEngine:
         except Exception:
             self.detach(sequence_id, source)
             raise
-        arrived_at = time.perf_counter() if arrived_at is None else arrived_at
-        sequence.clocks[source].arrived(proposal.committed_length, arrived_at)
+        if sequence_id in self._running:
+            arrived_at = time.perf_counter() if arrived_at is None else arrived_at
+            sequence.clocks[source].arrived(proposal.committed_length, arrived_at)
         return count
 
     def wait_seconds(self) -> float:
@@ -142,7 +143,7 @@ class VerificationEngine:
             VerificationJob(sequence, sequence.pending, nodes)
             for sequence, nodes in zip(decoding, plan.nodes, strict=True)
         ]
-        room = self.limits.max_step_rows - sum(job.rows for job in jobs)
+        room = self._most_rows() - sum(job.rows for job in jobs)
         for sequence in self._running.values():
             if sequence.pending > 1 and room > 0:
                 jobs.append(VerificationJob(sequence, min(sequence.pending, room), []))
@@ -177,18 +178,30 @@ class VerificationEngine:
                 job.keep([], self.model.pool)
         if len(builder) <= 64 and not any(job.sequence.pending > 1 for job in jobs):
             self.planner.cost.observe(len(builder), now - started)
+        self._queue.admit()
         return StepResult(outcomes, len(builder), time.perf_counter() - started, forward_seconds)
 
     def _planned(self) -> tuple[list[Sequence], list[Candidate], Plan]:
         if self._plan is None:
+            self._queue.make_room(self._least_rows)
             decoding = [sequence for sequence in self._running.values() if sequence.pending == 1]
             candidates = [self._candidate(sequence) for sequence in decoding]
             prompt_rows = sum(sequence.pending for sequence in self._running.values() if sequence.pending > 1)
+            most = self._most_rows()
             # Prompt chunks share the step; half of it stays for nodes.
-            other = min(prompt_rows, self.limits.max_step_rows // 2)
-            plan = self.planner.plan(candidates, other) if candidates else Plan([], 0.0, 0.0)
+            other = min(prompt_rows, most // 2)
+            plan = self.planner.plan(candidates, other, most) if candidates else Plan([], 0.0, 0.0)
             self._plan = decoding, candidates, plan
         return self._plan
+
+    def _least_rows(self) -> int:
+        """Rows without which a step would leave a decoding sequence, or the oldest one, where it is."""
+        pending = [sequence.pending for sequence in self._running.values()]
+        return pending.count(1) + (pending[0] > 1)
+
+    def _most_rows(self) -> int:
+        """Rows a step may have: each takes a KV slot."""
+        return min(self.limits.max_step_rows, self.model.pool.free)
 
     def _candidate(self, sequence: Sequence) -> Candidate:
         most = 0 if sequence.step_alone else sequence.spec.max_draft_tokens
@@ -236,20 +249,3 @@ class VerificationEngine:
             for clock in sequence.clocks.values():
                 clock.asked(len(sequence.tokens), now)
         return SequenceOutcome(spec.sequence_id, tokens, sources, len(sequence.tokens), drafted, finish)
-
-    def _find(self, sequence_id: int) -> Sequence | None:
-        sequence = self._running.get(sequence_id)
-        if sequence is None:
-            sequence = next((s for s in self._waiting if s.spec.sequence_id == sequence_id), None)
-        return sequence
-
-    def _admit(self) -> None:
-        """Let waiting sequences run, in order, while their slots are sure to suffice."""
-        while self._waiting and len(self._running) < self.limits.max_sequences:
-            needed = self.slots_needed(self._waiting[0].spec.max_length)
-            if self._reserved + needed > self.model.pool.capacity:
-                return
-            sequence = self._waiting.popleft()
-            self._running[sequence.spec.sequence_id] = sequence
-            self._reserved += needed
-            self._plan = None

@@ -43,14 +43,14 @@ class RequestReader:
     """Knows the target's limits. Every fault is a ServiceError that names the field."""
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, context_length: int, kv_tokens: int):
-        """kv_tokens: most tokens of one request that the KV cache can hold."""
+        """kv_tokens: most tokens of one request that the KV cache, and the limit of a peer, have room for."""
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._longest = min(context_length, kv_tokens)
         self._bound_by = (
             f"the target's context of {context_length} tokens"
             if context_length <= kv_tokens
-            else f"the {kv_tokens} tokens the verifier's KV cache can hold for one request"
+            else f"the {kv_tokens} tokens that the KV cache and the limits of the verifier leave for one request"
         )
 
     async def read(self, request: verifier_service_pb2.GenerateRequest) -> GenerateOrder:

@@ -18,6 +18,7 @@ from service_runtime.startup_error import StartupError
 from service_runtime.tasks import BackgroundTasks
 from verifier_service.drafter_link import Connect, DraftStream
 from verifier_service.drafter_pool_servicer import DrafterPoolServicer
+from verifier_service.peer_limits import PeerLimits
 from verifier_service.settings import VerifierSettings
 from verifier_service.target import load_target, set_threads
 from verifier_service.verifier import Verifier
@@ -42,6 +43,7 @@ async def run_verifier(settings: VerifierSettings, server: ServiceServer, shutdo
             on_failure=shutdown.fail,
             max_waiting=settings.max_waiting,
             max_message_bytes=settings.max_message_bytes,
+            peer_limits=PeerLimits(settings.max_requests_per_peer, settings.max_tokens_per_peer),
         )
         server.add(add_VerifierServiceServicer_to_server, VerifierServicer(verifier))
         server.add(add_DrafterPoolServiceServicer_to_server, DrafterPoolServicer(verifier.pool))

@@ -31,6 +31,10 @@ class VerifierSettings(ServiceSettings):
     """Most requests that run at once; more wait."""
     max_waiting: int = Field(default=256, ge=0)
     """Most requests that wait; more are refused."""
+    max_requests_per_peer: int = Field(default=0, ge=0)
+    """Most requests of one host that run or wait; more are refused. 0 sets no limit."""
+    max_tokens_per_peer: int = Field(default=0, ge=0)
+    """Most tokens of one host's requests, at their greatest lengths, that run or wait. 0 sets no limit."""
     max_step_rows: int = Field(default=256, ge=8)
     """Most tokens of one forward pass."""
     max_tree_nodes: int = Field(default=32, ge=1, le=256)

@@ -19,6 +19,7 @@ from speculative_engine.tokenizer import Tokenizer
 from speculative_engine.verification_engine import VerificationEngine
 from verifier_service.drafter_link import Connect
 from verifier_service.drafter_pool import DrafterPool
+from verifier_service.peer_limits import PeerLimits
 from verifier_service.request_reader import GenerateOrder, RequestReader
 from verifier_service.running_request import RunningRequest
 from verifier_service.step_loop import ProposalFault, StepLoop
@@ -43,12 +44,16 @@ class Verifier:
         on_failure: Callable[[BaseException], None],
         max_waiting: int,
         max_message_bytes: int,
+        peer_limits: PeerLimits | None = None,
     ):
         self.tokenizer = tokenizer
         self.info = info
         limits = engine.limits
         pool = engine.model.pool
         longest = pool.capacity - limits.max_tree_nodes
+        self._peer_limits = peer_limits or PeerLimits()
+        if self._peer_limits.max_tokens:  # a longer request could never be admitted
+            longest = min(longest, self._peer_limits.max_tokens)
         self.limits = Limits(
             max_sequences=limits.max_sequences,
             max_tree_nodes=limits.max_tree_nodes,
@@ -91,8 +96,8 @@ class Verifier:
         await self._idle.wait()
 
     @asynccontextmanager
-    async def run(self, order: GenerateOrder) -> AsyncIterator[RunningRequest]:
-        """Run a request; leaving the `async with` ends it and frees its KV slots. Raises ServiceError."""
+    async def run(self, order: GenerateOrder, peer: str = "") -> AsyncIterator[RunningRequest]:
+        """Run a request of a peer; leaving the `async with` ends it and frees its KV slots. Raises ServiceError."""
         self.pool.check(order.drafter)
         if len(self._requests) >= self._most_requests:
             raise at_capacity(f"{len(self._requests)} requests run or wait already", _RETRY_SECONDS)
@@ -100,6 +105,7 @@ class Verifier:
         if request.finished:  # a resumed request that was complete
             yield request
             return
+        self._peer_limits.add(request.sequence_id, peer, order.max_length)
         self._requests[request.sequence_id] = request
         self._idle.clear()
         try:
@@ -117,6 +123,7 @@ class Verifier:
             waiting_requests=self._engine.waiting,
             used_slots=pool.used,
             total_slots=pool.capacity,
+            preemptions=self._engine.preemptions,
         )
 
     def _on_step(self, result: StepResult, stale: dict[tuple[int, str], int]) -> None:
@@ -157,6 +164,7 @@ class Verifier:
 
     def _end(self, request: RunningRequest) -> None:
         if self._requests.pop(request.sequence_id, None) is not None:
+            self._peer_limits.remove(request.sequence_id)
             self._steps.remove(request.sequence_id)
             self.pool.release(request)
             if not self._requests:

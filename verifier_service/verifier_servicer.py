@@ -9,6 +9,7 @@ from typing import Any
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceServicer
 from service_runtime.logs import log_context
+from verifier_service.peer_limits import peer_host
 from verifier_service.verifier import Verifier
 
 
@@ -22,7 +23,7 @@ class VerifierServicer(VerifierServiceServicer):
         """See the contract."""
         order = await self._verifier.reader.read(request)
         with log_context(request_id=order.request_id):
-            async with self._verifier.run(order) as running:
+            async with self._verifier.run(order, peer_host(context.peer())) as running:
                 async for event in running.events():
                     yield event
 

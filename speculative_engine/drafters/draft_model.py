@@ -16,6 +16,7 @@ from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.proposal import Proposal
 from speculative_engine.sampling_batch import SamplingBatch
+from speculative_engine.slot_queue import SlotQueue
 from speculative_engine.token_tree import Node, TokenTree
 
 _SOURCE = "draft"
@@ -27,6 +28,8 @@ _LEAST_VALUE = 0.04
 """Nodes less likely than this to be on the target's path are not drafted: verifying them never pays."""
 _MAX_ROWS = 256
 """Most tokens of one forward pass."""
+_TREE_ROOM = 32
+"""KV slots that are left for a sequence's tree when it is let in."""
 
 
 class _Draft:
@@ -41,13 +44,27 @@ class _Draft:
         self.caught_up = False
 
     @property
+    def length(self) -> int:
+        """Committed tokens."""
+        return len(self.tokens)
+
+    @property
     def pending(self) -> int:
         """Committed tokens that have not been through the model; 0 when the root was expanded before it was
         committed."""
         return len(self.tokens) - len(self.slots)
 
+    def give_up(self) -> np.ndarray:
+        """Forget all KV slots and return them, int64. Tokens and tree stay: the verifier holds the tree's mirror."""
+        slots = [*self.slots.clear()]
+        for node in self.tree.nodes():
+            if node.slot >= 0:
+                slots.append(node.slot)
+                node.slot = -1
+        return np.array(slots, dtype=np.int64)
+
     def frontier(self, model: AcceptanceModel) -> list[Node]:
-        """The most valuable nodes that have no children yet because they have not been through the model."""
+        """The most valuable nodes that have not been through the model, or whose KV slots were given up since."""
         if self.tree.size >= self.spec.max_tree_nodes:
             return []
         leaves: list[tuple[float, Node]] = []
@@ -76,30 +93,32 @@ class DraftModelDrafter:
 
     def __init__(self, model: PackedModel):
         self.model = model
-        self._drafts: dict[Hashable, _Draft] = {}
+        self._queue: SlotQueue[Hashable, _Draft] = SlotQueue(model.pool, _TREE_ROOM)
         self._acceptance = AcceptanceModel()
-        self._reserved = 0
 
     @property
     def sequences(self) -> int:
         """Number of open sequences."""
-        return len(self._drafts)
+        return len(self._queue)
+
+    @property
+    def preemptions(self) -> int:
+        """Times a sequence gave up its KV slots to older ones, to be computed again."""
+        return self._queue.preemptions
 
     def open(self, key: Hashable, spec: DraftSpec) -> None:
-        """See Drafter.open. Slots for the sequence's greatest length are reserved here, so growth never lacks any."""
+        """See Drafter.open. A sequence for which there is no room now is drafted for later."""
         self.close(key)
-        needed = self._slots_needed(spec)
-        if self._reserved + needed > self.model.pool.capacity:
-            raise DrafterFullError(
-                f"sequence needs {needed} KV slots, {self.model.pool.capacity - self._reserved} of "
-                f"{self.model.pool.capacity} are not reserved"
-            )
-        self._reserved += needed
-        self._drafts[key] = _Draft(spec)
+        needed = max(spec.max_length, len(spec.tokens)) + spec.max_tree_nodes
+        if needed > self.model.pool.capacity:
+            raise DrafterFullError(f"sequence needs {needed} KV slots, there are {self.model.pool.capacity}")
+        self._queue.add(key, _Draft(spec))
 
     def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
         """See Drafter.commit. The walked nodes' slots become the sequence's own; all other nodes' slots are freed."""
-        draft = self._drafts[key]
+        draft = self._queue.find(key)
+        if draft is None:
+            raise KeyError(key)
         if committed_length - len(tokens) != len(draft.tokens) or not tokens:
             raise OutOfSyncError(
                 f"verdict of {len(tokens)} tokens to a length of {committed_length}, "
@@ -110,37 +129,41 @@ class DraftModelDrafter:
         draft.tokens.extend(tokens)
         draft.slots.extend([node.slot for node in walked if node.slot >= 0])
         self.model.pool.give_back([node.slot for node in pruned if node.slot >= 0])
+        self._queue.admit()
 
     def close(self, key: Hashable) -> None:
         """See Drafter.close."""
-        draft = self._drafts.pop(key, None)
-        if draft is None:
-            return
-        self._reserved -= self._slots_needed(draft.spec)
-        self.model.pool.give_back(draft.slots.clear())
-        self.model.pool.give_back([node.slot for node in draft.tree.nodes() if node.slot >= 0])
+        self._queue.remove(key)
 
     @property
     def busy(self) -> bool:
         """See Drafter.busy."""
-        return any(draft.pending or draft.frontier(self._acceptance) for draft in self._drafts.values())
+        return any(draft.pending or draft.frontier(self._acceptance) for draft in self._queue.running.values())
 
     def grow(self) -> Growth:
-        """See Drafter.grow. Prompts are computed in chunks beside the other sequences' drafting."""
+        """See Drafter.grow. Prompts are computed in chunks beside the other sequences' drafting.
+
+        Where KV slots run out, the sequences opened last give theirs up and are computed again when there is room.
+        Not those whose last verdict is oldest: the verdicts of all come in turn, so that each would lose its slots
+        just before it needs them.
+        """
         started = time.perf_counter()
         builder = BatchBuilder()
+        running = self._queue.running
+        self._queue.make_room(lambda: len(running))
+        most = min(_MAX_ROWS, self.model.pool.free)
+        growing = [(key, draft) for key, draft in running.items() if not draft.pending]
         expanded: list[tuple[Hashable, _Draft, Node]] = []
         # What was committed comes before guesses about it, the shortest first: a verdict's one new token, then prompts.
-        for key, draft in sorted(self._drafts.items(), key=lambda item: item[1].pending):
-            room = _MAX_ROWS // 2 - len(builder)
+        for key, draft in sorted(running.items(), key=lambda item: item[1].pending):
+            room = min(_MAX_ROWS // 2, most) - len(builder)
             if draft.pending and room > 0 and self._catch_up(builder, draft, min(draft.pending, room)):
                 expanded.append((key, draft, draft.tree.root))
-        for key, draft in self._drafts.items():
-            if not draft.pending:
-                for node in draft.frontier(self._acceptance):
-                    if len(builder) < _MAX_ROWS:
-                        self._expand(builder, draft, node)
-                        expanded.append((key, draft, node))
+        for key, draft in growing:
+            for node in draft.frontier(self._acceptance):
+                if len(builder) < most:
+                    self._expand(builder, draft, node)
+                    expanded.append((key, draft, node))
         growth = Growth([], {}, 0.0)
         if not len(builder):
             return growth
@@ -160,7 +183,7 @@ class DraftModelDrafter:
                 if not draft.caught_up:
                     draft.caught_up = True
                     growth.opened.append(key)
-            growth.proposals = {key: self._proposal(key, nodes) for key, nodes in fresh.items() if nodes}
+            growth.proposals = {key: self._proposal(running[key], nodes) for key, nodes in fresh.items() if nodes}
         growth.seconds = time.perf_counter() - started
         return growth
 
@@ -185,7 +208,12 @@ class DraftModelDrafter:
         return reaches
 
     def _add_children(self, draft: _Draft, parent: Node, tokens: list[int], log_probs: list[float]) -> list[Node]:
-        """Add the candidates that are worth it: the first always, alternatives if they may well be right."""
+        """Add the candidates that are worth it: the first always, alternatives if they may well be right.
+
+        A node that is computed again, having given up its slot, has its children already.
+        """
+        if parent.children:
+            return []
         value = 1.0
         for node in parent.path_from(draft.tree.root):
             value *= self._acceptance.probability(node)
@@ -202,8 +230,8 @@ class DraftModelDrafter:
             children.append(added)
         return children
 
-    def _proposal(self, key: Hashable, nodes: list[Node]) -> Proposal:
-        draft = self._drafts[key]
+    @staticmethod
+    def _proposal(draft: _Draft, nodes: list[Node]) -> Proposal:
         root = draft.tree.root
         return Proposal(
             committed_length=draft.tree.committed_length,
@@ -212,10 +240,6 @@ class DraftModelDrafter:
             parent_ids=[0 if node.parent is root or node.parent is None else node.parent.id for node in nodes],
             log_probs=[node.log_prob for node in nodes],
         )
-
-    @staticmethod
-    def _slots_needed(spec: DraftSpec) -> int:
-        return max(spec.max_length, len(spec.tokens) + 1) + spec.max_tree_nodes
 
 
 def _within(logits: torch.Tensor, limits: list[int]) -> torch.Tensor:

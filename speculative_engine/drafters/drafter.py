@@ -15,7 +15,7 @@ class OutOfSyncError(Exception):
 
 
 class DrafterFullError(Exception):
-    """The drafter has no room for another sequence."""
+    """The sequence is larger than all the drafter's memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,14 +287,18 @@ class TestSequenceFaults:
             await verifier.until(lambda: verifier.mirrors[3].tree.size)
             assert verifier.errors == []
 
-    async def test_without_kv_slots(self, make_drafter: MakeDrafter) -> None:
+    async def test_without_kv_slots_a_sequence_waits(self, make_drafter: MakeDrafter) -> None:
         async with make_drafter(kv_slots=150, max_tree_nodes=16) as drafter, drafter.connected() as verifier:
-            await verifier.open(1, PROMPT, max_length=100)
-            await verifier.open(2, PROMPT, max_length=100)
-            reason, error = await verifier.error(2)
-            assert reason == "AT_CAPACITY"
-            assert detail(error.status, error_details_pb2.RetryInfo).retry_delay.ToMilliseconds() > 0
+            prompt = [5 + index % 90 for index in range(60)]
+            await verifier.open(1, prompt, max_length=100)
+            await verifier.open(2, prompt, max_length=100)
             await verifier.until(lambda: verifier.mirrors[1].tree.size)
+            await verifier.commit({1: [7], 2: [7]})
+            await verifier.until(lambda: verifier.mirrors[1].tree.size)
+            assert verifier.opened == [(1, 1)]
+            await verifier.close(1)
+            await verifier.until(lambda: verifier.mirrors[2].tree.size)
+            assert verifier.opened == [(1, 1), (2, 1)] and verifier.errors == []
 
     @pytest.mark.parametrize(
         ("changes", "reason", "field"),

@@ -80,6 +80,18 @@ def test_a_long_pause_is_no_pace() -> None:
     assert timing.interval < 0.02
 
 
+def test_after_a_restart_the_next_proposal_is_as_the_first() -> None:
+    timing = DrafterTiming(response=0.01, interval=0.004)
+    clock = clock_of(timing)
+    clock.asked(2, 1.0)
+    clock.restart()
+    assert clock.expected_wait(1.0) is None
+    clock.asked(3, 2.0)
+    clock.arrived(3, 100.0)
+    assert (timing.response, timing.interval) == (0.01, 0.004)
+    assert clock.expected_wait(100.0) == pytest.approx(0.004)
+
+
 def test_an_overdue_proposal_is_worth_less_and_less_waiting() -> None:
     clock = clock_of(DrafterTiming(response=0.01, interval=0.004))
     clock.asked(2, 0.0)

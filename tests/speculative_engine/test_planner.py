@@ -99,6 +99,9 @@ def test_limits_are_kept() -> None:
     assert [len(nodes) for nodes in planner.plan([candidate(trees[2])], other_rows=8).nodes] == [3]
     assert planner.plan([candidate(trees[2], max_nodes=0)]).nodes == [[]]
     assert planner.plan([candidate(trees[2])], other_rows=100).nodes == [[]]
+    assert [len(nodes) for nodes in planner.plan([candidate(trees[2])], max_rows=5).nodes] == [4]
+    assert [len(nodes) for nodes in planner.plan([candidate(trees[2])], max_rows=50).nodes] == [10]
+    assert planner.plan([candidate(trees[2])], other_rows=4, max_rows=2).nodes == [[]]
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -141,6 +144,9 @@ def test_waits_for_nothing_that_cannot_be_used() -> None:
     planner = planner_of(FREE)
     full = [candidate(chain([0.9, 0.9]), max_nodes=2, wait=0.0001)]
     assert planner.worthwhile_wait(planner.plan(full), full, 0.0) == 0.0
+    waiting = [candidate(chain([0.9, 0.9]), wait=0.0001)]
+    assert planner.worthwhile_wait(planner.plan(waiting), waiting, 0.0) == 0.0001
+    assert planner.worthwhile_wait(planner.plan(waiting, max_rows=3), waiting, 0.0) == 0.0
     without = [Candidate(TokenTree(1, 0), {}, 8, 100)]
     assert planner.worthwhile_wait(planner.plan(without), without, 0.0) == 0.0
 

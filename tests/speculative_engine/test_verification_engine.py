@@ -48,7 +48,7 @@ PROMPTS = [random_tokens(count, seed=count) for count in (10, 3, 25)]
 def test_sequences_wait_for_slots_and_run_in_order(model: PackedModel) -> None:
     small = PackedModel(tiny_model("Llama"), 100)
     engine = engine_of(small, max_tree_nodes=8)
-    specs = specs_of([random_tokens(30, seed=index) for index in range(3)], 10)  # 48 slots each
+    specs = specs_of([random_tokens(30, seed=index) for index in range(3)], 10)  # the third's tokens leave too little
     for spec in specs:
         engine.add(spec)
     assert (engine.running, engine.waiting) == (2, 1)
@@ -63,10 +63,12 @@ def test_sequences_wait_for_slots_and_run_in_order(model: PackedModel) -> None:
 def test_a_small_sequence_does_not_overtake_a_large_one() -> None:
     small = PackedModel(tiny_model("Llama"), 100)
     engine = engine_of(small, max_tree_nodes=8)
-    engine.add(SequenceSpec(0, random_tokens(30), 60, GREEDY))
-    engine.add(SequenceSpec(1, random_tokens(30), 60, GREEDY))
+    engine.add(SequenceSpec(0, random_tokens(50), 60, GREEDY))
+    engine.add(SequenceSpec(1, random_tokens(50), 60, GREEDY))
     engine.add(SequenceSpec(2, random_tokens(3), 5, GREEDY))
     assert (engine.running, engine.waiting) == (1, 2)
+    for sequence_id in range(3):
+        engine.remove(sequence_id)
 
 
 def test_what_never_fits_is_refused(model: PackedModel) -> None:

@@ -27,6 +27,7 @@ from speculative_engine.tokenizer import Tokenizer
 from speculative_engine.verification_engine import EngineLimits, StepResult, VerificationEngine
 from tests.verifier_service.loaded_models import loaded_model
 from verifier_service.drafter_link import Connect
+from verifier_service.peer_limits import PeerLimits
 from verifier_service.running_request import RunningRequest
 from verifier_service.verifier import Verifier
 
@@ -206,13 +207,19 @@ class InProcessVerifier:
 
 @asynccontextmanager
 async def in_process_verifier(
-    checkpoint: Path, *, slots: int = 4096, max_sequences: int = 16, max_waiting: int = 4, max_tree_nodes: int = 8
+    checkpoint: Path,
+    *,
+    slots: int = 4096,
+    max_sequences: int = 16,
+    max_waiting: int = 4,
+    max_tree_nodes: int = 8,
+    peer_limits: PeerLimits | None = None,
 ) -> AsyncIterator[InProcessVerifier]:
     """Runs a verifier. At the end nothing may be left: no KV slot, no failed task, no exception nobody saw."""
     unseen: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
     with loaded_model(checkpoint, slots) as model:
-        async with _verifier(checkpoint, model, max_sequences, max_waiting, max_tree_nodes) as made:
+        async with _verifier(checkpoint, model, max_sequences, max_waiting, max_tree_nodes, peer_limits) as made:
             yield made
     gc.collect()
     await asyncio.sleep(0)
@@ -222,7 +229,12 @@ async def in_process_verifier(
 
 @asynccontextmanager
 async def _verifier(
-    checkpoint: Path, model: PackedModel, max_sequences: int, max_waiting: int, max_tree_nodes: int
+    checkpoint: Path,
+    model: PackedModel,
+    max_sequences: int,
+    max_waiting: int,
+    max_tree_nodes: int,
+    peer_limits: PeerLimits | None,
 ) -> AsyncIterator[InProcessVerifier]:
     tokenizer = Tokenizer.load(str(checkpoint))
     info = ModelInfo(
@@ -253,6 +265,7 @@ async def _verifier(
             on_failure=failures.append,
             max_waiting=max_waiting,
             max_message_bytes=1 << 20,
+            peer_limits=peer_limits,
         )
         verifier.start()
         made = InProcessVerifier(verifier, engine, network)

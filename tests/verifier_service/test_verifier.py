@@ -2,13 +2,22 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from draftwire.v1 import verifier_service_pb2 as pb
 from service_runtime.errors import ServiceError
-from tests.verifier_service.in_process_verifier import PATIENCE, InProcessVerifier, in_process_verifier, order
+from tests.verifier_service.in_process_verifier import (
+    PATIENCE,
+    InProcessVerifier,
+    in_process_verifier,
+    order,
+    sampled,
+)
 from verifier_service.verifier_servicer import VerifierServicer
+
+CONTEXT = SimpleNamespace(peer=lambda: "ipv4:127.0.0.1:4242")
 
 
 async def test_requests_beyond_the_waiting_room_are_refused(checkpoint: Path) -> None:
@@ -69,6 +78,18 @@ async def test_an_engine_that_fails_ends_every_request_and_is_reported(
         verifier.dead = True
 
 
+async def test_too_little_memory_costs_time_alone(checkpoint: Path) -> None:
+    """Requests that do not all fit give way to each other, are resumed, and end with their own tokens."""
+    orders = [order([5 + index, *range(20, 40)], 100, sampling=sampled()) for index in range(4)]
+    async with in_process_verifier(checkpoint) as verifier:
+        expected = [(await verifier.plain(each)).token_ids for each in orders]
+        assert verifier.verifier.status().preemptions == 0
+    async with in_process_verifier(checkpoint, slots=256) as verifier:
+        outputs = await asyncio.gather(*map(verifier.generate, orders))
+        assert [output.token_ids for output in outputs] == expected
+        assert verifier.verifier.status().preemptions > 0
+
+
 async def test_tokens_there_and_back(verifier: InProcessVerifier) -> None:
     servicer = VerifierServicer(verifier.verifier)
     ids = (await servicer.Tokenize(pb.TokenizeRequest(text="w1 w2"), None)).token_ids
@@ -89,14 +110,14 @@ async def test_what_it_says_of_itself(verifier: InProcessVerifier) -> None:
 
 
 async def test_generate_over_the_servicer(verifier: InProcessVerifier) -> None:
-    events = [event async for event in VerifierServicer(verifier.verifier).Generate(order(max_tokens=5), None)]
+    events = [event async for event in VerifierServicer(verifier.verifier).Generate(order(max_tokens=5), CONTEXT)]
     assert [events[0].WhichOneof("event"), events[-1].WhichOneof("event")] == ["started", "finished"]
     assert sum(len(event.chunk.token_ids) for event in events) == 5
 
 
 async def test_a_caller_that_closes_the_stream_frees_the_slots(verifier: InProcessVerifier) -> None:
     verifier.engine.hold(2)
-    events = VerifierServicer(verifier.verifier).Generate(order(max_tokens=100), None)
+    events = VerifierServicer(verifier.verifier).Generate(order(max_tokens=100), CONTEXT)
     kinds = [(await anext(events)).WhichOneof("event") for _ in range(2)]
     assert kinds == ["started", "chunk"]
     assert verifier.verifier.status().used_slots > 0

@@ -20,14 +20,34 @@ class DrafterState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DRAFTER_STATE_READY: _ClassVar[DrafterState]
     DRAFTER_STATE_DRAINING: _ClassVar[DrafterState]
     DRAFTER_STATE_UNREACHABLE: _ClassVar[DrafterState]
+    DRAFTER_STATE_SUSPENDED: _ClassVar[DrafterState]
+
+class RolloutState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ROLLOUT_STATE_UNSPECIFIED: _ClassVar[RolloutState]
+    ROLLOUT_STATE_RUNNING: _ClassVar[RolloutState]
+    ROLLOUT_STATE_PROMOTED: _ClassVar[RolloutState]
+    ROLLOUT_STATE_WITHDRAWN: _ClassVar[RolloutState]
 DRAFTER_STATE_UNSPECIFIED: DrafterState
 DRAFTER_STATE_CONNECTING: DrafterState
 DRAFTER_STATE_READY: DrafterState
 DRAFTER_STATE_DRAINING: DrafterState
 DRAFTER_STATE_UNREACHABLE: DrafterState
+DRAFTER_STATE_SUSPENDED: DrafterState
+ROLLOUT_STATE_UNSPECIFIED: RolloutState
+ROLLOUT_STATE_RUNNING: RolloutState
+ROLLOUT_STATE_PROMOTED: RolloutState
+ROLLOUT_STATE_WITHDRAWN: RolloutState
 
 class Drafter(_message.Message):
-    __slots__ = ("name", "address", "state", "model", "sequences", "draft_tokens", "accepted_tokens", "stale_nodes", "step_time", "response_time", "attached_at", "last_error", "announced")
+    __slots__ = ("name", "address", "state", "model", "sequences", "draft_tokens", "accepted_tokens", "stale_nodes", "step_time", "response_time", "attached_at", "last_error", "announced", "labels", "accepted_per_second")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +61,8 @@ class Drafter(_message.Message):
     ATTACHED_AT_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
     ANNOUNCED_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     name: str
     address: str
     state: DrafterState
@@ -54,15 +76,26 @@ class Drafter(_message.Message):
     attached_at: _timestamp_pb2.Timestamp
     last_error: _status_pb2.Status
     announced: bool
-    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[_Union[DrafterState, str]] = ..., model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., sequences: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., stale_nodes: _Optional[int] = ..., step_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., response_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., attached_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., announced: bool = ...) -> None: ...
+    labels: _containers.ScalarMap[str, str]
+    accepted_per_second: float
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[_Union[DrafterState, str]] = ..., model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., sequences: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., stale_nodes: _Optional[int] = ..., step_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., response_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., attached_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., announced: bool = ..., labels: _Optional[_Mapping[str, str]] = ..., accepted_per_second: _Optional[float] = ...) -> None: ...
 
 class AttachDrafterRequest(_message.Message):
-    __slots__ = ("address", "name")
+    __slots__ = ("address", "name", "labels")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
     address: str
     name: str
-    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    labels: _containers.ScalarMap[str, str]
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class AttachDrafterResponse(_message.Message):
     __slots__ = ("drafter",)
@@ -83,12 +116,14 @@ class DetachDrafterResponse(_message.Message):
     def __init__(self, drafter: _Optional[_Union[Drafter, _Mapping]] = ...) -> None: ...
 
 class SwapDrafterRequest(_message.Message):
-    __slots__ = ("old_name", "new_name")
+    __slots__ = ("old_name", "new_name", "request_id")
     OLD_NAME_FIELD_NUMBER: _ClassVar[int]
     NEW_NAME_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     old_name: str
     new_name: str
-    def __init__(self, old_name: _Optional[str] = ..., new_name: _Optional[str] = ...) -> None: ...
+    request_id: str
+    def __init__(self, old_name: _Optional[str] = ..., new_name: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class SwapDrafterResponse(_message.Message):
     __slots__ = ("drafter", "moved_sequences")
@@ -97,6 +132,78 @@ class SwapDrafterResponse(_message.Message):
     drafter: Drafter
     moved_sequences: int
     def __init__(self, drafter: _Optional[_Union[Drafter, _Mapping]] = ..., moved_sequences: _Optional[int] = ...) -> None: ...
+
+class RolloutSide(_message.Message):
+    __slots__ = ("name", "sequences", "steps", "draft_tokens", "accepted_tokens")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    sequences: int
+    steps: int
+    draft_tokens: int
+    accepted_tokens: int
+    def __init__(self, name: _Optional[str] = ..., sequences: _Optional[int] = ..., steps: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ...) -> None: ...
+
+class Rollout(_message.Message):
+    __slots__ = ("old", "new", "share", "state", "reason", "started_at", "ended_at")
+    OLD_FIELD_NUMBER: _ClassVar[int]
+    NEW_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    old: RolloutSide
+    new: RolloutSide
+    share: float
+    state: RolloutState
+    reason: str
+    started_at: _timestamp_pb2.Timestamp
+    ended_at: _timestamp_pb2.Timestamp
+    def __init__(self, old: _Optional[_Union[RolloutSide, _Mapping]] = ..., new: _Optional[_Union[RolloutSide, _Mapping]] = ..., share: _Optional[float] = ..., state: _Optional[_Union[RolloutState, str]] = ..., reason: _Optional[str] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class StartRolloutRequest(_message.Message):
+    __slots__ = ("old_name", "new_name", "share")
+    OLD_NAME_FIELD_NUMBER: _ClassVar[int]
+    NEW_NAME_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    old_name: str
+    new_name: str
+    share: float
+    def __init__(self, old_name: _Optional[str] = ..., new_name: _Optional[str] = ..., share: _Optional[float] = ...) -> None: ...
+
+class StartRolloutResponse(_message.Message):
+    __slots__ = ("rollout",)
+    ROLLOUT_FIELD_NUMBER: _ClassVar[int]
+    rollout: Rollout
+    def __init__(self, rollout: _Optional[_Union[Rollout, _Mapping]] = ...) -> None: ...
+
+class FinishRolloutRequest(_message.Message):
+    __slots__ = ("new_name", "promote")
+    NEW_NAME_FIELD_NUMBER: _ClassVar[int]
+    PROMOTE_FIELD_NUMBER: _ClassVar[int]
+    new_name: str
+    promote: bool
+    def __init__(self, new_name: _Optional[str] = ..., promote: bool = ...) -> None: ...
+
+class FinishRolloutResponse(_message.Message):
+    __slots__ = ("rollout",)
+    ROLLOUT_FIELD_NUMBER: _ClassVar[int]
+    rollout: Rollout
+    def __init__(self, rollout: _Optional[_Union[Rollout, _Mapping]] = ...) -> None: ...
+
+class ListRolloutsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListRolloutsResponse(_message.Message):
+    __slots__ = ("rollouts",)
+    ROLLOUTS_FIELD_NUMBER: _ClassVar[int]
+    rollouts: _containers.RepeatedCompositeFieldContainer[Rollout]
+    def __init__(self, rollouts: _Optional[_Iterable[_Union[Rollout, _Mapping]]] = ...) -> None: ...
 
 class ListDraftersRequest(_message.Message):
     __slots__ = ()
@@ -119,14 +226,23 @@ class WatchDraftersResponse(_message.Message):
     def __init__(self, drafters: _Optional[_Iterable[_Union[Drafter, _Mapping]]] = ...) -> None: ...
 
 class RegisterDrafterRequest(_message.Message):
-    __slots__ = ("address", "name", "leaving")
+    __slots__ = ("address", "name", "leaving", "labels")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
     address: str
     name: str
     leaving: bool
-    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., leaving: bool = ...) -> None: ...
+    labels: _containers.ScalarMap[str, str]
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., leaving: bool = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class RegisterDrafterResponse(_message.Message):
     __slots__ = ("heartbeat_interval",)

@@ -50,6 +50,21 @@ class DrafterPoolServiceStub(object):
                 request_serializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.SwapDrafterRequest.SerializeToString,
                 response_deserializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.SwapDrafterResponse.FromString,
                 _registered_method=True)
+        self.StartRollout = channel.unary_unary(
+                '/draftwire.v1.DrafterPoolService/StartRollout',
+                request_serializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.StartRolloutRequest.SerializeToString,
+                response_deserializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.StartRolloutResponse.FromString,
+                _registered_method=True)
+        self.FinishRollout = channel.unary_unary(
+                '/draftwire.v1.DrafterPoolService/FinishRollout',
+                request_serializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.FinishRolloutRequest.SerializeToString,
+                response_deserializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.FinishRolloutResponse.FromString,
+                _registered_method=True)
+        self.ListRollouts = channel.unary_unary(
+                '/draftwire.v1.DrafterPoolService/ListRollouts',
+                request_serializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.ListRolloutsRequest.SerializeToString,
+                response_deserializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.ListRolloutsResponse.FromString,
+                _registered_method=True)
         self.ListDrafters = channel.unary_unary(
                 '/draftwire.v1.DrafterPoolService/ListDrafters',
                 request_serializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.ListDraftersRequest.SerializeToString,
@@ -89,6 +104,29 @@ class DrafterPoolServiceServicer(object):
     def SwapDrafter(self, request, context):
         """SwapDrafter moves every sequence of one drafter to another, make before break, and returns once the old one is
         released.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StartRollout(self, request, context):
+        """StartRollout gives a drafter a share of another one's sequences, to see how it does before it takes over. It ends
+        by itself when the new one's acceptance is significantly worse: its sequences then go back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FinishRollout(self, request, context):
+        """FinishRollout ends a roll-out: the new drafter takes over as by SwapDrafter, or gives its sequences back and is
+        released.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRollouts(self, request, context):
+        """ListRollouts tells the state of the roll-outs under way and of those that ended lately.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -134,6 +172,21 @@ def add_DrafterPoolServiceServicer_to_server(servicer, server):
                     servicer.SwapDrafter,
                     request_deserializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.SwapDrafterRequest.FromString,
                     response_serializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.SwapDrafterResponse.SerializeToString,
+            ),
+            'StartRollout': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartRollout,
+                    request_deserializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.StartRolloutRequest.FromString,
+                    response_serializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.StartRolloutResponse.SerializeToString,
+            ),
+            'FinishRollout': grpc.unary_unary_rpc_method_handler(
+                    servicer.FinishRollout,
+                    request_deserializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.FinishRolloutRequest.FromString,
+                    response_serializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.FinishRolloutResponse.SerializeToString,
+            ),
+            'ListRollouts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRollouts,
+                    request_deserializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.ListRolloutsRequest.FromString,
+                    response_serializer=draftwire_dot_v1_dot_drafter__pool__service__pb2.ListRolloutsResponse.SerializeToString,
             ),
             'ListDrafters': grpc.unary_unary_rpc_method_handler(
                     servicer.ListDrafters,
@@ -233,6 +286,87 @@ class DrafterPoolService(object):
             '/draftwire.v1.DrafterPoolService/SwapDrafter',
             draftwire_dot_v1_dot_drafter__pool__service__pb2.SwapDrafterRequest.SerializeToString,
             draftwire_dot_v1_dot_drafter__pool__service__pb2.SwapDrafterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartRollout(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/draftwire.v1.DrafterPoolService/StartRollout',
+            draftwire_dot_v1_dot_drafter__pool__service__pb2.StartRolloutRequest.SerializeToString,
+            draftwire_dot_v1_dot_drafter__pool__service__pb2.StartRolloutResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FinishRollout(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/draftwire.v1.DrafterPoolService/FinishRollout',
+            draftwire_dot_v1_dot_drafter__pool__service__pb2.FinishRolloutRequest.SerializeToString,
+            draftwire_dot_v1_dot_drafter__pool__service__pb2.FinishRolloutResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRollouts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/draftwire.v1.DrafterPoolService/ListRollouts',
+            draftwire_dot_v1_dot_drafter__pool__service__pb2.ListRolloutsRequest.SerializeToString,
+            draftwire_dot_v1_dot_drafter__pool__service__pb2.ListRolloutsResponse.FromString,
             options,
             channel_credentials,
             insecure,

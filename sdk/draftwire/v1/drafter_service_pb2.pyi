@@ -1,9 +1,13 @@
+import datetime
+
 from draftwire.v1 import model_info_pb2 as _model_info_pb2
 from draftwire.v1 import proposal_pb2 as _proposal_pb2
 from draftwire.v1 import sampling_pb2 as _sampling_pb2
 from draftwire.v1 import verdict_pb2 as _verdict_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.rpc import status_pb2 as _status_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -11,31 +15,66 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ModelLoadState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MODEL_LOAD_STATE_UNSPECIFIED: _ClassVar[ModelLoadState]
+    MODEL_LOAD_STATE_LOADING: _ClassVar[ModelLoadState]
+    MODEL_LOAD_STATE_SERVING: _ClassVar[ModelLoadState]
+    MODEL_LOAD_STATE_FAILED: _ClassVar[ModelLoadState]
+MODEL_LOAD_STATE_UNSPECIFIED: ModelLoadState
+MODEL_LOAD_STATE_LOADING: ModelLoadState
+MODEL_LOAD_STATE_SERVING: ModelLoadState
+MODEL_LOAD_STATE_FAILED: ModelLoadState
+
 class DraftRequest(_message.Message):
-    __slots__ = ("hello", "open", "verdicts", "close", "sequence_error")
+    __slots__ = ("hello", "open", "verdicts", "close", "sequence_error", "ping")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     VERDICTS_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_ERROR_FIELD_NUMBER: _ClassVar[int]
+    PING_FIELD_NUMBER: _ClassVar[int]
     hello: _model_info_pb2.PeerInfo
     open: OpenSequence
     verdicts: _verdict_pb2.VerdictBatch
     close: CloseSequences
     sequence_error: SequenceError
-    def __init__(self, hello: _Optional[_Union[_model_info_pb2.PeerInfo, _Mapping]] = ..., open: _Optional[_Union[OpenSequence, _Mapping]] = ..., verdicts: _Optional[_Union[_verdict_pb2.VerdictBatch, _Mapping]] = ..., close: _Optional[_Union[CloseSequences, _Mapping]] = ..., sequence_error: _Optional[_Union[SequenceError, _Mapping]] = ...) -> None: ...
+    ping: Ping
+    def __init__(self, hello: _Optional[_Union[_model_info_pb2.PeerInfo, _Mapping]] = ..., open: _Optional[_Union[OpenSequence, _Mapping]] = ..., verdicts: _Optional[_Union[_verdict_pb2.VerdictBatch, _Mapping]] = ..., close: _Optional[_Union[CloseSequences, _Mapping]] = ..., sequence_error: _Optional[_Union[SequenceError, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ...) -> None: ...
 
 class DraftResponse(_message.Message):
-    __slots__ = ("hello", "opened", "proposals", "sequence_error")
+    __slots__ = ("hello", "opened", "proposals", "sequence_error", "pong", "replaced")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     OPENED_FIELD_NUMBER: _ClassVar[int]
     PROPOSALS_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_ERROR_FIELD_NUMBER: _ClassVar[int]
+    PONG_FIELD_NUMBER: _ClassVar[int]
+    REPLACED_FIELD_NUMBER: _ClassVar[int]
     hello: _model_info_pb2.PeerInfo
     opened: SequenceOpened
     proposals: _proposal_pb2.ProposalBatch
     sequence_error: SequenceError
-    def __init__(self, hello: _Optional[_Union[_model_info_pb2.PeerInfo, _Mapping]] = ..., opened: _Optional[_Union[SequenceOpened, _Mapping]] = ..., proposals: _Optional[_Union[_proposal_pb2.ProposalBatch, _Mapping]] = ..., sequence_error: _Optional[_Union[SequenceError, _Mapping]] = ...) -> None: ...
+    pong: Pong
+    replaced: ModelReplaced
+    def __init__(self, hello: _Optional[_Union[_model_info_pb2.PeerInfo, _Mapping]] = ..., opened: _Optional[_Union[SequenceOpened, _Mapping]] = ..., proposals: _Optional[_Union[_proposal_pb2.ProposalBatch, _Mapping]] = ..., sequence_error: _Optional[_Union[SequenceError, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., replaced: _Optional[_Union[ModelReplaced, _Mapping]] = ...) -> None: ...
+
+class Ping(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class Pong(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class ModelReplaced(_message.Message):
+    __slots__ = ("model",)
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    model: _model_info_pb2.ModelInfo
+    def __init__(self, model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ...) -> None: ...
 
 class OpenSequence(_message.Message):
     __slots__ = ("sequence_id", "epoch", "sampling", "committed_length", "offset", "token_ids", "max_tree_nodes", "max_length")
@@ -81,12 +120,56 @@ class SequenceError(_message.Message):
     status: _status_pb2.Status
     def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
 
+class LoadModelRequest(_message.Message):
+    __slots__ = ("model", "request_id")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    request_id: str
+    def __init__(self, model: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class LoadModelResponse(_message.Message):
+    __slots__ = ("load",)
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    load: ModelLoad
+    def __init__(self, load: _Optional[_Union[ModelLoad, _Mapping]] = ...) -> None: ...
+
+class ModelLoad(_message.Message):
+    __slots__ = ("model", "request_id", "state", "error", "started_at")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    request_id: str
+    state: ModelLoadState
+    error: _status_pb2.Status
+    started_at: _timestamp_pb2.Timestamp
+    def __init__(self, model: _Optional[str] = ..., request_id: _Optional[str] = ..., state: _Optional[_Union[ModelLoadState, str]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
 class DrafterServiceGetModelInfoRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class DrafterServiceGetModelInfoResponse(_message.Message):
-    __slots__ = ("info",)
+    __slots__ = ("info", "last_load", "status")
     INFO_FIELD_NUMBER: _ClassVar[int]
+    LAST_LOAD_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
     info: _model_info_pb2.PeerInfo
-    def __init__(self, info: _Optional[_Union[_model_info_pb2.PeerInfo, _Mapping]] = ...) -> None: ...
+    last_load: ModelLoad
+    status: DrafterStatus
+    def __init__(self, info: _Optional[_Union[_model_info_pb2.PeerInfo, _Mapping]] = ..., last_load: _Optional[_Union[ModelLoad, _Mapping]] = ..., status: _Optional[_Union[DrafterStatus, _Mapping]] = ...) -> None: ...
+
+class DrafterStatus(_message.Message):
+    __slots__ = ("streams", "open_sequences", "used_slots", "total_slots")
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    USED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    streams: int
+    open_sequences: int
+    used_slots: int
+    total_slots: int
+    def __init__(self, streams: _Optional[int] = ..., open_sequences: _Optional[int] = ..., used_slots: _Optional[int] = ..., total_slots: _Optional[int] = ...) -> None: ...

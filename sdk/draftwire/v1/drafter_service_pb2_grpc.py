@@ -40,6 +40,11 @@ class DrafterServiceStub(object):
                 request_serializer=draftwire_dot_v1_dot_drafter__service__pb2.DraftRequest.SerializeToString,
                 response_deserializer=draftwire_dot_v1_dot_drafter__service__pb2.DraftResponse.FromString,
                 _registered_method=True)
+        self.LoadModel = channel.unary_unary(
+                '/draftwire.v1.DrafterService/LoadModel',
+                request_serializer=draftwire_dot_v1_dot_drafter__service__pb2.LoadModelRequest.SerializeToString,
+                response_deserializer=draftwire_dot_v1_dot_drafter__service__pb2.LoadModelResponse.FromString,
+                _registered_method=True)
         self.GetModelInfo = channel.unary_unary(
                 '/draftwire.v1.DrafterService/GetModelInfo',
                 request_serializer=draftwire_dot_v1_dot_drafter__service__pb2.DrafterServiceGetModelInfoRequest.SerializeToString,
@@ -59,6 +64,15 @@ class DrafterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LoadModel(self, request, context):
+        """LoadModel begins to load another model and returns at once. The model that is served goes on meanwhile; once the
+        new one is ready, streams that begin get it, and every stream that runs is told so by ModelReplaced and goes on
+        with the old one until the verifier has moved its sequences and ends it. GetModelInfo shows how far it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetModelInfo(self, request, context):
         """GetModelInfo tells what the drafter serves.
         """
@@ -73,6 +87,11 @@ def add_DrafterServiceServicer_to_server(servicer, server):
                     servicer.Draft,
                     request_deserializer=draftwire_dot_v1_dot_drafter__service__pb2.DraftRequest.FromString,
                     response_serializer=draftwire_dot_v1_dot_drafter__service__pb2.DraftResponse.SerializeToString,
+            ),
+            'LoadModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadModel,
+                    request_deserializer=draftwire_dot_v1_dot_drafter__service__pb2.LoadModelRequest.FromString,
+                    response_serializer=draftwire_dot_v1_dot_drafter__service__pb2.LoadModelResponse.SerializeToString,
             ),
             'GetModelInfo': grpc.unary_unary_rpc_method_handler(
                     servicer.GetModelInfo,
@@ -108,6 +127,33 @@ class DrafterService(object):
             '/draftwire.v1.DrafterService/Draft',
             draftwire_dot_v1_dot_drafter__service__pb2.DraftRequest.SerializeToString,
             draftwire_dot_v1_dot_drafter__service__pb2.DraftResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/draftwire.v1.DrafterService/LoadModel',
+            draftwire_dot_v1_dot_drafter__service__pb2.LoadModelRequest.SerializeToString,
+            draftwire_dot_v1_dot_drafter__service__pb2.LoadModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -26,6 +26,9 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_HANDSHAKE_EXPECTED: _ClassVar[ErrorReason]
     ERROR_REASON_INTERNAL: _ClassVar[ErrorReason]
     ERROR_REASON_MESSAGE_TOO_LARGE: _ClassVar[ErrorReason]
+    ERROR_REASON_ROLLOUT_NOT_FOUND: _ClassVar[ErrorReason]
+    ERROR_REASON_BUSY: _ClassVar[ErrorReason]
+    ERROR_REASON_IDLE: _ClassVar[ErrorReason]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
 ERROR_REASON_EMPTY_PROMPT: ErrorReason
@@ -46,3 +49,6 @@ ERROR_REASON_SHUTTING_DOWN: ErrorReason
 ERROR_REASON_HANDSHAKE_EXPECTED: ErrorReason
 ERROR_REASON_INTERNAL: ErrorReason
 ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason
+ERROR_REASON_ROLLOUT_NOT_FOUND: ErrorReason
+ERROR_REASON_BUSY: ErrorReason
+ERROR_REASON_IDLE: ErrorReason

@@ -15,16 +15,27 @@ ACCEPTANCE_RULE_UNSPECIFIED: AcceptanceRule
 ACCEPTANCE_RULE_COUPLED: AcceptanceRule
 
 class SpeculationOptions(_message.Message):
-    __slots__ = ("enabled", "drafter", "max_draft_tokens", "acceptance")
+    __slots__ = ("enabled", "drafter", "max_draft_tokens", "acceptance", "labels", "drafters")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     ENABLED_FIELD_NUMBER: _ClassVar[int]
     DRAFTER_FIELD_NUMBER: _ClassVar[int]
     MAX_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    DRAFTERS_FIELD_NUMBER: _ClassVar[int]
     enabled: bool
     drafter: str
     max_draft_tokens: int
     acceptance: AcceptanceRule
-    def __init__(self, enabled: bool = ..., drafter: _Optional[str] = ..., max_draft_tokens: _Optional[int] = ..., acceptance: _Optional[_Union[AcceptanceRule, str]] = ...) -> None: ...
+    labels: _containers.ScalarMap[str, str]
+    drafters: int
+    def __init__(self, enabled: bool = ..., drafter: _Optional[str] = ..., max_draft_tokens: _Optional[int] = ..., acceptance: _Optional[_Union[AcceptanceRule, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., drafters: _Optional[int] = ...) -> None: ...
 
 class SpeculationStats(_message.Message):
     __slots__ = ("steps", "draft_tokens", "accepted_tokens", "stale_nodes", "drafters")

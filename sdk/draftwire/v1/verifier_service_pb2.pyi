@@ -1,6 +1,9 @@
 from draftwire.v1 import model_info_pb2 as _model_info_pb2
+from draftwire.v1 import proposal_pb2 as _proposal_pb2
 from draftwire.v1 import sampling_pb2 as _sampling_pb2
 from draftwire.v1 import speculation_pb2 as _speculation_pb2
+from draftwire.v1 import verdict_pb2 as _verdict_pb2
+from google.rpc import status_pb2 as _status_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -26,7 +29,7 @@ class TokenIds(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "text", "token_ids", "messages", "sampling", "max_tokens", "ignore_eos", "stop", "speculation", "resume_token_ids")
+    __slots__ = ("request_id", "text", "token_ids", "messages", "sampling", "max_tokens", "ignore_eos", "stop", "speculation", "resume_token_ids", "resumable")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +40,7 @@ class GenerateRequest(_message.Message):
     STOP_FIELD_NUMBER: _ClassVar[int]
     SPECULATION_FIELD_NUMBER: _ClassVar[int]
     RESUME_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    RESUMABLE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
     token_ids: TokenIds
@@ -47,7 +51,8 @@ class GenerateRequest(_message.Message):
     stop: _containers.RepeatedScalarFieldContainer[str]
     speculation: _speculation_pb2.SpeculationOptions
     resume_token_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., messages: _Optional[_Union[ChatMessages, _Mapping]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: bool = ..., stop: _Optional[_Iterable[str]] = ..., speculation: _Optional[_Union[_speculation_pb2.SpeculationOptions, _Mapping]] = ..., resume_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    resumable: bool
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., messages: _Optional[_Union[ChatMessages, _Mapping]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: bool = ..., stop: _Optional[_Iterable[str]] = ..., speculation: _Optional[_Union[_speculation_pb2.SpeculationOptions, _Mapping]] = ..., resume_token_ids: _Optional[_Iterable[int]] = ..., resumable: bool = ...) -> None: ...
 
 class ChatMessages(_message.Message):
     __slots__ = ("messages",)
@@ -98,6 +103,48 @@ class GenerateChunk(_message.Message):
     drafters: _containers.RepeatedScalarFieldContainer[str]
     token_texts: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., text: _Optional[str] = ..., sources: _Optional[_Iterable[int]] = ..., drafters: _Optional[_Iterable[str]] = ..., token_texts: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class VerifyRequest(_message.Message):
+    __slots__ = ("start", "proposal")
+    START_FIELD_NUMBER: _ClassVar[int]
+    PROPOSAL_FIELD_NUMBER: _ClassVar[int]
+    start: VerifyStart
+    proposal: _proposal_pb2.Proposal
+    def __init__(self, start: _Optional[_Union[VerifyStart, _Mapping]] = ..., proposal: _Optional[_Union[_proposal_pb2.Proposal, _Mapping]] = ...) -> None: ...
+
+class VerifyStart(_message.Message):
+    __slots__ = ("request", "tokenizer_sha256")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    TOKENIZER_SHA256_FIELD_NUMBER: _ClassVar[int]
+    request: GenerateRequest
+    tokenizer_sha256: str
+    def __init__(self, request: _Optional[_Union[GenerateRequest, _Mapping]] = ..., tokenizer_sha256: _Optional[str] = ...) -> None: ...
+
+class VerifyResponse(_message.Message):
+    __slots__ = ("opened", "verdict", "event", "refused")
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    opened: VerifyOpened
+    verdict: _verdict_pb2.Verdict
+    event: GenerateResponse
+    refused: _status_pb2.Status
+    def __init__(self, opened: _Optional[_Union[VerifyOpened, _Mapping]] = ..., verdict: _Optional[_Union[_verdict_pb2.Verdict, _Mapping]] = ..., event: _Optional[_Union[GenerateResponse, _Mapping]] = ..., refused: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
+
+class VerifyOpened(_message.Message):
+    __slots__ = ("token_ids", "sampling", "max_tree_nodes", "max_length", "vocab_size")
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    MAX_TREE_NODES_FIELD_NUMBER: _ClassVar[int]
+    MAX_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    sampling: _sampling_pb2.SamplingParams
+    max_tree_nodes: int
+    max_length: int
+    vocab_size: int
+    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., max_tree_nodes: _Optional[int] = ..., max_length: _Optional[int] = ..., vocab_size: _Optional[int] = ...) -> None: ...
 
 class GenerateFinished(_message.Message):
     __slots__ = ("finish_reason", "text", "usage", "speculation", "stop")
@@ -170,13 +217,15 @@ class GetModelInfoResponse(_message.Message):
     def __init__(self, model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., build: _Optional[str] = ..., limits: _Optional[_Union[_model_info_pb2.Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ...) -> None: ...
 
 class EngineStatus(_message.Message):
-    __slots__ = ("running_sequences", "waiting_requests", "used_slots", "total_slots")
+    __slots__ = ("running_sequences", "waiting_requests", "used_slots", "total_slots", "preemptions")
     RUNNING_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     WAITING_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     USED_SLOTS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
     running_sequences: int
     waiting_requests: int
     used_slots: int
     total_slots: int
-    def __init__(self, running_sequences: _Optional[int] = ..., waiting_requests: _Optional[int] = ..., used_slots: _Optional[int] = ..., total_slots: _Optional[int] = ...) -> None: ...
+    preemptions: int
+    def __init__(self, running_sequences: _Optional[int] = ..., waiting_requests: _Optional[int] = ..., used_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., preemptions: _Optional[int] = ...) -> None: ...

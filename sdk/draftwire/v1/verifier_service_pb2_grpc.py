@@ -40,6 +40,11 @@ class VerifierServiceStub(object):
                 request_serializer=draftwire_dot_v1_dot_verifier__service__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=draftwire_dot_v1_dot_verifier__service__pb2.GenerateResponse.FromString,
                 _registered_method=True)
+        self.Verify = channel.stream_stream(
+                '/draftwire.v1.VerifierService/Verify',
+                request_serializer=draftwire_dot_v1_dot_verifier__service__pb2.VerifyRequest.SerializeToString,
+                response_deserializer=draftwire_dot_v1_dot_verifier__service__pb2.VerifyResponse.FromString,
+                _registered_method=True)
         self.Tokenize = channel.unary_unary(
                 '/draftwire.v1.VerifierService/Tokenize',
                 request_serializer=draftwire_dot_v1_dot_verifier__service__pb2.TokenizeRequest.SerializeToString,
@@ -63,6 +68,15 @@ class VerifierServiceServicer(object):
 
     def Generate(self, request, context):
         """Generate runs one request and streams its tokens as they are committed. Cancelling the call frees its KV slots.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Verify(self, request_iterator, context):
+        """Verify runs one request whose caller drafts: proposals come up the stream, verdicts and the request's events go
+        down. A caller that drafts badly, slowly or not at all gets the same tokens, only later. The stream ends with the
+        finished event; ending it earlier cancels the request.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -96,6 +110,11 @@ def add_VerifierServiceServicer_to_server(servicer, server):
                     servicer.Generate,
                     request_deserializer=draftwire_dot_v1_dot_verifier__service__pb2.GenerateRequest.FromString,
                     response_serializer=draftwire_dot_v1_dot_verifier__service__pb2.GenerateResponse.SerializeToString,
+            ),
+            'Verify': grpc.stream_stream_rpc_method_handler(
+                    servicer.Verify,
+                    request_deserializer=draftwire_dot_v1_dot_verifier__service__pb2.VerifyRequest.FromString,
+                    response_serializer=draftwire_dot_v1_dot_verifier__service__pb2.VerifyResponse.SerializeToString,
             ),
             'Tokenize': grpc.unary_unary_rpc_method_handler(
                     servicer.Tokenize,
@@ -141,6 +160,33 @@ class VerifierService(object):
             '/draftwire.v1.VerifierService/Generate',
             draftwire_dot_v1_dot_verifier__service__pb2.GenerateRequest.SerializeToString,
             draftwire_dot_v1_dot_verifier__service__pb2.GenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Verify(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/draftwire.v1.VerifierService/Verify',
+            draftwire_dot_v1_dot_verifier__service__pb2.VerifyRequest.SerializeToString,
+            draftwire_dot_v1_dot_verifier__service__pb2.VerifyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,103 @@
+"""What one peer may ask for, and that nobody else feels it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from draftwire.v1 import verifier_service_pb2 as pb
+from service_runtime.errors import ServiceError
+from tests.verifier_service.in_process_verifier import InProcessVerifier, in_process_verifier, order
+from verifier_service.peer_limits import PeerLimits, peer_host
+from verifier_service.verifier_servicer import VerifierServicer
+
+
+class From:
+    """The context of a call from a peer."""
+
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
+
+    def peer(self) -> str:
+        return self._peer
+
+
+ONE, ONE_AGAIN, OTHER = From("ipv4:10.0.0.7:51234"), From("ipv4:10.0.0.7:51235"), From("ipv6:%5B::1%5D:51234")
+
+
+def call(verifier: InProcessVerifier, context: From, max_tokens: int = 10) -> AsyncIterator[pb.GenerateResponse]:
+    return VerifierServicer(verifier.verifier).Generate(order(max_tokens=max_tokens), context)
+
+
+async def begun(*calls: AsyncIterator[pb.GenerateResponse]) -> None:
+    for each in calls:
+        assert (await anext(each)).WhichOneof("event") == "started"
+
+
+async def refused(each: AsyncIterator[pb.GenerateResponse]) -> str:
+    with pytest.raises(ServiceError) as caught:
+        await anext(each)
+    assert (caught.value.code.name, caught.value.reason_name) == ("RESOURCE_EXHAUSTED", "AT_CAPACITY")
+    assert caught.value.retry_after_seconds
+    return caught.value.message
+
+
+async def tokens(each: AsyncIterator[pb.GenerateResponse]) -> int:
+    return sum([len(event.chunk.token_ids) async for event in each])
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [
+        ("ipv4:127.0.0.1:4242", "127.0.0.1"),
+        ("ipv6:%5B2001:db8::7%5D:4242", "2001:db8::7"),
+        ("ipv6:[::1]:4242", "::1"),
+        ("unix:/run/verifier.sock", "unix:/run/verifier.sock"),
+        ("unix:", "unix:"),
+    ],
+)
+def test_hosts(peer: str, host: str) -> None:
+    assert peer_host(peer) == host
+
+
+async def test_requests_of_one_host(checkpoint: Path) -> None:
+    async with in_process_verifier(checkpoint, peer_limits=PeerLimits(max_requests=2)) as verifier:
+        verifier.engine.hold(1)
+        first, second, other = call(verifier, ONE), call(verifier, ONE_AGAIN), call(verifier, OTHER)
+        await begun(first, second, other)
+        assert await refused(call(verifier, ONE)) == ("2 requests of 10.0.0.7 run or wait already, at most 2 may")
+        await first.aclose()
+        third = call(verifier, ONE)
+        await begun(third)
+        verifier.engine.go_on()
+        assert await asyncio.gather(*map(tokens, (second, third, other))) == [10] * 3
+        # Those that have ended count no more, even while their streams are open.
+        assert await asyncio.gather(*(tokens(call(verifier, ONE)) for _ in range(2))) == [10] * 2
+
+
+async def test_tokens_of_one_host(checkpoint: Path) -> None:
+    async with in_process_verifier(checkpoint, peer_limits=PeerLimits(max_tokens=50)) as verifier:
+        assert verifier.verifier.limits.max_sequence_tokens == 50
+        verifier.engine.hold(1)
+        first, other = call(verifier, ONE, 24), call(verifier, OTHER, 44)  # 30 and 50 with the prompt
+        await begun(first, other)
+        assert "with up to 30 tokens; 21 more are beyond the limit of 50" in await refused(call(verifier, ONE, 15))
+        second = call(verifier, ONE, 14)
+        await begun(second)
+        verifier.engine.go_on()
+        assert await asyncio.gather(*map(tokens, (first, second, other))) == [24, 14, 44]
+
+
+async def test_a_request_that_is_too_large_for_any_peer_is_no_matter_of_capacity(checkpoint: Path) -> None:
+    async with in_process_verifier(checkpoint, peer_limits=PeerLimits(max_tokens=50)) as verifier:
+        with pytest.raises(ServiceError) as caught:
+            await anext(call(verifier, ONE, 45))
+        assert (caught.value.code.name, caught.value.reason_name) == ("INVALID_ARGUMENT", "CONTEXT_EXCEEDED")
+        assert (
+            "50 tokens that the KV cache and the limits of the verifier leave for one request" in caught.value.message
+        )
+
+
+async def test_no_limit_by_default(verifier: InProcessVerifier) -> None:
+    assert await asyncio.gather(*(tokens(call(verifier, ONE)) for _ in range(15))) == [10] * 15
