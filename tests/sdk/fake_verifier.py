@@ -87,7 +87,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.proposals: list[Proposal] = []
         """What callers drafted. Tokens do not depend on it, as with a real one."""
         self.waits_for_proposals = False
-        """Whether Verify commits nothing before its caller has drafted something."""
+        """Whether Verify gives its caller a second to draft before each chunk."""
         self.refuses_proposals = False
         self.address = ""
         self._lock = threading.Lock()
@@ -173,7 +173,8 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         for event in self.Generate(request, context):
             if event.HasField("chunk"):
                 if self.waits_for_proposals:
-                    assert proposed.wait(30)
+                    proposed.wait(1)
+                    proposed.clear()
                 if self.refuses_proposals:
                     yield pb.VerifyResponse(refused=status_pb2.Status(code=3, message="not a tree"))
                 tokens += event.chunk.token_ids

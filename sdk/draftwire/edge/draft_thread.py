@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import logging
 import threading
@@ -33,6 +34,7 @@ class DraftThread:
         self._listeners: dict[int, Callable[[Proposal], None]] = {}  # the thread's own
         self._thread = threading.Thread(target=self._run, name="draftwire-edge", daemon=True)
         self._thread.start()
+        atexit.register(self.stop)  # a thread inside torch must not outlive the interpreter
 
     @property
     def alive(self) -> bool:
@@ -58,6 +60,7 @@ class DraftThread:
         with self._changed:
             self._ended = True
             self._changed.notify()
+        atexit.unregister(self.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -86,8 +89,10 @@ class DraftThread:
     def _run(self) -> None:
         try:
             self._prepare()
-            while self._take():
-                if self._drafter.busy:
+            busy = False
+            while self._take(wait=not busy):
+                busy = self._drafter.busy
+                if busy:
                     for key, proposal in self._drafter.grow().proposals.items():
                         self._listeners[key](proposal)  # type: ignore[index]
         except Exception:
@@ -96,13 +101,12 @@ class DraftThread:
             with self._changed:
                 self._ended = True
                 self._commands.clear()
-            for key in list(self._listeners):
-                self._close(key)
+            self._listeners.clear()
 
-    def _take(self) -> bool:
-        """Do what was called, waiting for it if there is nothing to draft; False when the thread is to end."""
+    def _take(self, *, wait: bool) -> bool:
+        """Do what was called; ``wait`` until there is something. False when the thread is to end."""
         with self._changed:
-            while not (self._commands or self._ended or self._drafter.busy):
+            while wait and not self._commands and not self._ended:
                 self._changed.wait()
             if self._ended:
                 return False
