@@ -34,6 +34,8 @@ def write_packages(directory: Path) -> None:
     for package in ("draftwire", "speculative_engine", "service_runtime", "drafter_service", "verifier_service"):
         (directory / package).mkdir()
         (directory / package / "__init__.py").touch()
+    (directory / "draftwire" / "edge").mkdir()
+    (directory / "draftwire" / "edge" / "__init__.py").touch()
 
 
 def test_imports_run_one_way() -> None:
@@ -54,6 +56,9 @@ def test_imports_run_one_way() -> None:
         ("service_runtime", "torch", NO_MODEL),
         ("draftwire", "transformers", NO_MODEL),
         ("draftwire", "numpy", SMALL_SDK),
+        ("draftwire", "speculative_engine", LAYERS),
+        ("draftwire/edge", "service_runtime", LAYERS),
+        ("draftwire/edge", "torch", NO_MODEL),
     ],
 )
 def test_a_forbidden_import_is_found(tmp_path: Path, package: str, forbidden: str, contract: str) -> None:

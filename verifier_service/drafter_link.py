@@ -211,7 +211,7 @@ class DrafterLink:
         if opening is None:
             return
         self._forget(sequence_id)
-        status = _proposal_error(error).to_status()
+        status = proposal_error(error).to_status()
         self.last_error = status
         log.warning("proposal refused", drafter=self.name, sequence=sequence_id, reason=str(error))
         self._send(
@@ -386,7 +386,8 @@ class DrafterLink:
             self._owner.link_changed(self)
 
 
-def _proposal_error(error: ProposalError) -> ServiceError:
+def proposal_error(error: ProposalError) -> ServiceError:
+    """What a drafter is told whose proposal was refused."""
     if error.fault is ProposalFault.CREDIT_EXCEEDED:
         return ServiceError(grpc.StatusCode.RESOURCE_EXHAUSTED, ErrorReason.ERROR_REASON_CREDIT_EXCEEDED, str(error))
     return ServiceError(grpc.StatusCode.INVALID_ARGUMENT, ErrorReason.ERROR_REASON_MALFORMED_PROPOSAL, str(error))

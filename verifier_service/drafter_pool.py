@@ -19,6 +19,7 @@ from service_runtime.logs import get_logger
 from service_runtime.message_stream import StreamBroken
 from service_runtime.tasks import BackgroundTasks
 from speculative_engine.proposal import Proposal
+from verifier_service.caller_source import is_reserved
 from verifier_service.drafter_link import Connect, DrafterLink
 from verifier_service.running_request import RunningRequest
 from verifier_service.step_loop import ProposalFault, StepLoop
@@ -143,6 +144,8 @@ class DrafterPool:
         """
         address = _checked_address("address", address)
         name = name or address
+        if is_reserved(name):
+            raise invalid_field("name", f"{name!r} stands for callers that draft by themselves; take another one")
         link = self._links.get(name)
         if link is not None:
             if link.address != address:

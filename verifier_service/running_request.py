@@ -22,6 +22,7 @@ from service_runtime.errors import ServiceError
 from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_result import Finish, SequenceOutcome
 from speculative_engine.tokenizer import Tokenizer
+from verifier_service.caller_source import public_name
 from verifier_service.request_reader import GenerateOrder
 from verifier_service.stop_strings import StopStrings
 
@@ -68,9 +69,9 @@ class RunningRequest:
         """Take in what a step did. May finish the request earlier than the engine does: at a stop string."""
         self._stats.steps += 1
         for name, count in outcome.drafted.items():
-            self._drafter(name).draft_tokens += count
+            self._drafter(public_name(name)).draft_tokens += count
             self._stats.draft_tokens += count
-        for token, source in zip(outcome.tokens, outcome.sources, strict=True):
+        for token, source in zip(outcome.tokens, map(public_name, outcome.sources), strict=True):
             if source is not None:
                 self._drafter(source).accepted_tokens += 1
                 self._stats.accepted_tokens += 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire.v1.verdict_pb2 import Verdict
@@ -14,9 +14,11 @@ from service_runtime.errors import at_capacity, internal
 from service_runtime.handshake import introduce
 from service_runtime.logs import get_logger
 from service_runtime.tasks import BackgroundTasks
+from speculative_engine.proposal import Proposal, ProposalError
 from speculative_engine.step_result import StepResult
 from speculative_engine.tokenizer import Tokenizer
 from speculative_engine.verification_engine import VerificationEngine
+from verifier_service.caller_source import caller_source
 from verifier_service.drafter_link import Connect
 from verifier_service.drafter_pool import DrafterPool
 from verifier_service.peer_limits import PeerLimits
@@ -72,6 +74,8 @@ class Verifier:
         self._on_failure = on_failure
         self._most_requests = limits.max_sequences + max_waiting
         self._requests: dict[int, RunningRequest] = {}
+        # Callers that draft by themselves, by source: who is told that a proposal was refused.
+        self._callers: dict[str, Callable[[ProposalError], None]] = {}
         self._numbers = itertools.count(1)
         self._eos = frozenset(info.eos_token_ids)
         self._idle = asyncio.Event()
@@ -115,6 +119,23 @@ class Verifier:
         finally:
             self._end(request)
 
+    @contextmanager
+    def caller_drafts(
+        self, request: RunningRequest, refused: Callable[[ProposalError], None]
+    ) -> Iterator[Callable[[Proposal], None]]:
+        """Take proposals of a running request's own caller by the function that this gives.
+
+        It may raise TooManyCommands. `refused` is told of a proposal that contradicts itself; after it none is taken.
+        """
+        source = caller_source(request.sequence_id)
+        self._callers[source] = refused
+        try:
+            self._steps.attach(request.sequence_id, source)
+            yield lambda proposal: self._steps.propose(source, [(request.sequence_id, proposal)])
+        finally:
+            del self._callers[source]
+            self._steps.forget(source)
+
     def status(self) -> EngineStatus:
         """The engine's occupancy."""
         pool = self._engine.model.pool
@@ -153,7 +174,11 @@ class Verifier:
             self.pool.send_verdicts(verdicts)
 
     def _on_proposal_fault(self, fault: ProposalFault) -> None:
-        self.pool.refuse(fault)
+        refused = self._callers.get(fault.source)
+        if refused is not None:
+            refused(fault.error)
+        else:
+            self.pool.refuse(fault)
 
     def _on_engine_failure(self, error: BaseException) -> None:
         """Without its engine the verifier can serve nobody: every request ends, then the service does."""

@@ -8,9 +8,11 @@ from typing import Any
 
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceServicer
+from service_runtime.grpc_stream import accept_call
 from service_runtime.logs import log_context
 from verifier_service.peer_limits import peer_host
 from verifier_service.verifier import Verifier
+from verifier_service.verify_conversation import VerifyConversation
 
 
 class VerifierServicer(VerifierServiceServicer):
@@ -26,6 +28,11 @@ class VerifierServicer(VerifierServiceServicer):
             async with self._verifier.run(order, peer_host(context.peer())) as running:
                 async for event in running.events():
                     yield event
+
+    async def Verify(self, _: Any, context: Any) -> None:
+        """See the contract."""
+        async with accept_call(context) as stream:
+            await VerifyConversation(stream, self._verifier).run()
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: Any) -> pb.TokenizeResponse:
         """See the contract."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 import grpc
 
@@ -67,7 +67,7 @@ class AsyncClient:
         Raises:
             ValueError: no address, or one that is none.
         """
-        self._transport = AsyncTransport(
+        self._transport = self._make_transport(
             parse_addresses(address), timeout=timeout, retry=retry or RetryPolicy(), credentials=credentials
         )
         self.drafters = AsyncDrafters(self._transport)
@@ -219,6 +219,9 @@ class AsyncClient:
     ) -> None:
         """Close the client."""
         await self.close()
+
+    def _make_transport(self, addresses: tuple[str, ...], **options: Any) -> AsyncTransport:
+        return AsyncTransport(addresses, **options)
 
     def _stream(self, request: Prepared) -> AsyncGenerationStream:
         return AsyncGenerationStream(

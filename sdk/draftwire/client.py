@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 import grpc
 
@@ -64,7 +64,7 @@ class Client:
         Raises:
             ValueError: no address, or one that is none.
         """
-        self._transport = Transport(
+        self._transport = self._make_transport(
             parse_addresses(address), timeout=timeout, retry=retry or RetryPolicy(), credentials=credentials
         )
         self.drafters = Drafters(self._transport)
@@ -224,6 +224,9 @@ class Client:
     ) -> None:
         """Close the client."""
         self.close()
+
+    def _make_transport(self, addresses: tuple[str, ...], **options: Any) -> Transport:
+        return Transport(addresses, **options)
 
     def _stream(self, request: Prepared) -> GenerationStream:
         return GenerationStream(

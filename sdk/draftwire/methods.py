@@ -39,6 +39,7 @@ _VERIFIER = "draftwire.v1.VerifierService"
 _POOL = "draftwire.v1.DrafterPoolService"
 
 GENERATE = Method(_VERIFIER, "Generate", verifier.GenerateRequest, verifier.GenerateResponse)
+VERIFY = Method(_VERIFIER, "Verify", verifier.VerifyRequest, verifier.VerifyResponse)
 TOKENIZE = Method(_VERIFIER, "Tokenize", verifier.TokenizeRequest, verifier.TokenizeResponse)
 DETOKENIZE = Method(_VERIFIER, "Detokenize", verifier.DetokenizeRequest, verifier.DetokenizeResponse)
 GET_MODEL_INFO = Method(_VERIFIER, "GetModelInfo", verifier.GetModelInfoRequest, verifier.GetModelInfoResponse)

@@ -98,6 +98,22 @@ def test_generate(curl: Curl, client: Client) -> None:
     assert finished["finished"]["finishReason"] == "FINISH_REASON_LENGTH"
 
 
+def test_verify(curl: Curl, client: Client) -> None:
+    expected = client.generate("def fib(n):", max_tokens=8, temperature=0.8, seed=7, ignore_eos=True)
+    request = {
+        "text": "def fib(n):",
+        "max_tokens": 8,
+        "ignore_eos": True,
+        "sampling": {"temperature": 0.8, "seed": 7},
+    }
+    call = curl("-d", json.dumps({"start": {"request": request}}), "/draftwire.v1.VerifierService/Verify")
+    opened, *others = answers(call)
+    assert opened["opened"]["tokenIds"] == expected.prompt_token_ids
+    committed = [token for each in others if "verdict" in each for token in each["verdict"]["tokenIds"]]
+    assert committed == expected.token_ids
+    assert others[-1]["event"]["finished"]["finishReason"] == "FINISH_REASON_LENGTH"
+
+
 def test_drafters(curl: Curl, client: Client, good_drafter: str) -> None:
     request = json.dumps({"address": good_drafter, "name": "good"})
     answers(curl("-d", request, "/draftwire.v1.DrafterPoolService/AttachDrafter"))

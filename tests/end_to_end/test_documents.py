@@ -32,7 +32,7 @@ def run(*command: str) -> str:
     """Run Python as a reader would and return what it prints."""
     finished = subprocess.run(
         [sys.executable, *command],
-        env=os.environ | {"PYTHONPATH": str(ROOT / "sdk"), "PYTHONIOENCODING": "utf-8"},
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'sdk'}:{ROOT}", "PYTHONIOENCODING": "utf-8"},
         capture_output=True,
         encoding="utf-8",
         timeout=SECONDS,
@@ -45,6 +45,7 @@ def run(*command: str) -> str:
 @pytest.mark.parametrize("code", blocks())
 def test_blocks(code: str, client: Client, good_drafter: str) -> None:
     code = code.replace("localhost:50051", client.address).replace("localhost:50052", good_drafter)
+    code = code.replace('"models/', f'"{ROOT}/models/')
     assert "localhost" not in code
     run("-c", code)
 
@@ -53,6 +54,12 @@ def test_blocks(code: str, client: Client, good_drafter: str) -> None:
 def test_scripts(script: str, client: Client, good_drafter: str) -> None:
     client.drafters.attach(good_drafter)
     assert run(f"{ROOT}/examples/{script}", "def fib(n):", client.address).startswith("def fib(n):")
+
+
+def test_edge(client: Client) -> None:
+    printed = run(f"{ROOT}/examples/edge.py", f"{ROOT}/models/draft", "def fib(n):", client.address)
+    assert printed.startswith("def fib(n):")
+    assert printed.endswith("identical to plain decoding: yes\n")
 
 
 def test_swap_while_streaming(client: Client, good_drafter: str, bad_drafter: str) -> None:

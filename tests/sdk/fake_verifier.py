@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Self
 
 import grpc
@@ -19,6 +20,8 @@ from draftwire.v1 import drafter_pool_service_pb2 as pool
 from draftwire.v1 import drafter_pool_service_pb2_grpc as pool_grpc
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1 import verifier_service_pb2_grpc as pb_grpc
+from draftwire.v1.proposal_pb2 import Proposal
+from draftwire.v1.verdict_pb2 import Verdict
 
 PROMPT = "def f"
 PROMPT_IDS = [ord(letter) for letter in PROMPT]
@@ -79,6 +82,13 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.most_running = 0
         self.delay = 0.0
         self.swap_delay = 0.0
+        self.starts: list[pb.VerifyStart] = []
+        """What each Verify call began with."""
+        self.proposals: list[Proposal] = []
+        """What callers drafted. Tokens do not depend on it, as with a real one."""
+        self.waits_for_proposals = False
+        """Whether Verify gives its caller a second to draft before each chunk."""
+        self.refuses_proposals = False
         self.address = ""
         self._lock = threading.Lock()
         self._server: grpc.Server | None = None
@@ -136,6 +146,41 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
             end()
         yield from self._events(request, context, ended)
         whole.set()
+
+    def Verify(self, requests: Iterator[pb.VerifyRequest], context: Any) -> Iterator[pb.VerifyResponse]:
+        start = next(requests).start
+        self.starts.append(start)
+        proposed = threading.Event()
+
+        def read() -> None:
+            with suppress(grpc.RpcError):  # the call has ended
+                for message in requests:
+                    self.proposals.append(message.proposal)
+                    proposed.set()
+
+        threading.Thread(target=read, daemon=True).start()
+        request = start.request
+        tokens = [*(request.token_ids.ids or map(ord, request.text)), *request.resume_token_ids]
+        yield pb.VerifyResponse(
+            opened=pb.VerifyOpened(
+                token_ids=tokens,
+                sampling=request.sampling,
+                max_tree_nodes=8,
+                max_length=len(tokens) + request.max_tokens,
+                vocab_size=200,
+            )
+        )
+        for event in self.Generate(request, context):
+            if event.HasField("chunk"):
+                if self.waits_for_proposals:
+                    proposed.wait(1)
+                    proposed.clear()
+                if self.refuses_proposals:
+                    yield pb.VerifyResponse(refused=status_pb2.Status(code=3, message="not a tree"))
+                tokens += event.chunk.token_ids
+                verdict = Verdict(committed_length=len(tokens), token_ids=event.chunk.token_ids)
+                yield pb.VerifyResponse(verdict=verdict)
+            yield pb.VerifyResponse(event=event)
 
     def _events(
         self, request: pb.GenerateRequest, context: Any, ended: threading.Event

@@ -36,3 +36,17 @@ def test_the_hook_catches_an_import(library: str) -> None:
     result = run(f"import {library}")
     assert result.returncode != 0
     assert f"AssertionError: imported {library}" in result.stderr
+
+
+def test_edge_says_what_it_needs() -> None:
+    missing = FORBID.replace('raise AssertionError(f"imported {name}")', "raise ModuleNotFoundError(name=name)")
+    result = subprocess.run(
+        [sys.executable, "-c", f"{missing}import draftwire.edge"],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert result.returncode != 0
+    assert "ImportError: draftwire.edge" in result.stderr
+    assert "pip install draftwire[serve]" in result.stderr

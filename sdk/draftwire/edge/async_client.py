@@ -1,0 +1,72 @@
+"""The asyncio client that drafts by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+
+from draftwire.async_client import AsyncClient
+from draftwire.async_transport import AsyncTransport
+from draftwire.edge.async_transport import AsyncEdgeTransport
+from draftwire.edge.local_drafter import LocalDrafter
+from draftwire.failover import RetryPolicy
+
+
+class AsyncEdgeClient(AsyncClient):
+    """An ``AsyncClient`` whose requests are drafted for in this process; see ``EdgeClient``.
+
+    Loading the draft model blocks, so a running loop is spared it by
+
+        client = await asyncio.to_thread(AsyncEdgeClient, "localhost:50051", model="models/draft")
+    """
+
+    def __init__(
+        self,
+        address: str | Sequence[str] = "localhost:50051",
+        *,
+        model: str | LocalDrafter,
+        dtype: str = "auto",
+        device: str = "cpu",
+        threads: int | None = None,
+        kv_slots: int = 32768,
+        timeout: float | None = None,
+        retry: RetryPolicy | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        """Load the draft model, which takes seconds. The connection is made with the first call.
+
+        Args:
+            address: host:port of a verifier, or several to fail over between.
+            model: directory or hub id of the draft model, whose tokenizer has to be the target's; or a
+                ``LocalDrafter``, which several clients can share and which closing this one leaves open.
+            dtype: see ``LocalDrafter``, as for device, threads and kv_slots.
+            device: see there.
+            threads: see there.
+            kv_slots: see there.
+            timeout: seconds a call may take in all, unless the call says otherwise; None waits without limit.
+            retry: what to do about verifiers that cannot be reached; default ``RetryPolicy()``.
+            credentials: gRPC channel credentials for TLS; None connects without.
+
+        Raises:
+            ModelLoadError: the model cannot be loaded or served.
+            ValueError: no address, or one that is none.
+        """
+        self._owned = not isinstance(model, LocalDrafter)
+        self._drafter = (
+            model
+            if isinstance(model, LocalDrafter)
+            else LocalDrafter(model, dtype=dtype, device=device, threads=threads, kv_slots=kv_slots)
+        )
+        super().__init__(address, timeout=timeout, retry=retry, credentials=credentials)
+
+    async def close(self) -> None:
+        """Cancel the calls that run, close the connections, and end the drafting."""
+        await super().close()
+        if self._owned:
+            await asyncio.to_thread(self._drafter.close)
+
+    def _make_transport(self, addresses: tuple[str, ...], **options: Any) -> AsyncTransport:
+        return AsyncEdgeTransport(self._drafter, addresses, **options)

@@ -1,0 +1,72 @@
+"""The sync client that drafts by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+
+from draftwire.client import Client
+from draftwire.edge.local_drafter import LocalDrafter
+from draftwire.edge.transport import EdgeTransport
+from draftwire.failover import RetryPolicy
+from draftwire.transport import Transport
+
+
+class EdgeClient(Client):
+    """A ``Client`` whose requests are drafted for in this process, all in one batch. Safe to use from several threads.
+
+    Same methods, options, results and errors; the tokens are the same, too. In ``speculation.drafters`` of a result,
+    and as the source of a token, this drafter is called ``"caller"``. Drafters of the verifier's own draft beside it.
+    A request resumed at another verifier is drafted for there as well. If the draft model fails, that is logged
+    (logger ``draftwire.edge``), and requests go on without it.
+    """
+
+    def __init__(
+        self,
+        address: str | Sequence[str] = "localhost:50051",
+        *,
+        model: str | LocalDrafter,
+        dtype: str = "auto",
+        device: str = "cpu",
+        threads: int | None = None,
+        kv_slots: int = 32768,
+        timeout: float | None = None,
+        retry: RetryPolicy | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        """Load the draft model, which takes seconds. The connection is made with the first call.
+
+        Args:
+            address: host:port of a verifier, or several to fail over between.
+            model: directory or hub id of the draft model, whose tokenizer has to be the target's; or a
+                ``LocalDrafter``, which several clients can share and which closing this one leaves open.
+            dtype: see ``LocalDrafter``, as for device, threads and kv_slots.
+            device: see there.
+            threads: see there.
+            kv_slots: see there.
+            timeout: seconds a call may take in all, unless the call says otherwise; None waits without limit.
+            retry: what to do about verifiers that cannot be reached; default ``RetryPolicy()``.
+            credentials: gRPC channel credentials for TLS; None connects without.
+
+        Raises:
+            ModelLoadError: the model cannot be loaded or served.
+            ValueError: no address, or one that is none.
+        """
+        self._owned = not isinstance(model, LocalDrafter)
+        self._drafter = (
+            model
+            if isinstance(model, LocalDrafter)
+            else LocalDrafter(model, dtype=dtype, device=device, threads=threads, kv_slots=kv_slots)
+        )
+        super().__init__(address, timeout=timeout, retry=retry, credentials=credentials)
+
+    def close(self) -> None:
+        """Cancel the calls that run, close the connections, and end the drafting."""
+        super().close()
+        if self._owned:
+            self._drafter.close()
+
+    def _make_transport(self, addresses: tuple[str, ...], **options: Any) -> Transport:
+        return EdgeTransport(self._drafter, addresses, **options)

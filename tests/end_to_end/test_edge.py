@@ -1,0 +1,83 @@
+"""Clients that draft in their own process, with the bundled models: the same tokens, in fewer steps of the target."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from draftwire import Client
+from draftwire.edge import AsyncEdgeClient, EdgeClient, LocalDrafter
+from tests.end_to_end.conftest import MODELS, RunningService
+from tests.end_to_end.waiting import eventually
+
+PROMPT = "def read_config(path):\n"
+GREEDY = {"max_tokens": 96, "temperature": 0.0, "seed": 7, "ignore_eos": True}
+SAMPLED = {"max_tokens": 96, "temperature": 0.8, "top_p": 0.95, "seed": 7, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def drafter() -> Iterator[LocalDrafter]:
+    made = LocalDrafter(str(MODELS / "draft"), threads=1)
+    yield made
+    assert made.thread.open_sequences() == 0
+    made.close()
+
+
+@pytest.fixture
+def edge(client: Client, drafter: LocalDrafter) -> Iterator[EdgeClient]:
+    with EdgeClient(client.address, model=drafter, timeout=60) as made:
+        yield made
+        eventually(lambda: made.model_info().engine.used_slots == 0, "no slot is in use")
+
+
+@pytest.mark.parametrize("options", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_the_same_tokens(client: Client, edge: EdgeClient, options: dict[str, Any]) -> None:
+    plain = client.generate(PROMPT, **options)
+    r = edge.generate(PROMPT, **options)
+    assert r.token_ids == plain.token_ids
+    assert r.text == plain.text
+    assert r.speculation.accepted_tokens > 0
+    assert [share.name for share in r.speculation.drafters] == ["caller"]
+    assert r.speculation.acceptance_rate > 0.2
+    assert r.speculation.steps < plain.speculation.steps
+
+
+def test_several_at_once(client: Client, edge: EdgeClient) -> None:
+    prompts = ["def fib(n):", "class Stack:", "import os\n", "for line in"]
+    plain = client.generate_batch(prompts, **SAMPLED)
+    drafted = edge.generate_batch(prompts, **SAMPLED)
+    assert [r.token_ids for r in drafted] == [r.token_ids for r in plain]
+    assert sum(r.speculation.accepted_tokens for r in drafted) > 0
+
+
+def test_beside_a_drafter_of_the_pool(client: Client, edge: EdgeClient, bad_drafter: str) -> None:
+    plain = client.generate(PROMPT, **SAMPLED)
+    client.drafters.attach(bad_drafter, name="bad")
+    r = edge.generate(PROMPT, **SAMPLED)
+    assert r.token_ids == plain.token_ids
+    assert {share.name for share in r.speculation.drafters} <= {"caller", "bad"}
+
+
+async def test_asyncio(client: Client, drafter: LocalDrafter) -> None:
+    plain = client.generate(PROMPT, **SAMPLED)
+    async with AsyncEdgeClient(client.address, model=drafter, timeout=60) as edge:
+        chunks = []
+        async with edge.stream(PROMPT, **SAMPLED) as stream:
+            async for chunk in stream:
+                chunks += chunk.token_ids
+        assert chunks == stream.result.token_ids == plain.token_ids
+        assert stream.result.speculation.accepted_tokens > 0
+
+
+def test_a_verifier_that_dies(
+    client: Client, drafter: LocalDrafter, start_verifier: Callable[..., RunningService]
+) -> None:
+    doomed = start_verifier()
+    plain = client.generate(PROMPT, **SAMPLED)
+    with EdgeClient([doomed.address, client.address], model=drafter, timeout=120) as edge:
+        with edge.stream(PROMPT, **SAMPLED) as stream:
+            tokens = list(next(stream).token_ids)
+            doomed.kill()
+            for chunk in stream:
+                tokens += chunk.token_ids
+    assert tokens == stream.result.token_ids == plain.token_ids

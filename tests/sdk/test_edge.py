@@ -1,0 +1,215 @@
+"""Clients that draft by themselves, against a verifier without a model that keeps what they draft."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from grpc import StatusCode
+
+from draftwire import AtCapacityError, RequestCancelledError, Speculation
+from draftwire.edge import AsyncEdgeClient, EdgeClient, LocalDrafter, ModelLoadError
+from draftwire.v1.proposal_pb2 import Proposal
+from tests.sdk.conftest import QUICK
+from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status
+from tests.support.tiny_checkpoint import write_checkpoint
+
+PATIENCE = 30.0
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("draft"))
+
+
+@pytest.fixture
+def drafter(checkpoint: Path) -> Iterator[LocalDrafter]:
+    made = LocalDrafter(str(checkpoint), dtype="float32", threads=1, kv_slots=4096)
+    yield made
+    assert made.thread.open_sequences() == 0
+    made.close()
+
+
+@pytest.fixture
+def client(verifier: FakeVerifier, drafter: LocalDrafter) -> Iterator[EdgeClient]:
+    verifier.waits_for_proposals = True
+    with EdgeClient(verifier.address, model=drafter, timeout=PATIENCE, retry=QUICK) as made:
+        yield made
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def check(proposals: list[Proposal], length: int) -> None:
+    """Numbered without a gap, over tokens that were committed."""
+    ids = [proposal.first_node_id + i for proposal in proposals for i in range(len(proposal.token_ids))]
+    assert ids == list(range(1, len(ids) + 1)) != []
+    lengths = [proposal.committed_length for proposal in proposals]
+    assert lengths == sorted(lengths)
+    assert lengths[0] >= length
+    for proposal in proposals:
+        assert len(proposal.parent_ids) == len(proposal.log_probs) == len(proposal.token_ids) > 0
+        assert all(0 <= token < 200 for token in proposal.token_ids)
+
+
+def test_generate(client: EdgeClient, verifier: FakeVerifier, drafter: LocalDrafter) -> None:
+    r = client.generate(PROMPT, max_tokens=20, seed=5)
+    assert r.token_ids == expected_ids(5, 20)
+    assert r.resumes == 0
+    (start,) = verifier.starts
+    assert start.tokenizer_sha256 == drafter.tokenizer_sha256
+    assert start.request.text == PROMPT
+    check(verifier.proposals, len(PROMPT_IDS))
+
+
+def test_it_follows_the_verdicts(client: EdgeClient, verifier: FakeVerifier) -> None:
+    client.generate(PROMPT, max_tokens=20, seed=5)
+    check(verifier.proposals, len(PROMPT_IDS))
+    assert len({proposal.committed_length for proposal in verifier.proposals}) > 1
+
+
+def test_several_at_once(client: EdgeClient, verifier: FakeVerifier) -> None:
+    results = client.generate_batch(["a", "b", "c", "d"], max_tokens=10, seed=3)
+    assert [r.token_ids for r in results] == [expected_ids(3, 10, [ord(p)]) for p in "abcd"]
+    assert len(verifier.starts) == 4
+
+
+def test_speculation_can_be_turned_off(client: EdgeClient, verifier: FakeVerifier) -> None:
+    for speculation in (Speculation(enabled=False), Speculation(max_draft_tokens=0)):
+        assert client.generate(PROMPT, max_tokens=4, seed=5, speculation=speculation).token_ids == expected_ids(5, 4)
+    assert verifier.starts == []
+
+
+def test_a_verifier_that_is_lost(verifier: FakeVerifier, second_verifier: FakeVerifier, drafter: LocalDrafter) -> None:
+    verifier.waits_for_proposals = second_verifier.waits_for_proposals = True
+    verifier.break_after = [4]
+    addresses = [verifier.address, second_verifier.address]
+    with EdgeClient(addresses, model=drafter, timeout=PATIENCE, retry=QUICK) as client:
+        r = client.generate(PROMPT, max_tokens=12, seed=5)
+        assert r.token_ids == expected_ids(5, 12)
+        assert r.resumes == 1
+    (start,) = second_verifier.starts
+    assert list(start.request.resume_token_ids) == expected_ids(5, 4)
+    check(verifier.proposals, len(PROMPT_IDS))
+    check(second_verifier.proposals, len(PROMPT_IDS) + 4)
+
+
+def test_a_refused_proposal(client: EdgeClient, verifier: FakeVerifier, caplog: pytest.LogCaptureFixture) -> None:
+    verifier.refuses_proposals = True
+    assert client.generate(PROMPT, max_tokens=6, seed=5).token_ids == expected_ids(5, 6)
+    assert "not a tree" in caplog.text
+
+
+def test_an_error_is_typed(client: EdgeClient, verifier: FakeVerifier) -> None:
+    verifier.failures = [rich_status(StatusCode.RESOURCE_EXHAUSTED, "full", "AT_CAPACITY", retry_after=1.5)]
+    with pytest.raises(AtCapacityError) as caught:
+        client.generate(PROMPT, max_tokens=6)
+    assert caught.value.retry_after_seconds == 1.5
+
+
+def test_a_stream_that_is_dropped(client: EdgeClient, verifier: FakeVerifier) -> None:
+    verifier.hang_after = 4
+    for _ in client.stream(PROMPT, max_tokens=20):
+        break
+    assert verifier.cancelled.wait(PATIENCE)
+
+
+def test_a_stream_that_is_closed_while_it_waits(client: EdgeClient, verifier: FakeVerifier) -> None:
+    verifier.hang_after = 4
+    stream = client.stream(PROMPT, max_tokens=20)
+    next(stream)
+    next(stream)
+    threading.Timer(0.1, stream.close).start()
+    with pytest.raises(RequestCancelledError):
+        next(stream)
+
+
+def test_a_drafter_that_fails(
+    verifier: FakeVerifier, checkpoint: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def grow(_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr("speculative_engine.drafters.draft_model.DraftModelDrafter.grow", grow)
+    with EdgeClient(verifier.address, model=str(checkpoint), dtype="float32", kv_slots=4096, retry=QUICK) as client:
+        assert client.generate(PROMPT, max_tokens=6, seed=5).token_ids == expected_ids(5, 6)
+        until(lambda: "out of memory" in caplog.text)
+        assert client.generate(PROMPT, max_tokens=6, seed=6).token_ids == expected_ids(6, 6)
+    assert len(verifier.starts) == 1  # the second one went plainly
+    assert [record.levelno for record in caplog.records if record.name.startswith("draftwire.edge")] == [logging.ERROR]
+
+
+def test_more_requests_than_fit(verifier: FakeVerifier, checkpoint: Path, caplog: pytest.LogCaptureFixture) -> None:
+    verifier.delay = 0.01
+    with EdgeClient(verifier.address, model=str(checkpoint), dtype="float32", kv_slots=64, retry=QUICK) as client:
+        results = client.generate_batch(["a", "b", "c"], max_tokens=40, seed=3)
+        assert [r.token_ids for r in results] == [expected_ids(3, 40, [ord(p)]) for p in "abc"]
+    assert "without local drafts" in caplog.text
+
+
+def test_a_request_the_model_cannot_follow(client: EdgeClient, verifier: FakeVerifier) -> None:
+    verifier.waits_for_proposals = False
+    long = list(range(97, 123)) * 10  # the tiny model's context is 256 tokens
+    assert client.generate(long, max_tokens=4, seed=5).token_ids == expected_ids(5, 4, long)
+    assert client.generate([300], max_tokens=4, seed=5).token_ids == expected_ids(5, 4, [300])
+    assert verifier.proposals == []
+
+
+def test_no_such_model(verifier: FakeVerifier) -> None:
+    with pytest.raises(ModelLoadError, match="no such directory"):
+        EdgeClient(verifier.address, model="./nothing-here")
+
+
+def test_closing_ends_its_own_drafter(verifier: FakeVerifier, checkpoint: Path) -> None:
+    before = set(threading.enumerate())
+    client = EdgeClient(verifier.address, model=str(checkpoint), dtype="float32", kv_slots=4096, retry=QUICK)
+    assert any(thread.name == "draftwire-edge" for thread in set(threading.enumerate()) - before)
+    client.close()
+    assert not any(thread.name == "draftwire-edge" for thread in set(threading.enumerate()) - before)
+
+
+class TestAsync:
+    async def test_generate_and_resume(
+        self, verifier: FakeVerifier, second_verifier: FakeVerifier, drafter: LocalDrafter
+    ) -> None:
+        verifier.waits_for_proposals = second_verifier.waits_for_proposals = True
+        verifier.break_after = [4]
+        addresses = [verifier.address, second_verifier.address]
+        async with AsyncEdgeClient(addresses, model=drafter, timeout=PATIENCE, retry=QUICK) as client:
+            r = await client.generate(PROMPT, max_tokens=12, seed=5)
+            assert r.token_ids == expected_ids(5, 12)
+            assert r.resumes == 1
+            results = await client.generate_batch(["a", "b"], max_tokens=10, seed=3)
+            assert [r.token_ids for r in results] == [expected_ids(3, 10, [ord(p)]) for p in "ab"]
+        check(verifier.proposals, len(PROMPT_IDS))
+
+    async def test_a_stream_that_is_dropped(self, verifier: FakeVerifier, drafter: LocalDrafter) -> None:
+        verifier.hang_after = 4
+        async with AsyncEdgeClient(verifier.address, model=drafter, timeout=PATIENCE, retry=QUICK) as client:
+            async for _ in client.stream(PROMPT, max_tokens=20):
+                break
+            assert await asyncio.to_thread(verifier.cancelled.wait, PATIENCE)
+
+    async def test_a_cancelled_task(self, verifier: FakeVerifier, drafter: LocalDrafter) -> None:
+        verifier.hang_after = 4
+        async with AsyncEdgeClient(verifier.address, model=drafter, timeout=PATIENCE, retry=QUICK) as client:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await client.generate(PROMPT, max_tokens=20)
+            assert await asyncio.to_thread(verifier.cancelled.wait, PATIENCE)
+
+    async def test_closing_ends_what_runs(self, verifier: FakeVerifier, drafter: LocalDrafter) -> None:
+        verifier.hang_after = 2
+        client = AsyncEdgeClient(verifier.address, model=drafter, timeout=PATIENCE, retry=QUICK)
+        stream = client.stream(PROMPT, max_tokens=20)
+        await anext(stream)
+        await client.close()
+        with pytest.raises(RequestCancelledError):
+            await anext(stream)

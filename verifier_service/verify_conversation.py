@@ -1,0 +1,196 @@
+"""The conversation of one Verify stream, whatever carries it: a request whose caller drafts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.model_info_pb2 import ModelInfo
+from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
+from draftwire.v1.sampling_pb2 import SamplingParams
+from draftwire.v1.verdict_pb2 import Verdict
+from service_runtime.engine_thread import TooManyCommands
+from service_runtime.errors import ServiceError, at_capacity, failed_precondition
+from service_runtime.logs import get_logger, log_context
+from service_runtime.message_stream import MessageStream
+from speculative_engine.proposal import Proposal, ProposalError, ProposalFault
+from verifier_service.caller_source import CALLER
+from verifier_service.drafter_link import proposal_error
+from verifier_service.request_reader import GenerateOrder
+from verifier_service.running_request import RunningRequest
+from verifier_service.verifier import Verifier
+
+log = get_logger(__name__)
+
+_START_SECONDS = 10.0
+"""Time a caller has to send its request."""
+_RETRY_SECONDS = 1.0
+
+_Stream = MessageStream[pb.VerifyResponse, pb.VerifyRequest]
+
+
+class VerifyConversation:
+    """Runs one caller's request: brings its proposals to the engine, and verdicts and events back.
+
+    A verdict holds the tokens of the chunk that follows it. Chunks that a slow caller has not read are joined, so
+    verdicts are, too, and what waits for such a caller is bounded by its request's length.
+    """
+
+    def __init__(self, stream: _Stream, verifier: Verifier) -> None:
+        self._stream = stream
+        self._verifier = verifier
+        self._request_id = ""
+        self._refused: ServiceError | None = None
+        self._refusal_sent = False
+
+    async def run(self) -> None:
+        """Talks until the request is finished.
+
+        Raises ServiceError for what ends the stream, alone or in an ExceptionGroup, and ClientGone.
+        """
+        start = await self._start()
+        _check_tokenizer(self._verifier.info, start.tokenizer_sha256)
+        alone, message = _share_of_pool(start.request)
+        order = await self._verifier.reader.read(message)
+        speculates = order.speculate
+        if alone:
+            order = replace(order, speculate=False)
+        self._request_id = order.request_id
+        with log_context(request_id=order.request_id):
+            async with self._verifier.run(order) as request:
+                if not speculates or request.finished:
+                    await self._converse(request, 0, self._refuse_unasked)
+                    return
+                with self._verifier.caller_drafts(request, self._refuse_proposal) as propose:
+                    await self._converse(request, self._verifier.limits.max_tree_nodes, propose)
+
+    async def _start(self) -> pb.VerifyStart:
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                first = await self._stream.read()
+        except TimeoutError as error:
+            raise _start_expected(f"no request within {_START_SECONDS:g} seconds") from error
+        kind = first.WhichOneof("message") if first is not None else None
+        if first is None or kind != "start":
+            raise _start_expected(f"the first message must be start, got {kind}")
+        return first.start
+
+    async def _converse(
+        self, request: RunningRequest, max_tree_nodes: int, propose: Callable[[Proposal], None]
+    ) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(self._read(request, propose), name="caller-reader")
+            await self._stream.write(pb.VerifyResponse(opened=self._opened(request, max_tree_nodes)))
+            await self._tell(request)
+            reading.cancel()
+
+    def _opened(self, request: RunningRequest, max_tree_nodes: int) -> pb.VerifyOpened:
+        return pb.VerifyOpened(
+            token_ids=request.tokens[: len(request.order.prompt) + len(request.order.resumed)],
+            sampling=_sampling(request.order),
+            max_tree_nodes=max_tree_nodes,
+            max_length=request.order.max_length,
+            vocab_size=self._verifier.info.vocab_size,
+        )
+
+    # The caller's messages.
+
+    async def _read(self, request: RunningRequest, propose: Callable[[Proposal], None]) -> None:
+        """Takes proposals until the caller ends its side, which ends its drafting and not its request."""
+        async for message in self._stream:
+            kind = message.WhichOneof("message")
+            if kind == "proposal":
+                self._take(request, message.proposal, propose)
+            elif kind == "start":
+                raise _start_expected("a second start on the stream")
+            else:  # a newer caller's message of a kind that is not known here
+                log.debug("message passed over", bytes=message.ByteSize())
+
+    def _take(self, request: RunningRequest, message: ProposalMessage, propose: Callable[[Proposal], None]) -> None:
+        if self._refused is not None:  # the caller could not know yet
+            request.count_stale(len(message.token_ids))
+            return
+        proposal = Proposal(
+            committed_length=message.committed_length,
+            first_node_id=message.first_node_id,
+            token_ids=list(message.token_ids),
+            parent_ids=list(message.parent_ids),
+            log_probs=list(message.log_probs),
+        )
+        try:
+            propose(proposal)
+        except TooManyCommands as error:
+            self._refuse(at_capacity(f"the verifier is too far behind with what it was told: {error}", _RETRY_SECONDS))
+
+    def _refuse_proposal(self, error: ProposalError) -> None:
+        self._refuse(proposal_error(error))
+
+    def _refuse_unasked(self, proposal: Proposal) -> None:
+        """A proposal for a request that asked for no speculation, or that is complete."""
+        self._refuse_proposal(
+            ProposalError(ProposalFault.CREDIT_EXCEEDED, "token_ids", "the request was opened without credit for nodes")
+        )
+
+    def _refuse(self, error: ServiceError) -> None:
+        if self._refused is None:
+            log.warning("proposal refused", request_id=self._request_id, drafter=CALLER, reason=error.message)
+            self._refused = error
+
+    # What goes to the caller.
+
+    async def _tell(self, request: RunningRequest) -> None:
+        """The request's events, each chunk after its verdict."""
+        committed_length = len(request.order.prompt) + len(request.order.resumed)
+        async for event in request.events():
+            if self._refused is not None and not self._refusal_sent:
+                self._refusal_sent = True
+                await self._stream.write(pb.VerifyResponse(refused=self._refused.to_status()))
+            if event.HasField("chunk"):
+                committed_length += len(event.chunk.token_ids)
+                verdict = Verdict(
+                    committed_length=committed_length,
+                    token_ids=event.chunk.token_ids,
+                    accepted=sum(source > 0 for source in event.chunk.sources),
+                )
+                await self._stream.write(pb.VerifyResponse(verdict=verdict))
+            await self._stream.write(pb.VerifyResponse(event=event))
+
+
+def _share_of_pool(request: pb.GenerateRequest) -> tuple[bool, pb.GenerateRequest]:
+    """Whether the caller drafts alone, and what is asked of the verifier's drafters beside it."""
+    drafters = request.speculation.drafters
+    if drafters > 1:
+        shared = pb.GenerateRequest()
+        shared.CopyFrom(request)
+        shared.speculation.drafters = drafters - 1
+        return False, shared
+    return drafters == 1, request
+
+
+def _check_tokenizer(own: ModelInfo, sha256: str) -> None:
+    if sha256 and sha256 != own.tokenizer_sha256:
+        raise failed_precondition(
+            ErrorReason.ERROR_REASON_TOKENIZER_MISMATCH,
+            f"the caller's tokenizer ({sha256}) is not that of {own.model_id} ({own.tokenizer_sha256})",
+            own_model=own.model_id,
+            own_tokenizer_sha256=own.tokenizer_sha256,
+            other_tokenizer_sha256=sha256,
+        )
+
+
+def _sampling(order: GenerateOrder) -> SamplingParams:
+    sampling = order.sampling
+    return SamplingParams(
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        seed=sampling.seed,
+    )
+
+
+def _start_expected(message: str) -> ServiceError:
+    return failed_precondition(ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED, message)
