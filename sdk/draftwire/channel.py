@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import TypeVar
 
 import grpc
 import grpc.aio
 
+ChannelT = TypeVar("ChannelT")
+
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """Largest message the client takes, in bytes. What it may send is limited by the service."""
 
-CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+_MOST_CHANNELS = 64
+"""Channels kept by a client; when verifiers come and go behind a name, the oldest one is let go beyond that."""
+
+_Options = tuple[tuple[str, int | str], ...]
+
+CHANNEL_OPTIONS: _Options = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", -1),
-    # A connection that went silent (a pulled cable, a lost NAT entry) is noticed within 30 s while a call runs.
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    # A connection that went silent (a frozen process, a pulled cable, a lost NAT entry) is noticed within 10 s while a
+    # call runs. The services take a ping every 5 s.
+    ("grpc.keepalive_time_ms", 6_000),
+    ("grpc.keepalive_timeout_ms", 4_000),
     ("grpc.http2.max_pings_without_data", 0),
     # A service that comes back is found again soon; connecting gives up after 5 s instead of 20.
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -40,6 +49,17 @@ def parse_addresses(addresses: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(address.strip() for address in found))
 
 
+def _options(authority: str | None) -> _Options:
+    """The options of a channel; with TLS the certificate has to be for the name, not for its address."""
+    return CHANNEL_OPTIONS if authority is None else (*CHANNEL_OPTIONS, ("grpc.default_authority", authority))
+
+
+def _let_go(channels: dict[str, ChannelT]) -> None:
+    """Make room for one more channel. Calls that run on the one let go run on."""
+    while len(channels) >= _MOST_CHANNELS:
+        del channels[next(iter(channels))]
+
+
 class Channels:
     """Sync channels by address. Safe to use from several threads."""
 
@@ -50,8 +70,13 @@ class Channels:
         self._closed = False
         self._lock = threading.Lock()
 
-    def get(self, address: str) -> grpc.Channel:
-        """Return the channel to an address.
+    @property
+    def closed(self) -> bool:
+        """True when the client is closed."""
+        return self._closed
+
+    def get(self, address: str, authority: str | None = None) -> grpc.Channel:
+        """Return the channel to an address, which was found under the name ``authority``.
 
         Raises:
             RuntimeError: the client is closed.
@@ -60,10 +85,12 @@ class Channels:
             if self._closed:
                 raise RuntimeError("the client is closed")
             if address not in self._channels:
+                options = _options(authority)
+                _let_go(self._channels)
                 self._channels[address] = (
-                    grpc.secure_channel(address, self._credentials, options=CHANNEL_OPTIONS)
+                    grpc.secure_channel(address, self._credentials, options=options)
                     if self._credentials is not None
-                    else grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+                    else grpc.insecure_channel(address, options=options)
                 )
             return self._channels[address]
 
@@ -85,8 +112,13 @@ class AsyncChannels:
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._closed = False
 
-    def get(self, address: str) -> grpc.aio.Channel:
-        """Return the channel to an address.
+    @property
+    def closed(self) -> bool:
+        """True when the client is closed."""
+        return self._closed
+
+    def get(self, address: str, authority: str | None = None) -> grpc.aio.Channel:
+        """Return the channel to an address, which was found under the name ``authority``.
 
         Raises:
             RuntimeError: the client is closed.
@@ -94,10 +126,12 @@ class AsyncChannels:
         if self._closed:
             raise RuntimeError("the client is closed")
         if address not in self._channels:
+            options = _options(authority)
+            _let_go(self._channels)
             self._channels[address] = (
-                grpc.aio.secure_channel(address, self._credentials, options=CHANNEL_OPTIONS)
+                grpc.aio.secure_channel(address, self._credentials, options=options)
                 if self._credentials is not None
-                else grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+                else grpc.aio.insecure_channel(address, options=options)
             )
         return self._channels[address]
 
