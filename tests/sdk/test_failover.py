@@ -190,9 +190,7 @@ def test_only_a_request_with_somewhere_to_go_is_resumable(
     client.generate(PROMPT, max_tokens=2)
     with Client([verifier.address, second_verifier.address]) as other:
         other.generate(PROMPT, max_tokens=2)
-    with Client(
-        ["localhost" + verifier.address.removeprefix("127.0.0.1")]
-    ) as named:  # one machine, two kinds of address
+    with Client(["localhost" + verifier.address.removeprefix("127.0.0.1")]) as named:  # has two kinds of address
         named.generate(PROMPT, max_tokens=2)
     assert [request.resumable for request in verifier.requests] == [False, True, False]
 
