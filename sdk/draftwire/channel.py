@@ -15,7 +15,7 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """Largest message the client takes, in bytes. What it may send is limited by the service."""
 
 _MOST_CHANNELS = 64
-"""Channels kept by a client; when verifiers come and go behind a name, the oldest one is let go beyond that."""
+"""Channels kept by a client; when verifiers come and go behind a name, those used longest ago are let go."""
 
 _Options = tuple[tuple[str, int | str], ...]
 
@@ -26,6 +26,9 @@ CHANNEL_OPTIONS: _Options = (
     # call runs. The services take a ping every 5 s.
     ("grpc.keepalive_time_ms", 6_000),
     ("grpc.keepalive_timeout_ms", 4_000),
+    # While a ping of gRPC's own is under way (it measures bandwidth with them) none is sent for keepalive, and by
+    # default such a ping may take a minute.
+    ("grpc.http2.ping_timeout_ms", 4_000),
     ("grpc.http2.max_pings_without_data", 0),
     # A service that comes back is found again soon; connecting gives up after 5 s instead of 20.
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -54,10 +57,12 @@ def _options(authority: str | None) -> _Options:
     return CHANNEL_OPTIONS if authority is None else (*CHANNEL_OPTIONS, ("grpc.default_authority", authority))
 
 
-def _let_go(channels: dict[str, ChannelT]) -> None:
-    """Make room for one more channel. Calls that run on the one let go run on."""
-    while len(channels) >= _MOST_CHANNELS:
+def _keep(channels: dict[str, ChannelT], address: str, channel: ChannelT) -> ChannelT:
+    """Keep a channel as the one used last, and let go of those used longest ago when there are too many."""
+    channels[address] = channel
+    while len(channels) > _MOST_CHANNELS:
         del channels[next(iter(channels))]
+    return channel
 
 
 class Channels:
@@ -84,15 +89,15 @@ class Channels:
         with self._lock:
             if self._closed:
                 raise RuntimeError("the client is closed")
-            if address not in self._channels:
+            channel = self._channels.pop(address, None)
+            if channel is None:
                 options = _options(authority)
-                _let_go(self._channels)
-                self._channels[address] = (
+                channel = (
                     grpc.secure_channel(address, self._credentials, options=options)
                     if self._credentials is not None
                     else grpc.insecure_channel(address, options=options)
                 )
-            return self._channels[address]
+            return _keep(self._channels, address, channel)
 
     def close(self) -> None:
         """Close all channels; calls that still run are cancelled."""
@@ -125,15 +130,15 @@ class AsyncChannels:
         """
         if self._closed:
             raise RuntimeError("the client is closed")
-        if address not in self._channels:
+        channel = self._channels.pop(address, None)
+        if channel is None:
             options = _options(authority)
-            _let_go(self._channels)
-            self._channels[address] = (
+            channel = (
                 grpc.aio.secure_channel(address, self._credentials, options=options)
                 if self._credentials is not None
                 else grpc.aio.insecure_channel(address, options=options)
             )
-        return self._channels[address]
+        return _keep(self._channels, address, channel)
 
     async def close(self) -> None:
         """Close all channels; calls that still run are cancelled."""
