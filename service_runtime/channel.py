@@ -12,6 +12,9 @@ Options = list[tuple[str, int]]
 _KEEPALIVE: Options = [
     ("grpc.keepalive_time_ms", _KEEPALIVE_INTERVAL_MS),
     ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+    # While a ping of gRPC's own is under way (it measures bandwidth with them) none is sent for keepalive, and by
+    # default such a ping may take a minute.
+    ("grpc.http2.ping_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
     ("grpc.http2.max_pings_without_data", 0),
 ]
 

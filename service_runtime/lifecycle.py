@@ -18,6 +18,9 @@ log = get_logger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+_LAST_WORDS_SECONDS = 1.0
+"""How long the server goes on after a drain that was cut short: calls that it ended still have to be told why."""
+
 
 class Shutdown:
     """The wish to end the service, from a signal, a failed task or the service itself."""
@@ -64,8 +67,9 @@ async def serve(
 
     `started` is called once the server takes calls and has its address. At the end, in order: health turns
     NOT_SERVING and new calls are refused; `drain(seconds)` lets the service's work finish and is cancelled after that
-    time; the server stops. Does nothing when the shutdown was asked for before, say while a model was loading. Raises
-    StartupError when the address cannot be bound, and what `drain` raises, after the server has stopped.
+    time, when it may still end calls with an error; the server stops. Does nothing when the shutdown was asked for
+    before, say while a model was loading. Raises StartupError when the address cannot be bound, and what `drain`
+    raises, after the server has stopped.
     """
     if shutdown.requested:
         return
@@ -85,6 +89,7 @@ async def serve(
                 if not limit.expired():
                     raise
                 log.warning("drain cut short", grace_seconds=grace_seconds)
+                deadline = loop.time() + _LAST_WORDS_SECONDS
         await server.stop(max(0.0, deadline - loop.time()))
     finally:
         await server.stop(0)  # after a graceful stop this does nothing

@@ -13,6 +13,7 @@ from speculative_engine.kv_slots import KvCache, SlotPool
 from speculative_engine.packed_attention import ATTENTION_NAME, packed_context
 from speculative_engine.packed_batch import PackedBatch
 from speculative_engine.row_exact import can_pack, make_row_exact
+from speculative_engine.weights_fingerprint import weights_fingerprint
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -59,6 +60,8 @@ class PackedModel:
                 "because what a state-space layer carries along cannot be rolled back"
             )
         self._group_size = heads // int(getattr(self.config, "num_key_value_heads", None) or heads)
+        self.fingerprint = weights_fingerprint(model)
+        """Differs where models would differ in what they say; see `weights_fingerprint`."""
         if self.device.type == "cpu":
             make_row_exact(model)
         model.set_attn_implementation(ATTENTION_NAME)

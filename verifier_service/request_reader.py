@@ -37,6 +37,8 @@ class GenerateOrder:
     speculate: bool
     drafter: str | None
     max_draft_tokens: int | None
+    resumable: bool = False
+    """Whether the caller can go on at another verifier."""
 
 
 class RequestReader:
@@ -79,6 +81,7 @@ class RequestReader:
             speculate=enabled and most != 0,
             drafter=speculation.drafter if speculation.HasField("drafter") else None,
             max_draft_tokens=most,
+            resumable=request.resumable,
         )
 
     def check_tokens(self, field: str, token_ids: Sequence[int]) -> None:

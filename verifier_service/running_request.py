@@ -34,7 +34,14 @@ class RunningRequest:
     request's own length.
     """
 
-    def __init__(self, sequence_id: int, order: GenerateOrder, tokenizer: Tokenizer, eos_token_ids: frozenset[int]):
+    def __init__(
+        self,
+        sequence_id: int,
+        order: GenerateOrder,
+        tokenizer: Tokenizer,
+        eos_token_ids: frozenset[int],
+        model_fingerprint: str = "",
+    ):
         self.sequence_id = sequence_id
         self.order = order
         self.tokens = [*order.prompt, *order.resumed]
@@ -42,6 +49,7 @@ class RunningRequest:
         self.finished = False
         self._eos = frozenset() if order.ignore_eos else eos_token_ids
         self._tokenizer = tokenizer
+        self._model_fingerprint = model_fingerprint
         self._text = tokenizer.stream()
         self._stops = StopStrings(order.stops)
         self._admitted = time.perf_counter()
@@ -111,6 +119,7 @@ class RunningRequest:
                 prompt_tokens=len(self.order.prompt),
                 seed=self.order.sampling.seed,
                 prompt_token_ids=self.order.prompt if self.order.prompt_was_text else (),
+                model_fingerprint=self._model_fingerprint,
             )
         )
         while True:

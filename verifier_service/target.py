@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +73,7 @@ def load_target(settings: VerifierSettings) -> Target:
         tokenizer_sha256=tokenizer.sha256,
         eos_token_ids=model.eos_token_ids,
         bit_exact=report.bit_exact,
+        fingerprint=hashlib.sha256(f"{model.fingerprint} {tokenizer.sha256}".encode()).hexdigest(),
     )
     limits = EngineLimits(
         max_sequences=settings.max_sequences,

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire.v1.verdict_pb2 import Verdict
 from draftwire.v1.verifier_service_pb2 import EngineStatus
-from service_runtime.errors import at_capacity, internal
+from service_runtime.errors import at_capacity, internal, shutting_down
 from service_runtime.handshake import introduce
 from service_runtime.logs import get_logger
 from service_runtime.tasks import BackgroundTasks
@@ -80,6 +80,8 @@ class Verifier:
         self._eos = frozenset(info.eos_token_ids)
         self._idle = asyncio.Event()
         self._idle.set()
+        self._draining = False
+        self._grace_over = False
         identity = introduce(info, self.limits)
         self.build = identity.build
         self.pool = DrafterPool(self._steps, identity, connect, tasks, limits.max_tree_nodes)
@@ -94,18 +96,38 @@ class Verifier:
         await self._steps.stop()
 
     async def drain(self, grace_seconds: float) -> None:
-        """Wait until no request runs. Nobody is told of changes to the pool any more."""
+        """Wait until no request runs; cancelled when the grace time is over.
+
+        Requests whose callers can go on at another verifier end at once, the others when the grace time does, both with
+        SHUTTING_DOWN. Nobody is told of changes to the pool any more.
+        """
         self.pool.end_watches()
-        log.info("draining", requests=len(self._requests), grace_seconds=grace_seconds)
-        await self._idle.wait()
+        self._draining = True
+        requests = len(self._requests)
+        self._hand_over(lambda request: request.order.resumable)
+        log.info("draining", requests=requests, handed_over=requests - len(self._requests), grace_seconds=grace_seconds)
+        try:
+            await self._idle.wait()
+        finally:
+            self._grace_over = True
+            self._hand_over(lambda _: True)
+
+    def _hand_over(self, which: Callable[[RunningRequest], bool]) -> None:
+        for request in [each for each in self._requests.values() if which(each)]:
+            request.fail(shutting_down())
+            self._end(request)
 
     @asynccontextmanager
     async def run(self, order: GenerateOrder, peer: str = "") -> AsyncIterator[RunningRequest]:
         """Run a request of a peer; leaving the `async with` ends it and frees its KV slots. Raises ServiceError."""
+        if self._grace_over or (self._draining and order.resumable):  # it was being read when the drain began
+            raise shutting_down()
         self.pool.check(order.drafter)
         if len(self._requests) >= self._most_requests:
             raise at_capacity(f"{len(self._requests)} requests run or wait already", _RETRY_SECONDS)
-        request = RunningRequest(next(self._numbers), order, self.tokenizer, self._eos)
+        request = RunningRequest(
+            next(self._numbers), order, self.tokenizer, self._eos, model_fingerprint=self.info.fingerprint
+        )
         if request.finished:  # a resumed request that was complete
             yield request
             return

@@ -32,7 +32,7 @@ class VerifierServicer(VerifierServiceServicer):
     async def Verify(self, _: Any, context: Any) -> None:
         """See the contract."""
         async with accept_call(context) as stream:
-            await VerifyConversation(stream, self._verifier).run()
+            await VerifyConversation(stream, self._verifier, peer_host(context.peer())).run()
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: Any) -> pb.TokenizeResponse:
         """See the contract."""

@@ -39,9 +39,11 @@ class VerifyConversation:
     verdicts are, too, and what waits for such a caller is bounded by its request's length.
     """
 
-    def __init__(self, stream: _Stream, verifier: Verifier) -> None:
+    def __init__(self, stream: _Stream, verifier: Verifier, peer: str = "") -> None:
+        """`peer`: the caller's host."""
         self._stream = stream
         self._verifier = verifier
+        self._peer = peer
         self._request_id = ""
         self._refused: ServiceError | None = None
         self._refusal_sent = False
@@ -60,7 +62,7 @@ class VerifyConversation:
             order = replace(order, speculate=False)
         self._request_id = order.request_id
         with log_context(request_id=order.request_id):
-            async with self._verifier.run(order) as request:
+            async with self._verifier.run(order, self._peer) as request:
                 if not speculates or request.finished:
                     await self._converse(request, 0, self._refuse_unasked)
                     return

@@ -9,11 +9,15 @@
 """
 
 from draftwire.async_client import AsyncClient, AsyncGenerationStream
+from draftwire.async_drafters import AsyncDrafters
 from draftwire.async_transport import AsyncStream
 from draftwire.client import Client, GenerationStream
-from draftwire.drafters import AsyncDrafters, Drafter, Drafters, DrafterState, Swap
+from draftwire.drafter import Drafter, DrafterState, Swap
+from draftwire.drafter_service import DrafterServiceInfo, ModelLoad, ModelLoadState
+from draftwire.drafters import Drafters
 from draftwire.errors import (
     AtCapacityError,
+    BusyError,
     ContextExceededError,
     DeadlineExceededError,
     DrafterExistsError,
@@ -24,14 +28,17 @@ from draftwire.errors import (
     ErrorReason,
     FailedPreconditionError,
     FieldViolation,
+    IdleError,
     InternalError,
     InvalidArgumentError,
     InvalidFieldError,
     MessageTooLargeError,
+    ModelMismatchError,
     NotFoundError,
     ProtocolMismatchError,
     RequestCancelledError,
     ResourceExhaustedError,
+    RolloutNotFoundError,
     ShuttingDownError,
     TokenizerMismatchError,
     TokenOutOfRangeError,
@@ -42,6 +49,7 @@ from draftwire.failover import RetryPolicy
 from draftwire.generation import Chunk, FinishReason, Generation, Usage
 from draftwire.model import EngineStatus, Limits, ModelInfo, VerifierInfo
 from draftwire.requests import BatchOptions, GenerateOptions, Messages, Prompt
+from draftwire.rollout import Rollout, RolloutSide, RolloutState
 from draftwire.speculation import Acceptance, DrafterShare, Speculation, SpeculationStats
 from draftwire.transport import Stream
 from draftwire.version import __version__
@@ -54,6 +62,7 @@ __all__ = [
     "AsyncStream",
     "AtCapacityError",
     "BatchOptions",
+    "BusyError",
     "Chunk",
     "Client",
     "ContextExceededError",
@@ -61,6 +70,7 @@ __all__ = [
     "Drafter",
     "DrafterExistsError",
     "DrafterNotFoundError",
+    "DrafterServiceInfo",
     "DrafterShare",
     "DrafterState",
     "DrafterUnreachableError",
@@ -75,6 +85,7 @@ __all__ = [
     "GenerateOptions",
     "Generation",
     "GenerationStream",
+    "IdleError",
     "InternalError",
     "InvalidArgumentError",
     "InvalidFieldError",
@@ -82,12 +93,19 @@ __all__ = [
     "MessageTooLargeError",
     "Messages",
     "ModelInfo",
+    "ModelLoad",
+    "ModelLoadState",
+    "ModelMismatchError",
     "NotFoundError",
     "Prompt",
     "ProtocolMismatchError",
     "RequestCancelledError",
     "ResourceExhaustedError",
     "RetryPolicy",
+    "Rollout",
+    "RolloutNotFoundError",
+    "RolloutSide",
+    "RolloutState",
     "ShuttingDownError",
     "Speculation",
     "SpeculationStats",

@@ -11,9 +11,9 @@ from typing import Any, Self, Unpack
 
 import grpc
 
+from draftwire.async_drafters import AsyncDrafters
 from draftwire.async_transport import AsyncStream, AsyncTransport
 from draftwire.channel import parse_addresses
-from draftwire.drafters import AsyncDrafters
 from draftwire.failover import RetryPolicy
 from draftwire.generation import Chunk, Generation
 from draftwire.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
@@ -36,9 +36,9 @@ from draftwire.v1 import verifier_service_pb2 as pb
 class AsyncClient:
     """Talks to a verifier, or to the first of several that can be reached. To be used on one event loop.
 
-    With a list of addresses the client stays with one verifier as long as it works and moves on to the next when it
-    does not. A request that breaks off is resumed there, without a token lost, doubled or different; so all verifiers
-    of one client have to serve the same target model.
+    With a list of addresses, or a DNS name that has several, the client stays with one verifier as long as it works
+    and moves on to the next when it does not. A request that breaks off is resumed there, without a token lost, doubled
+    or different; so all verifiers of one client have to serve the same target model.
 
         async with AsyncClient("localhost:50051") as client:
             async for chunk in client.stream("def fib(n):", max_tokens=64):
@@ -59,7 +59,8 @@ class AsyncClient:
         """Make a client. It connects with the first call.
 
         Args:
-            address: host:port of a verifier, or several to fail over between.
+            address: host:port of a verifier, or several to fail over between. A DNS name stands for all its addresses;
+                it is looked up with the first call, and again whenever the verifier in use is lost.
             timeout: seconds a call may take in all, unless the call says otherwise; None waits without limit.
             retry: what to do about verifiers that cannot be reached; default ``RetryPolicy()``.
             credentials: gRPC channel credentials for TLS; None connects without.
@@ -92,6 +93,7 @@ class AsyncClient:
             AtCapacityError: the verifier is full.
             DeadlineExceededError: the timeout has passed.
             UnavailableError: no verifier could be reached.
+            ModelMismatchError: the request broke off, and the next verifier has another target model.
             DraftwireError: the call failed otherwise.
         """
         return await _finish(self.stream(prompt, **options))

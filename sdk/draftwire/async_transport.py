@@ -14,9 +14,10 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from draftwire.channel import AsyncChannels
-from draftwire.errors import InternalError, RequestCancelledError, from_rpc_error
+from draftwire.errors import DraftwireError, InternalError, RequestCancelledError, from_rpc_error
 from draftwire.failover import Attempts, Endpoints, RetryPolicy, deadline_after, remaining
 from draftwire.methods import Method
+from draftwire.names import resolve_async
 from draftwire.reading import Reader
 
 RequestT = TypeVar("RequestT", bound=Message)
@@ -40,20 +41,35 @@ class AsyncTransport:
         self._timeout = timeout
         self._retry = retry
         self._channels = AsyncChannels(credentials)
+        self._looking_up = asyncio.Lock()
 
     @property
     def address(self) -> str:
         """Address of the verifier in use."""
         return self._endpoints.current
 
+    @property
+    def closed(self) -> bool:
+        """True when the client is closed."""
+        return self._channels.closed
+
     async def call(
-        self, method: Method[RequestT, ResponseT], request: RequestT, timeout: float | None = None
+        self,
+        method: Method[RequestT, ResponseT],
+        request: RequestT,
+        timeout: float | None = None,
+        *,
+        address: str | None = None,
     ) -> ResponseT:
-        """Make a unary call and return its response."""
+        """Make a unary call, to a verifier or to the service at an address, and return its response."""
         deadline = self.deadline(timeout)
-        attempts = self.attempts(repeatable=method.repeatable)
+        if address is None:
+            await self.look_up()
+        endpoints = self._endpoints if address is None else Endpoints((address,), look_up=False)
+        attempts = Attempts(endpoints, self._retry, repeatable=method.repeatable, stays=method.stays)
         while True:
-            rpc = self._channels.get(attempts.next_address()).unary_unary(
+            to = attempts.next_address()
+            rpc = self._channels.get(to, self._endpoints.authority(to)).unary_unary(
                 method.path,
                 request_serializer=method.request.SerializeToString,
                 response_deserializer=method.response.FromString,
@@ -61,12 +77,13 @@ class AsyncTransport:
             try:
                 response: ResponseT = await rpc(request, timeout=remaining(deadline))
                 return response
-            except grpc.RpcError as error:
-                wait = attempts.failed(from_rpc_error(error), deadline)
-            except asyncio.CancelledError:
-                raise_if_not_ours()
-                raise
+            except (grpc.RpcError, asyncio.CancelledError) as error:
+                lost = failure_of(error)
+                if self.closed:
+                    raise RequestCancelledError("the client was closed", raw=lost.raw) from error
+                wait = attempts.failed(lost, deadline)
             await asyncio.sleep(wait)
+            await self.look_up()
 
     def stream(self, reader: Reader[Any, Any, ItemT], timeout: float | None) -> AsyncStream[ItemT]:
         """Begin a streaming call."""
@@ -74,16 +91,33 @@ class AsyncTransport:
 
     def open(self, method: Method[RequestT, ResponseT], request: RequestT, address: str, deadline: float | None) -> Any:
         """Start one attempt of a streaming call; return grpc's call, with ``read`` and ``cancel``."""
-        rpc = self._channels.get(address).unary_stream(
+        rpc = self._channels.get(address, self._endpoints.authority(address)).unary_stream(
             method.path,
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.response.FromString,
         )
         return rpc(request, timeout=remaining(deadline))
 
-    def attempts(self, *, repeatable: bool = True) -> Attempts:
-        """Return the attempts of a new call."""
-        return Attempts(self._endpoints, self._retry, repeatable=repeatable)
+    def attempts(self) -> Attempts:
+        """Return the attempts of a new stream."""
+        return Attempts(self._endpoints, self._retry)
+
+    @property
+    def must_look_up(self) -> bool:
+        """True when ``look_up`` has something to do."""
+        return self._endpoints.stale
+
+    async def look_up(self) -> None:
+        """Find the addresses behind names, if that is due."""
+        if self._endpoints.stale:
+            async with self._looking_up:
+                if self._endpoints.stale:  # still: another task has not just done it
+                    self._endpoints.update({name: await resolve_async(name) for name in self._endpoints.names})
+
+    @property
+    def alternatives(self) -> int:
+        """Number of verifiers there are to go to."""
+        return len(self._endpoints.addresses)
 
     def deadline(self, timeout: float | None) -> float | None:
         """Return the time, by ``time.monotonic``, at which a call that begins now has to end."""
@@ -109,7 +143,11 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         self._closed = False
         self._call: Any = None
         self._attempts = transport.attempts()
-        self._open()
+        self._opening: asyncio.Task[None] | None = None
+        if transport.must_look_up:
+            self._opening = asyncio.create_task(self._look_up_and_open())
+        else:
+            self._open()
 
     def __aiter__(self) -> Self:
         """Return the stream itself."""
@@ -124,18 +162,18 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         """
         while not self._reader.finished and not self._closed:
             try:
+                if self._opening is not None:
+                    await self._opening
+                    self._opening = None
                 response = await self._call.read()
                 if response is grpc.aio.EOF:
                     raise InternalError("the verifier ended the stream before the request was finished")
                 item = self._reader.read(response)
-            except grpc.RpcError as error:
+            except (grpc.RpcError, asyncio.CancelledError) as error:
                 await self._recover(error)
                 continue
-            except BaseException as error:
-                was_closed = self._closed
+            except BaseException:
                 self.cancel()
-                if isinstance(error, asyncio.CancelledError):
-                    raise_if_not_ours("the stream was closed" if was_closed else None)
                 raise
             if self._reader.finished:
                 await self._drain()
@@ -147,6 +185,8 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
     def cancel(self) -> None:
         """Cancel the call at once, if it still runs. To be called on the client's event loop."""
         self._closed = True
+        if self._opening is not None:
+            self._opening.cancel()
         if self._call is not None:
             self._call.cancel()
 
@@ -172,14 +212,23 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
 
     def _open(self) -> None:
         address = self._attempts.next_address()
-        self._call = self._transport.open(self._reader.method, self._reader.next_request(), address, self._deadline)
+        request = self._reader.next_request(resumable=self._transport.alternatives > 1)
+        self._call = self._transport.open(self._reader.method, request, address, self._deadline)
 
-    async def _recover(self, error: grpc.RpcError) -> None:
+    async def _look_up_and_open(self) -> None:
+        await self._transport.look_up()
+        self._open()
+
+    async def _recover(self, error: grpc.RpcError | asyncio.CancelledError) -> None:
         """Start the next attempt after a failure, or raise the error the caller gets."""
         try:
-            await asyncio.sleep(self._attempts.failed(from_rpc_error(error), self._deadline))
+            lost = failure_of(error)
+            if self._closed or self._transport.closed:
+                raise RequestCancelledError("the stream was closed", raw=lost.raw) from error
+            await asyncio.sleep(self._attempts.failed(lost, self._deadline))
+            await self._transport.look_up()
             if self._closed:
-                raise RequestCancelledError("the stream was closed", raw=error) from error
+                raise RequestCancelledError("the stream was closed", raw=lost.raw) from error
             self._open()
         except BaseException:
             self.cancel()
@@ -194,11 +243,14 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
             pass  # everything was read already
 
 
-def raise_if_not_ours(message: str | None = None) -> None:
-    """Raise the typed error where a ``CancelledError`` comes from the call and not from cancelling this task.
+def failure_of(error: grpc.RpcError | asyncio.CancelledError) -> DraftwireError:
+    """Return the typed error for what a call raised; a cancelled task's own ``CancelledError`` is raised again.
 
     grpc.aio reports a call that ended as cancelled, here or by the service, as if the task had been cancelled.
     """
+    if isinstance(error, grpc.RpcError):
+        return from_rpc_error(error)
     task = asyncio.current_task()
-    if task is None or not task.cancelling():
-        raise RequestCancelledError(message or "the call was cancelled by the service") from None
+    if task is None or task.cancelling():
+        raise error
+    return RequestCancelledError("the call was cancelled by the service")

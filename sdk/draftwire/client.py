@@ -34,9 +34,9 @@ from draftwire.v1 import verifier_service_pb2 as pb
 class Client:
     """Talks to a verifier, or to the first of several that can be reached. Safe to use from several threads.
 
-    With a list of addresses the client stays with one verifier as long as it works and moves on to the next when it
-    does not. A request that breaks off is resumed there, without a token lost, doubled or different; so all verifiers
-    of one client have to serve the same target model.
+    With a list of addresses, or a DNS name that has several, the client stays with one verifier as long as it works
+    and moves on to the next when it does not. A request that breaks off is resumed there, without a token lost, doubled
+    or different; so all verifiers of one client have to serve the same target model.
 
         client = Client("localhost:50051")
         print(client.generate("def fib(n):", max_tokens=64).text)
@@ -56,7 +56,8 @@ class Client:
         """Make a client. It connects with the first call.
 
         Args:
-            address: host:port of a verifier, or several to fail over between.
+            address: host:port of a verifier, or several to fail over between. A DNS name stands for all its addresses;
+                it is looked up with the first call, and again whenever the verifier in use is lost.
             timeout: seconds a call may take in all, unless the call says otherwise; None waits without limit.
             retry: what to do about verifiers that cannot be reached; default ``RetryPolicy()``.
             credentials: gRPC channel credentials for TLS; None connects without.
@@ -89,6 +90,7 @@ class Client:
             AtCapacityError: the verifier is full.
             DeadlineExceededError: the timeout has passed.
             UnavailableError: no verifier could be reached.
+            ModelMismatchError: the request broke off, and the next verifier has another target model.
             DraftwireError: the call failed otherwise.
         """
         return _finish(self.stream(prompt, **options))

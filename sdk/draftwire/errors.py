@@ -38,6 +38,9 @@ class ErrorReason(StrEnum):
     HANDSHAKE_EXPECTED = "HANDSHAKE_EXPECTED"
     INTERNAL = "INTERNAL"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
+    ROLLOUT_NOT_FOUND = "ROLLOUT_NOT_FOUND"
+    BUSY = "BUSY"
+    IDLE = "IDLE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,10 @@ class DrafterNotFoundError(NotFoundError):
     """No drafter of this name is attached."""
 
 
+class RolloutNotFoundError(NotFoundError):
+    """No roll-out of this drafter is under way."""
+
+
 class DrafterExistsError(DraftwireError):
     """A drafter of this name is attached already, at another address."""
 
@@ -168,6 +175,17 @@ class TokenizerMismatchError(FailedPreconditionError):
 
 class ProtocolMismatchError(FailedPreconditionError):
     """The two sides share no protocol revision."""
+
+
+class BusyError(FailedPreconditionError):
+    """Another change of the same kind is under way: of a drafter's model, or of who drafts."""
+
+
+class ModelMismatchError(FailedPreconditionError):
+    """A request broke off, and the next verifier has another target model, with which its text would not go on.
+
+    Found by the client itself.
+    """
 
 
 class ResourceExhaustedError(DraftwireError):
@@ -200,6 +218,10 @@ class DeadlineExceededError(DraftwireError):
     default_code = grpc.StatusCode.DEADLINE_EXCEEDED
 
 
+class IdleError(DeadlineExceededError):
+    """The stream was silent for longer than the service keeps what it holds for it."""
+
+
 class RequestCancelledError(DraftwireError):
     """The call was cancelled: by ``close`` from elsewhere, or by the service."""
 
@@ -227,6 +249,9 @@ _BY_REASON: dict[str, type[DraftwireError]] = {
     ErrorReason.SHUTTING_DOWN: ShuttingDownError,
     ErrorReason.INTERNAL: InternalError,
     ErrorReason.MESSAGE_TOO_LARGE: MessageTooLargeError,
+    ErrorReason.ROLLOUT_NOT_FOUND: RolloutNotFoundError,
+    ErrorReason.BUSY: BusyError,
+    ErrorReason.IDLE: IdleError,
 }
 
 _BY_CODE: dict[grpc.StatusCode, type[DraftwireError]] = {

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from google.protobuf.message import Message
 
 from draftwire.v1 import drafter_pool_service_pb2 as pool
+from draftwire.v1 import drafter_service_pb2 as drafter
 from draftwire.v1 import verifier_service_pb2 as verifier
 
 RequestT = TypeVar("RequestT", bound=Message)
@@ -28,6 +29,8 @@ class Method(Generic[RequestT, ResponseT]):
     """Class of its responses."""
     repeatable: bool = True
     """True when doing it twice does what doing it once does, so that it may be sent again after a lost connection."""
+    stays: bool = False
+    """True when it is sent again to the same verifier only, since it changes something there."""
 
     @property
     def path(self) -> str:
@@ -37,6 +40,7 @@ class Method(Generic[RequestT, ResponseT]):
 
 _VERIFIER = "draftwire.v1.VerifierService"
 _POOL = "draftwire.v1.DrafterPoolService"
+_DRAFTER = "draftwire.v1.DrafterService"
 
 GENERATE = Method(_VERIFIER, "Generate", verifier.GenerateRequest, verifier.GenerateResponse)
 VERIFY = Method(_VERIFIER, "Verify", verifier.VerifyRequest, verifier.VerifyResponse)
@@ -48,4 +52,15 @@ LIST_DRAFTERS = Method(_POOL, "ListDrafters", pool.ListDraftersRequest, pool.Lis
 WATCH_DRAFTERS = Method(_POOL, "WatchDrafters", pool.WatchDraftersRequest, pool.WatchDraftersResponse)
 ATTACH_DRAFTER = Method(_POOL, "AttachDrafter", pool.AttachDrafterRequest, pool.AttachDrafterResponse)
 DETACH_DRAFTER = Method(_POOL, "DetachDrafter", pool.DetachDrafterRequest, pool.DetachDrafterResponse, repeatable=False)
-SWAP_DRAFTER = Method(_POOL, "SwapDrafter", pool.SwapDrafterRequest, pool.SwapDrafterResponse, repeatable=False)
+SWAP_DRAFTER = Method(_POOL, "SwapDrafter", pool.SwapDrafterRequest, pool.SwapDrafterResponse, stays=True)
+START_ROLLOUT = Method(_POOL, "StartRollout", pool.StartRolloutRequest, pool.StartRolloutResponse, stays=True)
+FINISH_ROLLOUT = Method(_POOL, "FinishRollout", pool.FinishRolloutRequest, pool.FinishRolloutResponse, repeatable=False)
+LIST_ROLLOUTS = Method(_POOL, "ListRollouts", pool.ListRolloutsRequest, pool.ListRolloutsResponse)
+
+LOAD_MODEL = Method(_DRAFTER, "LoadModel", drafter.LoadModelRequest, drafter.LoadModelResponse)
+GET_DRAFTER_INFO = Method(
+    _DRAFTER,
+    "GetModelInfo",
+    drafter.DrafterServiceGetModelInfoRequest,
+    drafter.DrafterServiceGetModelInfoResponse,
+)

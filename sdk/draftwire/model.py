@@ -31,6 +31,9 @@ class ModelInfo:
     """Token ids that end a sequence."""
     bit_exact: bool
     """True when the load-time self-test found logits to be the same bits alone and in every batch tried."""
+    fingerprint: str
+    """Hash (hex) of weights, their type and tokenizer: verifiers with the same one give the same tokens. Empty where
+    the service does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ class EngineStatus:
     """KV slots in use."""
     total_slots: int
     """KV slots in all."""
+    preemptions: int
+    """Times a sequence gave up its KV slots to others and was computed again, since the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,7 @@ def read_model_info(message: model_info_pb2.ModelInfo) -> ModelInfo:
         tokenizer_sha256=message.tokenizer_sha256,
         eos_token_ids=list(message.eos_token_ids),
         bit_exact=message.bit_exact,
+        fingerprint=message.fingerprint,
     )
 
 
@@ -103,6 +109,7 @@ def read_verifier_info(message: verifier_service_pb2.GetModelInfoResponse) -> Ve
         tokenizer_sha256=model.tokenizer_sha256,
         eos_token_ids=list(model.eos_token_ids),
         bit_exact=model.bit_exact,
+        fingerprint=model.fingerprint,
         build=message.build,
         limits=Limits(
             max_sequences=limits.max_sequences,
@@ -115,5 +122,6 @@ def read_verifier_info(message: verifier_service_pb2.GetModelInfoResponse) -> Ve
             waiting_requests=engine.waiting_requests,
             used_slots=engine.used_slots,
             total_slots=engine.total_slots,
+            preemptions=engine.preemptions,
         ),
     )

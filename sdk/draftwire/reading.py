@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from draftwire.errors import InternalError
+from draftwire.errors import InternalError, ModelMismatchError
 from draftwire.generation import Chunk, FinishReason, Generation, Usage
 from draftwire.methods import GENERATE, Method
 from draftwire.speculation import DrafterShare, SpeculationStats
@@ -32,8 +32,11 @@ class Reader(Protocol[RequestT, ResponseT, ItemT_co]):
     def finished(self) -> bool:
         """True when nothing more is expected."""
 
-    def next_request(self) -> RequestT:
-        """Return the request for the next attempt, which goes on after everything read so far."""
+    def next_request(self, *, resumable: bool) -> RequestT:
+        """Return the request for the next attempt, which goes on after everything read so far.
+
+        ``resumable`` says whether there is another verifier to go to.
+        """
 
     def read(self, response: ResponseT) -> ItemT_co | None:
         """Take in a response; return what the caller gets for it, if anything."""
@@ -54,6 +57,7 @@ class GenerationReader:
         self._resumed_tokens = 0
         self._texts: list[str] = []
         self._result: Generation | None = None
+        self._model_fingerprint = ""
         self.seed: int = request.sampling.seed
         self.request_id: str = request.request_id
         self.prompt_token_ids: list[int] = list(request.token_ids.ids)
@@ -74,16 +78,18 @@ class GenerationReader:
             raise RuntimeError("the stream has not ended: its result comes with its last chunk")
         return self._result
 
-    def next_request(self) -> pb.GenerateRequest:
+    def next_request(self, *, resumable: bool) -> pb.GenerateRequest:
         """Return the request, with the tokens read so far to be resumed after."""
         self._resumed_tokens = len(self._token_ids)
-        if not self._token_ids:
-            return self._request
         request = pb.GenerateRequest()
         request.CopyFrom(self._request)
+        request.resumable = resumable
+        if not self._token_ids:
+            return request
         request.request_id = self.request_id
         request.token_ids.ids[:] = self.prompt_token_ids  # also where the prompt was text: no second tokenization
         request.resume_token_ids[:] = self._token_ids
+        request.speculation.ClearField("drafter")  # which the next verifier may not have; it changes no token
         return request
 
     def read(self, response: pb.GenerateResponse) -> Chunk | None:
@@ -101,11 +107,21 @@ class GenerationReader:
     def _read_started(self, started: pb.GenerateStarted) -> None:
         self.request_id = started.request_id
         if self._resumed_tokens:
+            self._check_model(started.model_fingerprint)
             self._resumes += 1
+        self._model_fingerprint = started.model_fingerprint or self._model_fingerprint
         if started.seed != self.seed:
             raise InternalError(f"the verifier uses the seed {started.seed} instead of {self.seed}")
         if started.prompt_token_ids:
             self.prompt_token_ids = list(started.prompt_token_ids)
+
+    def _check_model(self, fingerprint: str) -> None:
+        """Refuse to go on with another model, unless one of the verifiers does not tell which it has."""
+        if fingerprint and self._model_fingerprint and fingerprint != self._model_fingerprint:
+            raise ModelMismatchError(
+                f"request {self.request_id} cannot go on here: the target model is another one than the one that began "
+                f"it (fingerprint {fingerprint[:12]}, was {self._model_fingerprint[:12]})"
+            )
 
     def _read_chunk(self, message: pb.GenerateChunk) -> Chunk:
         if self._first_token is None:

@@ -183,6 +183,8 @@ def _speculation(speculation: Speculation) -> speculation_pb2.SpeculationOptions
         drafter=speculation.drafter,
         max_draft_tokens=_unsigned("speculation.max_draft_tokens", speculation.max_draft_tokens),
         acceptance=_ACCEPTANCE_RULES[speculation.acceptance],
+        labels=speculation.labels,
+        drafters=_unsigned("speculation.drafters", speculation.drafters),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,6 +24,10 @@ class Speculation:
     """How draft tokens are accepted."""
     preset: str | None = None
     """Name of a workload preset; none is published yet."""
+    labels: Mapping[str, str] | None = None
+    """Draft with drafters that carry all these labels, for example ``{"domain": "code"}``; plainly while none does."""
+    drafters: int | None = None
+    """Most drafters that draft for the request at once, at least 1; None leaves it to the verifier."""
 
 
 @dataclass(frozen=True, slots=True)

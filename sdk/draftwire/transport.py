@@ -19,6 +19,7 @@ from draftwire.channel import Channels
 from draftwire.errors import InternalError, RequestCancelledError, from_rpc_error
 from draftwire.failover import Attempts, Endpoints, RetryPolicy, deadline_after, remaining
 from draftwire.methods import Method
+from draftwire.names import resolve
 from draftwire.reading import Reader
 
 RequestT = TypeVar("RequestT", bound=Message)
@@ -42,18 +43,35 @@ class Transport:
         self._timeout = timeout
         self._retry = retry
         self._channels = Channels(credentials)
+        self._looking_up = threading.Lock()
 
     @property
     def address(self) -> str:
         """Address of the verifier in use."""
         return self._endpoints.current
 
-    def call(self, method: Method[RequestT, ResponseT], request: RequestT, timeout: float | None = None) -> ResponseT:
-        """Make a unary call and return its response."""
+    @property
+    def closed(self) -> bool:
+        """True when the client is closed."""
+        return self._channels.closed
+
+    def call(
+        self,
+        method: Method[RequestT, ResponseT],
+        request: RequestT,
+        timeout: float | None = None,
+        *,
+        address: str | None = None,
+    ) -> ResponseT:
+        """Make a unary call, to a verifier or to the service at an address, and return its response."""
         deadline = self.deadline(timeout)
-        attempts = self.attempts(repeatable=method.repeatable)
+        if address is None:
+            self.look_up()
+        endpoints = self._endpoints if address is None else Endpoints((address,), look_up=False)
+        attempts = Attempts(endpoints, self._retry, repeatable=method.repeatable, stays=method.stays)
         while True:
-            rpc = self._channels.get(attempts.next_address()).unary_unary(
+            to = attempts.next_address()
+            rpc = self._channels.get(to, self._endpoints.authority(to)).unary_unary(
                 method.path,
                 request_serializer=method.request.SerializeToString,
                 response_deserializer=method.response.FromString,
@@ -62,8 +80,11 @@ class Transport:
                 response: ResponseT = rpc(request, timeout=remaining(deadline))
                 return response
             except grpc.RpcError as error:
+                if self.closed:
+                    raise RequestCancelledError("the client was closed", raw=error) from error
                 wait = attempts.failed(from_rpc_error(error), deadline)
             time.sleep(wait)
+            self.look_up()
 
     def stream(self, reader: Reader[Any, Any, ItemT], timeout: float | None) -> Stream[ItemT]:
         """Begin a streaming call."""
@@ -71,16 +92,28 @@ class Transport:
 
     def open(self, method: Method[RequestT, ResponseT], request: RequestT, address: str, deadline: float | None) -> Any:
         """Start one attempt of a streaming call; return grpc's call, an iterator with ``cancel``."""
-        rpc = self._channels.get(address).unary_stream(
+        rpc = self._channels.get(address, self._endpoints.authority(address)).unary_stream(
             method.path,
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.response.FromString,
         )
         return rpc(request, timeout=remaining(deadline))
 
-    def attempts(self, *, repeatable: bool = True) -> Attempts:
-        """Return the attempts of a new call."""
-        return Attempts(self._endpoints, self._retry, repeatable=repeatable)
+    def attempts(self) -> Attempts:
+        """Return the attempts of a new stream."""
+        return Attempts(self._endpoints, self._retry)
+
+    def look_up(self) -> None:
+        """Find the addresses behind names, if that is due."""
+        if self._endpoints.stale:
+            with self._looking_up:
+                if self._endpoints.stale:  # still: another thread has not just done it
+                    self._endpoints.update({name: resolve(name) for name in self._endpoints.names})
+
+    @property
+    def alternatives(self) -> int:
+        """Number of verifiers there are to go to."""
+        return len(self._endpoints.addresses)
 
     def deadline(self, timeout: float | None) -> float | None:
         """Return the time, by ``time.monotonic``, at which a call that begins now has to end."""
@@ -163,15 +196,17 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
             call.cancel()
 
     def _open(self) -> None:
+        self._transport.look_up()
         with self._lock:
             if self._closed.is_set():
                 raise RequestCancelledError("the stream was closed")
             address = self._attempts.next_address()
-            self._call = self._transport.open(self._reader.method, self._reader.next_request(), address, self._deadline)
+            request = self._reader.next_request(resumable=self._transport.alternatives > 1)
+            self._call = self._transport.open(self._reader.method, request, address, self._deadline)
 
     def _recover(self, error: grpc.RpcError) -> None:
         """Start the next attempt after a failure, or raise the error the caller gets."""
-        if self._closed.is_set():
+        if self._closed.is_set() or self._transport.closed:
             raise RequestCancelledError("the stream was closed", raw=error) from error
         try:
             self._closed.wait(self._attempts.failed(from_rpc_error(error), self._deadline))

@@ -73,7 +73,7 @@ def test_a_verifier_ends_what_does_not_finish_in_time(start_verifier: Callable[.
         stream = other.stream(PROMPT, **LENGTH | {"max_tokens": 2000})
         next(stream)
         ending.process.send_signal(signal.SIGTERM)
-        with pytest.raises(draftwire.DraftwireError):
+        with pytest.raises(draftwire.ShuttingDownError):
             for _ in stream:
                 pass
     assert end_of(ending) == 0

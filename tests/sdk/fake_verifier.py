@@ -18,6 +18,8 @@ from grpc_status import rpc_status
 
 from draftwire.v1 import drafter_pool_service_pb2 as pool
 from draftwire.v1 import drafter_pool_service_pb2_grpc as pool_grpc
+from draftwire.v1 import drafter_service_pb2 as drafting
+from draftwire.v1 import drafter_service_pb2_grpc as drafting_grpc
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1 import verifier_service_pb2_grpc as pb_grpc
 from draftwire.v1.proposal_pb2 import Proposal
@@ -61,14 +63,22 @@ def rich_status(
 
 
 class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolServiceServicer):
-    """Serves on a free port from `start` (or `with`) to `stop`."""
+    """Serves on a free port from `start` (or `with`) to `stop`. A drafter service like it is at the port too."""
 
     def __init__(self) -> None:
         self.requests: list[pb.GenerateRequest] = []
         self.calls: list[str] = []
         self.remaining_seconds: list[float | None] = []
         self.break_after: list[int] = []
-        """For each of the next Generate calls the tokens after which it breaks off with UNAVAILABLE."""
+        """For each of the next Generate calls the tokens after which it breaks off with `break_status`."""
+        self.break_status = rich_status(grpc.StatusCode.UNAVAILABLE, "the connection broke")
+        self.fingerprint = "one target"
+        self.pool_requests: list[Any] = []
+        """Requests that change the pool, or a drafter's model."""
+        self.rollouts: list[pool.Rollout] = []
+        self.load = drafting.ModelLoad()
+        self.load_steps: list[int] = []
+        """States the load is in when it is asked for next, one after the other."""
         self.hang_after: int | None = None
         """Tokens after which Generate sends nothing more until it is cancelled."""
         self.failures: list[status_pb2.Status] = []
@@ -97,6 +107,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self._server = grpc.server(ThreadPoolExecutor(40))
         pb_grpc.add_VerifierServiceServicer_to_server(self, self._server)
         pool_grpc.add_DrafterPoolServiceServicer_to_server(self, self._server)
+        drafting_grpc.add_DrafterServiceServicer_to_server(FakeDrafter(self), self._server)
         health: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(
             lambda _request, _context: b"\x08\x01"  # SERVING
         )
@@ -129,7 +140,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
 
     def Generate(self, request: pb.GenerateRequest, context: Any) -> Iterator[pb.GenerateResponse]:
         self.requests.append(request)
-        self._begin("Generate", context)
+        self.begin("Generate", context)
         ended, whole = threading.Event(), threading.Event()
 
         def end() -> None:
@@ -196,6 +207,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
             prompt_tokens=len(prompt),
             seed=request.sampling.seed,
             prompt_token_ids=() if kind == "token_ids" else prompt,
+            model_fingerprint=self.fingerprint,
         )
         yield pb.GenerateResponse(started=started)
         skew = self.skew_drafted if request.speculation.enabled else 0
@@ -205,7 +217,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         sent = steps = 0
         for at in range(done, len(ids), 2):
             if break_after is not None and sent >= break_after:
-                context.abort(grpc.StatusCode.UNAVAILABLE, "the connection broke")
+                context.abort_with_status(rpc_status.to_status(self.break_status))
             if self.hang_after is not None and sent >= self.hang_after:
                 ended.wait(30)
                 return
@@ -223,7 +235,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
             )
             sent, steps = sent + len(step), steps + 1
         if break_after is not None and sent >= break_after:
-            context.abort(grpc.StatusCode.UNAVAILABLE, "the connection broke")
+            context.abort_with_status(rpc_status.to_status(self.break_status))
         finished = pb.GenerateFinished(
             finish_reason=pb.FINISH_REASON_LENGTH,
             text=text_of(ids[-1:]),
@@ -238,16 +250,16 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         yield pb.GenerateResponse(finished=finished)
 
     def Tokenize(self, request: pb.TokenizeRequest, context: Any) -> pb.TokenizeResponse:
-        self._begin("Tokenize", context)
+        self.begin("Tokenize", context)
         ids = [ord(letter) for letter in request.text]
         return pb.TokenizeResponse(token_ids=[1, *ids] if request.add_special_tokens else ids)
 
     def Detokenize(self, request: pb.DetokenizeRequest, context: Any) -> pb.DetokenizeResponse:
-        self._begin("Detokenize", context)
+        self.begin("Detokenize", context)
         return pb.DetokenizeResponse(text=text_of(request.token_ids))
 
     def GetModelInfo(self, request: pb.GetModelInfoRequest, context: Any) -> pb.GetModelInfoResponse:
-        self._begin("GetModelInfo", context)
+        self.begin("GetModelInfo", context)
         response = pb.GetModelInfoResponse(build="fake 1")
         response.model.model_id, response.model.vocab_size, response.model.eos_token_ids[:] = "fake", 128, [0]
         response.limits.max_sequences = 4
@@ -257,24 +269,54 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
     # ---- DrafterPoolService
 
     def ListDrafters(self, request: pool.ListDraftersRequest, context: Any) -> pool.ListDraftersResponse:
-        self._begin("ListDrafters", context)
+        self.begin("ListDrafters", context)
         return pool.ListDraftersResponse(drafters=[drafter_message("good"), drafter_message("bad")])
 
     def AttachDrafter(self, request: pool.AttachDrafterRequest, context: Any) -> pool.AttachDrafterResponse:
-        self._begin("AttachDrafter", context)
-        return pool.AttachDrafterResponse(drafter=drafter_message(request.name or request.address, request.address))
+        self.begin("AttachDrafter", context)
+        drafter = drafter_message(request.name or request.address, request.address)
+        drafter.labels.clear()
+        drafter.labels.update(request.labels)
+        return pool.AttachDrafterResponse(drafter=drafter)
 
     def DetachDrafter(self, request: pool.DetachDrafterRequest, context: Any) -> pool.DetachDrafterResponse:
-        self._begin("DetachDrafter", context)
+        self.begin("DetachDrafter", context)
         return pool.DetachDrafterResponse(drafter=drafter_message(request.name))
 
     def SwapDrafter(self, request: pool.SwapDrafterRequest, context: Any) -> pool.SwapDrafterResponse:
-        self._begin("SwapDrafter", context)
+        self.pool_requests.append(request)
+        self.begin("SwapDrafter", context)
         time.sleep(self.swap_delay)
         return pool.SwapDrafterResponse(drafter=drafter_message(request.new_name), moved_sequences=3)
 
+    def StartRollout(self, request: pool.StartRolloutRequest, context: Any) -> pool.StartRolloutResponse:
+        self.pool_requests.append(request)
+        self.begin("StartRollout", context)
+        rollout = pool.Rollout(share=request.share, state=pool.ROLLOUT_STATE_RUNNING)
+        rollout.old.name, rollout.new.name = request.old_name, request.new_name
+        rollout.new.steps, rollout.new.draft_tokens, rollout.new.accepted_tokens = 4, 10, 6
+        rollout.started_at.FromSeconds(1_700_000_000)
+        self.rollouts.append(rollout)
+        return pool.StartRolloutResponse(rollout=rollout)
+
+    def FinishRollout(self, request: pool.FinishRolloutRequest, context: Any) -> pool.FinishRolloutResponse:
+        self.begin("FinishRollout", context)
+        for rollout in self.rollouts:
+            if rollout.new.name == request.new_name and rollout.state == pool.ROLLOUT_STATE_RUNNING:
+                rollout.state = pool.ROLLOUT_STATE_PROMOTED if request.promote else pool.ROLLOUT_STATE_WITHDRAWN
+                rollout.reason = "asked for"
+                rollout.ended_at.FromSeconds(1_700_000_060)
+                return pool.FinishRolloutResponse(rollout=rollout)
+        missing = rich_status(grpc.StatusCode.NOT_FOUND, f"no roll-out of {request.new_name}", "ROLLOUT_NOT_FOUND")
+        context.abort_with_status(rpc_status.to_status(missing))
+        raise AssertionError
+
+    def ListRollouts(self, request: pool.ListRolloutsRequest, context: Any) -> pool.ListRolloutsResponse:
+        self.begin("ListRollouts", context)
+        return pool.ListRolloutsResponse(rollouts=self.rollouts)
+
     def WatchDrafters(self, request: pool.WatchDraftersRequest, context: Any) -> Iterator[pool.WatchDraftersResponse]:
-        self._begin("WatchDrafters", context)
+        self.begin("WatchDrafters", context)
         ended = threading.Event()
 
         def end() -> None:
@@ -291,11 +333,45 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
             context.abort(grpc.StatusCode.UNAVAILABLE, "the connection broke")
         ended.wait(30)
 
-    def _begin(self, name: str, context: Any) -> None:
+    def begin(self, name: str, context: Any) -> None:
         self.calls.append(name)
         self.remaining_seconds.append(context.time_remaining())
         if self.failures:
             context.abort_with_status(rpc_status.to_status(self.failures.pop(0)))
+
+
+class FakeDrafter(drafting_grpc.DrafterServiceServicer):
+    """A drafter service that only says that it loads models."""
+
+    def __init__(self, verifier: FakeVerifier) -> None:
+        self._fake = verifier
+
+    def LoadModel(self, request: drafting.LoadModelRequest, context: Any) -> drafting.LoadModelResponse:
+        fake = self._fake
+        fake.pool_requests.append(request)
+        fake.load = drafting.ModelLoad(
+            model=request.model, request_id=request.request_id, state=drafting.MODEL_LOAD_STATE_LOADING
+        )
+        fake.begin("LoadModel", context)
+        return drafting.LoadModelResponse(load=fake.load)
+
+    def GetModelInfo(
+        self, request: drafting.DrafterServiceGetModelInfoRequest, context: Any
+    ) -> drafting.DrafterServiceGetModelInfoResponse:
+        fake = self._fake
+        fake.begin("DrafterService.GetModelInfo", context)
+        response = drafting.DrafterServiceGetModelInfoResponse()
+        response.info.build, response.info.model.model_id = "fake 1", "draft"
+        response.status.streams, response.status.used_slots, response.status.total_slots = 1, 5, 64
+        if fake.load.request_id:
+            if fake.load_steps:
+                fake.load.state = fake.load_steps.pop(0)  # type: ignore[assignment]
+            if fake.load.state == drafting.MODEL_LOAD_STATE_FAILED:
+                fake.load.error.CopyFrom(
+                    rich_status(grpc.StatusCode.INVALID_ARGUMENT, "no such model", "INVALID_FIELD")
+                )
+            response.last_load.CopyFrom(fake.load)
+        return response
 
 
 def drafter_message(name: str, address: str = "localhost:50052") -> pool.Drafter:
@@ -305,6 +381,8 @@ def drafter_message(name: str, address: str = "localhost:50052") -> pool.Drafter
         state=pool.DRAFTER_STATE_READY,
         draft_tokens=10,
         accepted_tokens=7,
+        labels={"domain": "code"},
+        accepted_per_second=120.4,
     )
     drafter.step_time.FromMilliseconds(3)
     drafter.attached_at.FromSeconds(1_700_000_000)

@@ -119,11 +119,10 @@ async def test_closing_ends_a_waiting_read(client: AsyncClient, verifier: FakeVe
 async def test_a_service_that_cancels_does_not_look_like_a_cancelled_task(
     client: AsyncClient, verifier: FakeVerifier
 ) -> None:
-    verifier.failures += [rich_status(StatusCode.CANCELLED, "no")] * 2
-    with pytest.raises(RequestCancelledError):
-        await client.generate(PROMPT)
-    with pytest.raises(RequestCancelledError):
-        await client.model_info()
+    for call in (client.generate(PROMPT), client.model_info()):
+        verifier.failures += [rich_status(StatusCode.CANCELLED, "no")] * QUICK.attempts_per_address
+        with pytest.raises(RequestCancelledError):
+            await call
 
 
 async def test_errors(client: AsyncClient, verifier: FakeVerifier) -> None:

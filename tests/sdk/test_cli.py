@@ -10,6 +10,7 @@ from google.rpc.status_pb2 import Status
 from grpc import StatusCode
 
 from draftwire.cli import main
+from draftwire.v1 import drafter_service_pb2 as drafting
 from tests.sdk.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status, text_of
 
 
@@ -115,6 +116,91 @@ def test_wrong_input(command: Command) -> None:
         f"draftwire: sampling.seed: must be in [0, {2**64}), not -1\n"
     )
     assert command("generate", "x", "--verifier", "http://localhost").code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("generate", "Missing argument 'PROMPT'"),
+        ("generate x --max-tokens many", "--max-tokens"),
+        ("generate x --nope", "--nope"),
+        ("generate x y", "y"),
+        ("nonsense", "nonsense"),
+        ("drafters nonsense", "nonsense"),
+        ("drafters swap one", "Missing argument"),
+        ("drafters attach here:1 --label domain", "--label: expected KEY=VALUE, got 'domain'"),
+        ("drafters attach here:1 --label a=1 --label a=2", "a is given twice"),
+        ("generate x --label =code", "--label: expected KEY=VALUE"),
+        ("drafters rollout start good bad", "--share"),
+        ("drafters rollout start good bad --share 20", "got '20'"),
+        ("drafters rollout start good bad --share 0%", "got '0%'"),
+        ("drafters rollout start good bad --share much", "got 'much'"),
+        ("drafters load-model here:1", "Missing argument 'MODEL'"),
+    ],
+)
+def test_wrong_use_is_one_line(command: Command, verifier: FakeVerifier, arguments: str, words: str) -> None:
+    done = command(*arguments.split())
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("draftwire: ")
+    assert done.err.count("\n") == 1
+    assert words in done.err
+    assert verifier.calls == []
+
+
+def test_help(command: Command) -> None:
+    assert "rollout" in command("drafters", "--help").out
+    assert command("drafters", "--help").code == 0
+    shown = command("drafters")
+    assert (shown.code, shown.err) == (2, "")
+    assert "rollout" in shown.out
+
+
+def test_rollout(command: Command, verifier: FakeVerifier) -> None:
+    rollout = ("drafters", "rollout")
+    assert command(*rollout, "status").out == "there is no roll-out\n"
+    begun = command(*rollout, "start", "good", "bad", "--share", "12.5%")
+    assert begun.out == "bad gets 0.125 of the requests of good\n"
+    table = command(*rollout, "status").out.splitlines()
+    assert table[0] == "good -> bad, share 0.125, running"
+    assert table[1].split() == ["DRAFTER", "REQUESTS", "STEPS", "DRAFTED", "ACCEPTED", "PER", "STEP"]
+    assert table[2].split() == ["good", "0", "0", "0", "-", "-"]
+    assert table[3].split() == ["bad", "0", "4", "10", "60%", "1.50"]
+    assert command(*rollout, "promote", "bad").out == "bad took over from good\n"
+    assert command(*rollout, "start", "good", "bad", "--share", "0.1").code == 0
+    ended = json.loads(command(*rollout, "withdraw", "bad", "--json").out)
+    assert (ended["state"], ended["share"], ended["new"]["acceptance_rate"]) == ("withdrawn", 0.1, 0.6)
+    states = [each["state"] for each in json.loads(command(*rollout, "status", "--json").out)]
+    assert states == ["promoted", "withdrawn"]
+    assert "promoted: asked for" in command(*rollout, "status").out
+    failed = command(*rollout, "promote", "bad")
+    assert (failed.code, failed.err) == (1, "draftwire: no roll-out of bad\n")
+    assert [request.share for request in verifier.pool_requests] == [0.125, 0.1]
+
+
+def test_labels(command: Command, verifier: FakeVerifier) -> None:
+    labels = ("--label", "domain=code", "--label", "size=small=ish")
+    attached = command("drafters", "attach", "here:1", *labels, "--json")
+    assert json.loads(attached.out)["labels"] == {"domain": "code", "size": "small=ish"}
+    assert command("generate", "x", *labels, "--drafters", "2", "--max-tokens", "2").code == 0
+    asked = verifier.requests[0].speculation
+    assert (dict(asked.labels), asked.drafters) == ({"domain": "code", "size": "small=ish"}, 2)
+    listed = command("drafters", "list").out.splitlines()
+    assert listed[0].split()[-2:] == ["ACC/S", "LABELS"]
+    assert listed[1].split()[-2:] == ["120", "domain=code"]
+
+
+def test_load_model(command: Command, verifier: FakeVerifier) -> None:
+    load = ("drafters", "load-model", verifier.address, "models/other")
+    assert command(*load).out == "models/other is being loaded\n"
+    verifier.load_steps = [drafting.MODEL_LOAD_STATE_LOADING, drafting.MODEL_LOAD_STATE_SERVING]
+    assert command(*load, "--wait").out == "models/other is served\n"
+    verifier.load_steps = [drafting.MODEL_LOAD_STATE_FAILED]
+    failed = command(*load, "--wait")
+    assert (failed.code, failed.out) == (1, "")
+    assert failed.err == "draftwire: models/other could not be loaded: no such model\n"
+    late = command(*load, "--wait", "--timeout", "0")
+    assert (late.code, late.err) == (1, "draftwire: models/other is still being loaded after 0 s\n")
+    assert json.loads(command(*load, "--json").out)["state"] == "loading"
 
 
 def test_drafters(command: Command) -> None:

@@ -170,6 +170,7 @@ def test_model_info(client: Client) -> None:
 def test_drafters(client: Client, verifier: FakeVerifier) -> None:
     good, bad = client.drafters.list()
     assert (good.name, bad.name, good.state, good.acceptance_rate) == ("good", "bad", "ready", 0.7)
+    assert (good.labels, good.accepted_per_second) == ({"domain": "code"}, 120.4)
     assert good.step_seconds == 0.003
     assert good.response_seconds is None
     assert good.model is not None
@@ -199,7 +200,7 @@ def test_calls_that_must_not_run_twice_are_not_repeated(client: Client, verifier
     assert verifier.calls == ["ListDrafters"] * 3
     verifier.failures.append(lost)
     with pytest.raises(UnavailableError):
-        client.drafters.swap("good", "bad")
-    assert verifier.calls[3:] == ["SwapDrafter"]
+        client.drafters.detach("good")
+    assert verifier.calls[3:] == ["DetachDrafter"]
     verifier.failures.append(rich_status(StatusCode.UNAVAILABLE, "going", "SHUTTING_DOWN"))
-    assert client.drafters.swap("good", "bad")
+    assert client.drafters.detach("good")

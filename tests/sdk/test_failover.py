@@ -3,9 +3,22 @@
 import time
 
 import pytest
+from google.rpc.status_pb2 import Status
 from grpc import StatusCode
 
-from draftwire import AsyncClient, Client, InvalidFieldError, RetryPolicy, ShuttingDownError, UnavailableError
+from draftwire import (
+    AsyncClient,
+    AtCapacityError,
+    Client,
+    DrafterNotFoundError,
+    InvalidFieldError,
+    ModelMismatchError,
+    RetryPolicy,
+    ShuttingDownError,
+    Speculation,
+    UnavailableError,
+)
+from draftwire.errors import DraftwireError, from_status
 from draftwire.failover import Attempts, Endpoints
 from tests.sdk.conftest import QUICK
 from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
@@ -51,9 +64,49 @@ def test_a_wait_ends_at_the_deadline() -> None:
     assert tried.failed(LOST, time.monotonic() + 0.5) <= 0.5
 
 
-def test_answers_are_not_tried_again() -> None:
-    with pytest.raises(InvalidFieldError):
-        attempts("a", "b").failed(InvalidFieldError("no"))
+@pytest.mark.parametrize(
+    "answer",
+    [
+        InvalidFieldError("no"),
+        AtCapacityError("full"),
+        from_status(rich_status(StatusCode.INTERNAL, "ours", "INTERNAL")),
+        from_status(rich_status(StatusCode.DEADLINE_EXCEEDED, "late")),
+    ],
+    ids=lambda error: error.code.name,
+)
+def test_answers_are_not_tried_again(answer: DraftwireError) -> None:
+    with pytest.raises(type(answer)):
+        attempts("a", "b").failed(answer)
+
+
+@pytest.mark.parametrize(
+    "code", [StatusCode.UNAVAILABLE, StatusCode.CANCELLED, StatusCode.INTERNAL, StatusCode.UNKNOWN]
+)
+def test_a_stream_that_is_reset_is_no_answer(code: StatusCode) -> None:
+    assert attempts("a", "b").failed(from_status(rich_status(code, "RST_STREAM"))) == 0.0
+
+
+def test_a_request_that_has_begun_waits_for_a_place() -> None:
+    tried = attempts("a", "b")
+    tried.succeeded()
+    full = AtCapacityError("full", retry_after_seconds=2.0)
+    for _ in range(10):
+        assert tried.next_address() == "a"
+        assert tried.failed(full) == 0.0  # the other one may have one at once
+        assert tried.next_address() == "b"
+        assert 1.6 <= tried.failed(full) <= 2.4
+
+
+def test_a_call_that_stays_is_repeated_where_it_began() -> None:
+    endpoints = Endpoints(("a", "b"))
+    tried = Attempts(endpoints, QUICK, stays=True)
+    for _ in range(QUICK.attempts_per_address - 1):
+        assert tried.next_address() == "a"
+        assert tried.failed(LOST) > 0
+    assert tried.next_address() == "a"
+    with pytest.raises(UnavailableError, match="no answer from a: lost"):
+        tried.failed(UnavailableError("lost"))
+    assert endpoints.current == "b"
 
 
 def test_calls_that_must_not_run_twice_move_on_only_when_refused() -> None:
@@ -90,6 +143,132 @@ def test_a_verifier_that_shuts_down_is_left(verifier: FakeVerifier, second_verif
     with Client([verifier.address, second_verifier.address], retry=QUICK) as client:
         assert client.generate(PROMPT, max_tokens=4, seed=1).token_ids == expected_ids(1, 4)
         assert client.address == second_verifier.address
+
+
+BREAKS = [
+    rich_status(StatusCode.UNAVAILABLE, "the connection broke"),
+    rich_status(StatusCode.UNAVAILABLE, "going", "SHUTTING_DOWN"),
+    rich_status(StatusCode.CANCELLED, "the server stops"),
+    rich_status(StatusCode.INTERNAL, "RST_STREAM with error code 2"),
+    rich_status(StatusCode.UNKNOWN, "stream removed"),
+]
+
+
+@pytest.mark.parametrize("status", BREAKS, ids=lambda status: status.message)
+def test_however_it_breaks(verifier: FakeVerifier, second_verifier: FakeVerifier, status: Status) -> None:
+    verifier.break_after, verifier.break_status = [4], status
+    with Client([verifier.address, second_verifier.address], retry=QUICK) as client:
+        r = client.generate(PROMPT, max_tokens=11, seed=3)
+    assert (r.token_ids, r.text, r.resumes) == (expected_ids(3, 11), text_of(expected_ids(3, 11)), 1)
+
+
+@pytest.mark.parametrize("status", BREAKS, ids=lambda status: status.message)
+async def test_however_it_breaks_with_asyncio(
+    verifier: FakeVerifier, second_verifier: FakeVerifier, status: Status
+) -> None:
+    verifier.break_after, verifier.break_status = [4, 2, 2], status
+    async with AsyncClient([verifier.address, second_verifier.address], retry=QUICK) as client:
+        results = await client.generate_batch([PROMPT] * 3, max_tokens=11, seed=3)
+        chat = await client.chat([{"role": "user", "content": "hi"}], max_tokens=4, seed=1)
+    for r in results:
+        assert (r.token_ids, r.text, r.resumes) == (expected_ids(3, 11), text_of(expected_ids(3, 11)), 1)
+    assert chat.token_ids == expected_ids(1, 4, [ord(letter) for letter in "userhi"])
+
+
+def test_a_conversation_is_resumed_as_the_tokens_it_was(verifier: FakeVerifier, second_verifier: FakeVerifier) -> None:
+    verifier.break_after = [2]
+    prompt = [ord(letter) for letter in "userhi"]
+    with Client([verifier.address, second_verifier.address], retry=QUICK) as client:
+        r = client.chat([{"role": "user", "content": "hi"}], max_tokens=6, seed=1)
+    assert (r.token_ids, r.resumes) == (expected_ids(1, 6, prompt), 1)
+    assert list(second_verifier.requests[0].token_ids.ids) == prompt
+
+
+def test_only_a_request_with_somewhere_to_go_is_resumable(
+    client: Client, verifier: FakeVerifier, second_verifier: FakeVerifier
+) -> None:
+    client.generate(PROMPT, max_tokens=2)
+    with Client([verifier.address, second_verifier.address]) as other:
+        other.generate(PROMPT, max_tokens=2)
+    with Client(["localhost" + verifier.address.removeprefix("127.0.0.1")]) as named:  # has two kinds of address
+        named.generate(PROMPT, max_tokens=2)
+    assert [request.resumable for request in verifier.requests] == [False, True, False]
+
+
+def test_a_request_that_goes_on_elsewhere_waits_for_a_place(
+    verifier: FakeVerifier, second_verifier: FakeVerifier
+) -> None:
+    verifier.break_after = [4]
+    full = rich_status(StatusCode.RESOURCE_EXHAUSTED, "full", "AT_CAPACITY", retry_after=0.01)
+    second_verifier.failures = [full] * 5
+    lost = rich_status(StatusCode.UNAVAILABLE, "gone")
+    with Client([verifier.address, second_verifier.address], retry=QUICK) as client:
+        stream = client.stream(PROMPT, max_tokens=11, seed=3)
+        next(stream)
+        verifier.failures = [lost] * 20
+        for _ in stream:
+            pass
+    assert stream.result.token_ids == expected_ids(3, 11)
+    assert len(second_verifier.requests) == 6
+
+
+def test_a_full_verifier_is_an_answer_to_a_request_that_has_not_begun(
+    verifier: FakeVerifier, second_verifier: FakeVerifier
+) -> None:
+    verifier.failures.append(rich_status(StatusCode.RESOURCE_EXHAUSTED, "full", "AT_CAPACITY", retry_after=0.01))
+    with Client([verifier.address, second_verifier.address], retry=QUICK) as client:
+        with pytest.raises(AtCapacityError):
+            client.generate(PROMPT, max_tokens=4)
+
+
+def test_a_named_drafter_is_not_asked_for_elsewhere(verifier: FakeVerifier, second_verifier: FakeVerifier) -> None:
+    verifier.break_after = [4]
+    mine = Speculation(drafter="good", max_draft_tokens=3)
+    with Client([verifier.address, second_verifier.address], retry=QUICK) as client:
+        assert client.generate(PROMPT, max_tokens=11, speculation=mine).resumes == 1
+        second_verifier.failures.append(rich_status(StatusCode.NOT_FOUND, "no drafter good", "DRAFTER_NOT_FOUND"))
+        with pytest.raises(DrafterNotFoundError):
+            client.generate(PROMPT, max_tokens=4, speculation=mine)
+    resumed, fresh = (request.speculation for request in second_verifier.requests)
+    assert (resumed.HasField("drafter"), resumed.max_draft_tokens, fresh.drafter) == (False, 3, "good")
+
+
+def test_another_target_is_noticed(verifier: FakeVerifier, second_verifier: FakeVerifier) -> None:
+    verifier.break_after = [4]
+    second_verifier.fingerprint = "another target"
+    with Client([verifier.address, second_verifier.address], retry=QUICK) as client:
+        stream = client.stream(PROMPT, max_tokens=11, seed=3)
+        tokens = []
+        with pytest.raises(ModelMismatchError, match="another one than the one that began it"):
+            for chunk in stream:
+                tokens += chunk.token_ids
+        assert tokens == expected_ids(3, 4)  # nothing of the other one
+        assert client.generate(PROMPT, max_tokens=4, seed=3).token_ids == expected_ids(3, 4)  # a request of its own
+    assert second_verifier.is_idle()
+
+
+@pytest.mark.parametrize("fingerprints", [("", "x"), ("x", ""), ("x", "x")])
+def test_a_target_that_is_not_told_is_taken(
+    verifier: FakeVerifier, second_verifier: FakeVerifier, fingerprints: tuple[str, str]
+) -> None:
+    verifier.break_after = [4]
+    verifier.fingerprint, second_verifier.fingerprint = fingerprints
+    with Client([verifier.address, second_verifier.address], retry=QUICK) as client:
+        assert client.generate(PROMPT, max_tokens=11).resumes == 1
+
+
+def test_all_verifiers_come_back(verifier: FakeVerifier) -> None:
+    verifier.break_after = [4]
+    verifier.failures = []
+    patient = RetryPolicy(attempts_per_address=500, initial_backoff=0.01, max_backoff=0.02)
+    with Client([NOBODY, verifier.address], retry=patient) as client:
+        stream = client.stream(PROMPT, max_tokens=11, seed=3)
+        next(stream)
+        verifier.failures = [rich_status(StatusCode.UNAVAILABLE, "not yet")] * 30
+        for _ in stream:
+            pass
+    assert stream.result.token_ids == expected_ids(3, 11)
+    assert not verifier.failures
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, PROMPT_IDS])

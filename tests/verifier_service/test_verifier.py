@@ -53,6 +53,49 @@ async def test_draining_waits_for_the_last_request(verifier: InProcessVerifier) 
         assert len((await request).token_ids) == 40
 
 
+async def test_draining_hands_over_what_can_go_on_elsewhere(verifier: InProcessVerifier) -> None:
+    verifier.engine.hold(3)
+    resumable = asyncio.create_task(verifier.generate(order(resumable=True)))
+    other = asyncio.create_task(verifier.generate(order()))
+    await verifier.until(lambda: verifier.verifier.status().running_sequences == 2)
+    draining = asyncio.create_task(verifier.verifier.drain(PATIENCE))
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(ServiceError) as caught:
+            await resumable
+        assert (caught.value.code.name, caught.value.reason_name) == ("UNAVAILABLE", "SHUTTING_DOWN")
+        with pytest.raises(ServiceError) as caught:  # one that was being read when the drain began
+            await verifier.generate(order(resumable=True))
+        assert caught.value.reason_name == "SHUTTING_DOWN"
+        assert not draining.done()
+        verifier.engine.go_on()
+        assert len((await other).token_ids) == 40
+        await draining
+
+
+async def test_a_drain_that_is_cut_ends_the_rest_with_the_reason(verifier: InProcessVerifier) -> None:
+    verifier.engine.hold(2)
+    events: list[pb.GenerateResponse] = []
+
+    async def read() -> None:
+        async with verifier.running(order()) as running:
+            async for event in running.events():
+                events.append(event)
+
+    reading = asyncio.create_task(read())
+    await verifier.until(lambda: len(events) > 1)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await verifier.verifier.drain(0.05)
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(ServiceError) as caught:
+            await reading
+        assert (caught.value.code.name, caught.value.reason_name) == ("UNAVAILABLE", "SHUTTING_DOWN")
+        with pytest.raises(ServiceError):
+            await verifier.generate(order())
+    verifier.engine.go_on()
+    await verifier.freed()
+
+
 async def test_an_engine_that_fails_ends_every_request_and_is_reported(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

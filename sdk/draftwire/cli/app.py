@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any, NoReturn
 
 import typer
 
@@ -18,6 +19,11 @@ FAILED = 1
 """Exit code of a command that failed."""
 WRONG_INPUT = 2
 """Exit code of a command that was given something wrong."""
+INTERRUPTED = 130
+"""Exit code of a command that was interrupted, as shells have it."""
+
+UsageError: Any = typer.BadParameter.__mro__[1]
+"""What typer raises for wrong use. It has no public name for it: in some versions it is click's, in others its own."""
 
 app = typer.Typer(
     name="draftwire",
@@ -42,7 +48,15 @@ def draftwire(version: bool = typer.Option(False, "--version", help="Print the v
 def main() -> None:
     """Run the command line; a failure is one line on stderr and the exit code 1, or 2 where the input is wrong."""
     try:
-        app()
+        # Left to itself typer would print wrong use as usage, a hint and a box.
+        sys.exit(app(standalone_mode=False))  # None, or the status of a command that ends early, as --help does
+    except UsageError as error:
+        message = error.format_message().strip()
+        if not message:  # a command that was given nothing has shown its help
+            sys.exit(WRONG_INPUT)
+        _end(f"{message} ({_help_command(error)} says more)", WRONG_INPUT)
+    except typer.Abort:
+        sys.exit(INTERRUPTED)
     except (InvalidArgumentError, ValueError) as error:
         _end(str(error), WRONG_INPUT)
     except (DraftwireError, Failure) as error:
@@ -52,6 +66,10 @@ def main() -> None:
         sys.exit(FAILED)
 
 
-def _end(message: str, code: int) -> None:
-    print(f"draftwire: {message}", file=sys.stderr)
+def _help_command(error: Any) -> str:
+    return f"{error.ctx.command_path if error.ctx else 'draftwire'} --help"
+
+
+def _end(message: str, code: int) -> NoReturn:
+    print(f"draftwire: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(code)

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import Annotated
 
 import typer
 
-from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Verifiers
-from draftwire.cli.results import drafter_json
+from draftwire.cli.failure import Failure
+from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Labels, Verifiers, parse_labels
+from draftwire.cli.results import drafter_json, model_load_json
+from draftwire.cli.rollout import rollout
+from draftwire.cli.table import print_table
 from draftwire.client import Client
-from draftwire.drafters import Drafter
+from draftwire.drafter import Drafter
+from draftwire.drafter_service import ModelLoad
 
 drafters = typer.Typer(help="Manage the drafters of a verifier while it runs.", no_args_is_help=True)
+drafters.add_typer(rollout, name="rollout")
+
+_POLL_SECONDS = 0.5
 
 Name = Annotated[str, typer.Argument(help="Name of the drafter.")]
 
@@ -29,12 +37,14 @@ def list_drafters(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False
 def attach(
     address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the verifier reaches the drafter.")],
     name: Annotated[str | None, typer.Option(help="Its name in the pool; by default its address.")] = None,
+    label: Labels = None,
     verifier: Verifiers = DEFAULT_VERIFIERS,
     as_json: Json = False,
 ) -> None:
     """Connect a drafter; done when it is ready."""
+    labels = parse_labels(label)
     with Client(verifier) as client:
-        drafter = client.drafters.attach(address, name)
+        drafter = client.drafters.attach(address, name, labels)
         _tell(drafter, f"{drafter.name} is attached and {drafter.state}", as_json)
 
 
@@ -63,6 +73,37 @@ def swap(
         )
 
 
+@drafters.command("load-model")
+def load_model(
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the drafter service is.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Directory on the drafter's machine, or hub id.")],
+    wait: Annotated[bool, typer.Option("--wait", help="Return when the model is served, or cannot be.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait at most.")] = 600.0,
+    as_json: Json = False,
+) -> None:
+    """Have a drafter service change its model while it drafts."""
+    with Client(address) as client:
+        load = client.drafters.load_model(address, model)
+        deadline = time.monotonic() + timeout
+        while wait and load.state == "loading":
+            if time.monotonic() >= deadline:
+                raise Failure(f"{model} is still being loaded after {timeout:g} s")
+            time.sleep(_POLL_SECONDS)
+            load = _load_again(client, address, load)
+    if load.state == "failed":
+        raise Failure(f"{model} could not be loaded: {load.error}")
+    told = {"loading": "is being loaded", "serving": "is served"}.get(load.state, f"is {load.state}")
+    print(json.dumps(model_load_json(load)) if as_json else f"{load.model} {told}")
+
+
+def _load_again(client: Client, address: str, load: ModelLoad) -> ModelLoad:
+    """How far a load is by now."""
+    now = client.drafters.load_state(address).last_load
+    if now is None or now.request_id != load.request_id:
+        raise Failure(f"{address} knows nothing of the load of {load.model} any more")
+    return now
+
+
 @drafters.command()
 def watch(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False) -> None:
     """Show all drafters, now and after every change, until interrupted."""
@@ -78,10 +119,9 @@ def _show(found: list[Drafter], as_json: bool) -> None:
     if not found:
         print("no drafter is attached", flush=True)
         return
-    rows = [_HEADINGS, *(_row(drafter) for drafter in found)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(f"{cell:{_ALIGN[index]}{widths[index]}}" for index, cell in enumerate(row)).rstrip())
+    labelled = any(drafter.labels for drafter in found)
+    columns = len(_HEADINGS) if labelled else len(_HEADINGS) - 1
+    print_table(_HEADINGS[:columns], [_row(drafter)[:columns] for drafter in found], _ALIGN)
     for drafter in found:
         if drafter.last_error is not None:
             print(f"{drafter.name}: {drafter.last_error}")
@@ -89,8 +129,8 @@ def _show(found: list[Drafter], as_json: bool) -> None:
 
 
 # A name or an address is never cut, to be copied whole; where they have their usual lengths, a line has 80 columns.
-_HEADINGS = ("NAME", "ADDRESS", "STATE", "REQUESTS", "DRAFTED", "ACCEPTED", "MS/STEP")
-_ALIGN = "<<<>>>>"
+_HEADINGS = ("NAME", "ADDRESS", "STATE", "REQS", "DRAFTED", "ACCEPTED", "MS/STEP", "ACC/S", "LABELS")
+_ALIGN = "<<<>>>>><"
 
 
 def _row(drafter: Drafter) -> tuple[str, ...]:
@@ -102,6 +142,8 @@ def _row(drafter: Drafter) -> tuple[str, ...]:
         str(drafter.draft_tokens),
         f"{drafter.acceptance_rate:.0%}" if drafter.draft_tokens else "-",
         "-" if drafter.step_seconds is None else f"{drafter.step_seconds * 1000:.1f}",
+        f"{drafter.accepted_per_second:.0f}" if drafter.accepted_per_second else "-",
+        ",".join(f"{key}={value}" for key, value in sorted(drafter.labels.items())),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Verifiers
+from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Labels, Verifiers, parse_labels
 from draftwire.cli.results import generation_json
 from draftwire.client import Client
 from draftwire.speculation import Speculation
@@ -29,6 +29,8 @@ def generate(
     stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be given several times.")] = None,
     no_speculation: Annotated[bool, typer.Option("--no-speculation", help="Decode plainly.")] = False,
     drafter: Annotated[str | None, typer.Option(help="Name of the drafter to use.")] = None,
+    drafters: Annotated[int | None, typer.Option(help="Most drafters that draft at once.")] = None,
+    label: Labels = None,
     max_draft_tokens: Annotated[int | None, typer.Option(help="Most draft tokens a step.")] = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds the request may take.")] = None,
     as_json: Json = False,
@@ -36,6 +38,13 @@ def generate(
     """Continue a prompt, printing the text as it comes."""
     if prompt == STDIN:
         prompt = sys.stdin.read()
+    speculation = Speculation(
+        enabled=not no_speculation,
+        drafter=drafter,
+        max_draft_tokens=max_draft_tokens,
+        labels=parse_labels(label),
+        drafters=drafters,
+    )
     with (
         Client(verifier, timeout=timeout) as client,
         client.stream(
@@ -48,7 +57,7 @@ def generate(
             seed=seed,
             ignore_eos=ignore_eos,
             stop=stop,
-            speculation=Speculation(enabled=not no_speculation, drafter=drafter, max_draft_tokens=max_draft_tokens),
+            speculation=speculation,
         ) as stream,
     ):
         begun = False

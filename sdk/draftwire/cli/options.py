@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -12,9 +13,31 @@ Verifiers = Annotated[
         "--verifier",
         metavar="HOST:PORT",
         envvar="DRAFTWIRE_VERIFIER",
-        help="Address of a verifier; give several to fail over between them.",
+        help="Address of a verifier; give several, or a name with several addresses, to fail over between them.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="KEY=VALUE", help="What the drafter is good for, as domain=code; may be repeated."),
+]
+
 DEFAULT_VERIFIERS = ["localhost:50051"]
+
+
+def parse_labels(texts: Iterable[str] | None) -> dict[str, str]:
+    """Return labels given as ``KEY=VALUE``.
+
+    Raises:
+        ValueError: one that is not, or a key given twice.
+    """
+    labels: dict[str, str] = {}
+    for text in texts or ():
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise ValueError(f"--label: expected KEY=VALUE, got {text!r}")
+        if key in labels:
+            raise ValueError(f"--label: {key} is given twice")
+        labels[key] = value
+    return labels

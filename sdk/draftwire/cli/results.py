@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from draftwire.drafters import Drafter
+from draftwire.drafter import Drafter
+from draftwire.drafter_service import ModelLoad
 from draftwire.generation import Generation
+from draftwire.rollout import Rollout, RolloutSide
 from draftwire.speculation import DrafterShare
 
 
@@ -65,5 +67,43 @@ def drafter_json(drafter: Drafter) -> dict[str, Any]:
         "response_seconds": drafter.response_seconds,
         "attached_at": drafter.attached_at.isoformat() if drafter.attached_at else None,
         "announced": drafter.announced,
+        "labels": drafter.labels,
+        "accepted_per_second": drafter.accepted_per_second,
         "last_error": str(drafter.last_error) if drafter.last_error else None,
+    }
+
+
+def rollout_json(rollout: Rollout) -> dict[str, Any]:
+    """Return a roll-out as a JSON value."""
+    return {
+        "old": _side_json(rollout.old),
+        "new": _side_json(rollout.new),
+        "share": rollout.share,
+        "state": rollout.state,
+        "reason": rollout.reason or None,
+        "started_at": rollout.started_at.isoformat() if rollout.started_at else None,
+        "ended_at": rollout.ended_at.isoformat() if rollout.ended_at else None,
+    }
+
+
+def _side_json(side: RolloutSide) -> dict[str, Any]:
+    return {
+        "name": side.name,
+        "sequences": side.sequences,
+        "steps": side.steps,
+        "draft_tokens": side.draft_tokens,
+        "accepted_tokens": side.accepted_tokens,
+        "acceptance_rate": side.acceptance_rate,
+        "accepted_per_step": side.accepted_per_step,
+    }
+
+
+def model_load_json(load: ModelLoad) -> dict[str, Any]:
+    """Return a change of a drafter service's model as a JSON value."""
+    return {
+        "model": load.model,
+        "request_id": load.request_id,
+        "state": load.state,
+        "error": str(load.error) if load.error else None,
+        "started_at": load.started_at.isoformat() if load.started_at else None,
     }

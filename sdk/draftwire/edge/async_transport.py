@@ -30,7 +30,7 @@ class AsyncEdgeTransport(AsyncTransport):
         """Start one attempt of a streaming call; return grpc's call or what looks like it."""
         if not isinstance(request, pb.GenerateRequest) or not wants_drafts(request, self._drafter):
             return super().open(method, request, address, deadline)
-        rpc = self._channels.get(address).stream_stream(
+        rpc = self._channels.get(address, self._endpoints.authority(address)).stream_stream(
             VERIFY.path,
             request_serializer=VERIFY.request.SerializeToString,
             response_deserializer=VERIFY.response.FromString,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from draftwire.cli.failure import Failure
 from draftwire.cli.results import share_json
 from draftwire.client import Client
-from draftwire.drafters import Drafter, Swap
+from draftwire.drafter import Drafter, Swap
 from draftwire.generation import Chunk, Generation
 from draftwire.requests import GenerateOptions
 from draftwire.speculation import Speculation

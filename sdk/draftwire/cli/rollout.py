@@ -1,0 +1,108 @@
+"""``draftwire drafters rollout``: one drafter taking another's place by degrees."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Verifiers
+from draftwire.cli.results import rollout_json
+from draftwire.cli.table import print_table
+from draftwire.client import Client
+from draftwire.rollout import Rollout, RolloutSide
+
+rollout = typer.Typer(
+    help="Give a drafter a share of another one's requests before it takes over.", no_args_is_help=True
+)
+
+New = Annotated[str, typer.Argument(metavar="NEW", help="Name of the drafter that has the share.")]
+
+
+def parse_share(text: str) -> float:
+    """Return a share in (0, 1]: ``0.1`` or ``10%``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise ValueError(f"--share: expected a number above 0 and up to 1, or a percentage, got {text!r}")
+    return share
+
+
+@rollout.command()
+def start(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="Name of the drafter that has the requests.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Name, or address, of the one that gets a share of them.")],
+    share: Annotated[str, typer.Option(metavar="SHARE", help="Share of the requests: 10% or 0.1.")],
+    verifier: Verifiers = DEFAULT_VERIFIERS,
+    as_json: Json = False,
+) -> None:
+    """Begin a roll-out, or change the share of the one that runs."""
+    part = parse_share(share)
+    with Client(verifier) as client:
+        begun = client.drafters.rollout(old, new, part)
+        _tell(begun, f"{begun.new.name} gets {begun.share:.3g} of the requests of {begun.old.name}", as_json)
+
+
+@rollout.command()
+def status(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False) -> None:
+    """Show the roll-outs under way, and those that ended lately."""
+    with Client(verifier) as client:
+        found = client.drafters.rollouts()
+    if as_json:
+        print(json.dumps([rollout_json(each) for each in found]))
+        return
+    if not found:
+        print("there is no roll-out")
+        return
+    for index, each in enumerate(found):
+        if index:
+            print()
+        _show(each)
+
+
+@rollout.command()
+def promote(new: New, verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False) -> None:
+    """Let the new drafter take over; done when the old one is released."""
+    with Client(verifier) as client:
+        ended = client.drafters.promote(new)
+        _tell(ended, f"{ended.new.name} took over from {ended.old.name}", as_json)
+
+
+@rollout.command()
+def withdraw(new: New, verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False) -> None:
+    """Give the new drafter's requests back to the old one; done when the new one is released."""
+    with Client(verifier) as client:
+        ended = client.drafters.withdraw(new)
+        _tell(ended, f"{ended.new.name} is withdrawn, {ended.old.name} goes on", as_json)
+
+
+def _show(found: Rollout) -> None:
+    reason = f": {found.reason}" if found.reason else ""
+    print(f"{found.old.name} -> {found.new.name}, share {found.share:.3g}, {found.state}{reason}")
+    print_table(
+        ("DRAFTER", "REQUESTS", "STEPS", "DRAFTED", "ACCEPTED", "PER STEP"),
+        [_row(side) for side in (found.old, found.new)],
+        "<>>>>>",
+    )
+
+
+def _row(side: RolloutSide) -> tuple[str, ...]:
+    return (
+        side.name,
+        str(side.sequences),
+        str(side.steps),
+        str(side.draft_tokens),
+        f"{side.acceptance_rate:.0%}" if side.draft_tokens else "-",
+        f"{side.accepted_per_step:.2f}" if side.steps else "-",
+    )
+
+
+def _tell(found: Rollout, message: str, as_json: bool) -> None:
+    print(json.dumps(rollout_json(found)) if as_json else message)

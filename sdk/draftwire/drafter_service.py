@@ -1,0 +1,82 @@
+"""What a drafter service tells of itself and its model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from draftwire.errors import DraftwireError, from_status
+from draftwire.model import ModelInfo, read_model_info
+from draftwire.v1 import drafter_service_pb2 as pb
+
+ModelLoadState = Literal["loading", "serving", "failed", "unknown"]
+"""How far a load is: the model is read and tested, is served, or could not be loaded and the one before it is served
+still."""
+
+_STATES: dict[int, ModelLoadState] = {
+    pb.MODEL_LOAD_STATE_LOADING: "loading",
+    pb.MODEL_LOAD_STATE_SERVING: "serving",
+    pb.MODEL_LOAD_STATE_FAILED: "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoad:
+    """One change of a drafter service's model."""
+
+    model: str
+    """Directory on the drafter's machine, or hub id."""
+    request_id: str
+    """The caller's name for the change."""
+    state: ModelLoadState
+    """How far it is."""
+    error: DraftwireError | None
+    """Why it failed, if it did."""
+    started_at: datetime | None
+    """When it began (UTC)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterServiceInfo:
+    """What a drafter service serves and holds."""
+
+    model: ModelInfo
+    """The model that new streams get."""
+    build: str
+    """Build of the service."""
+    last_load: ModelLoad | None
+    """The last change of its model, when there was one."""
+    streams: int
+    """Streams of verifiers that are open."""
+    open_sequences: int
+    """Sequences that are open on them."""
+    used_slots: int
+    """KV slots in use."""
+    total_slots: int
+    """KV slots in all."""
+
+
+def read_model_load(message: pb.ModelLoad) -> ModelLoad:
+    """Return a ``ModelLoad`` from its message."""
+    return ModelLoad(
+        model=message.model,
+        request_id=message.request_id,
+        state=_STATES.get(message.state, "unknown"),
+        error=from_status(message.error) if message.HasField("error") else None,
+        started_at=message.started_at.ToDatetime(tzinfo=UTC) if message.HasField("started_at") else None,
+    )
+
+
+def read_drafter_service_info(message: pb.DrafterServiceGetModelInfoResponse) -> DrafterServiceInfo:
+    """Return a ``DrafterServiceInfo`` from the answer to GetModelInfo."""
+    status = message.status
+    return DrafterServiceInfo(
+        model=read_model_info(message.info.model),
+        build=message.info.build,
+        last_load=read_model_load(message.last_load) if message.HasField("last_load") else None,
+        streams=status.streams,
+        open_sequences=status.open_sequences,
+        used_slots=status.used_slots,
+        total_slots=status.total_slots,
+    )

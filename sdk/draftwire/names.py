@@ -1,0 +1,68 @@
+"""Finds the verifiers behind a DNS name."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import socket
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+LONGEST_LOOKUP_SECONDS = 5.0
+"""A name that is not resolved by then is left to gRPC, as one that cannot be resolved is."""
+
+_HOST_PORT = re.compile(r"([A-Za-z0-9._-]+):(\d{1,5})")
+
+
+def is_name(address: str) -> bool:
+    """Return whether an address is a name and a port: not an IP address, and nothing with a scheme of gRPC's own."""
+    match = _HOST_PORT.fullmatch(address)
+    if match is None:
+        return False
+    try:
+        ipaddress.ip_address(match[1])
+    except ValueError:
+        return True
+    return False
+
+
+def resolve(name: str) -> tuple[str, ...]:
+    """Return the addresses of a name and port, in the resolver's order; the name itself where there is but one.
+
+    A name with one IPv4 and one IPv6 address is one verifier, so addresses of one family count: of the one that has
+    more of them.
+    """
+    found: list[tuple[str, ...]] = []
+    lookup = threading.Thread(target=lambda: found.append(_look_up(name)), name="draftwire-names", daemon=True)
+    lookup.start()
+    lookup.join(LONGEST_LOOKUP_SECONDS)
+    return found[0] if found else (name,)
+
+
+async def resolve_async(name: str) -> tuple[str, ...]:
+    """Do what ``resolve`` does, without holding up the event loop."""
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(_look_up, name), LONGEST_LOOKUP_SECONDS)
+    except TimeoutError:
+        return (name,)
+
+
+def _look_up(name: str) -> tuple[str, ...]:
+    host, _, port = name.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # gRPC tries as well, and its error says why
+        return (name,)
+    return choose(name, found)
+
+
+def choose(name: str, found: Iterable[tuple[Any, ...]]) -> tuple[str, ...]:
+    """Return the addresses to use of those that ``getaddrinfo`` found."""
+    by_family: dict[int, dict[str, None]] = {}
+    for family, _, _, _, (host, port, *_) in found:
+        address = f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"
+        by_family.setdefault(family, {})[address] = None
+    most = max(by_family.values(), key=len, default={})
+    return tuple(most) if len(most) > 1 else (name,)

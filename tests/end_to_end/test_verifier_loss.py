@@ -1,0 +1,132 @@
+"""A verifier that is killed, told to stop or frozen while requests run: they go on at another one, token by token."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from draftwire import AsyncClient, Client, Generation, ModelMismatchError, RetryPolicy
+from tests.end_to_end.waiting import PATIENCE, eventually
+
+if TYPE_CHECKING:
+    from tests.end_to_end.conftest import RunningService
+
+# Hot enough for characters of several bytes and for tokens that are parts of one.
+PARAMETERS: dict[str, Any] = {"max_tokens": 400, "ignore_eos": True, "temperature": 1.3}
+PROMPTS = ["def read_config(path):\n", "# größer als «naïve» → ", "class Stack:\n", "import os\n"]
+SEEDS = [3, 4, 5, 6]
+BEGUN = 12
+"""Tokens after which the verifier is lost."""
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """What the requests give where nothing happens."""
+
+    results: list[Generation]
+    stop: str
+    """A string that ends the first one late."""
+    stopped: Generation
+
+
+@pytest.fixture(scope="module")
+def undisturbed(verifier: "RunningService") -> Undisturbed:
+    with Client(verifier.address, timeout=PATIENCE) as client:
+        results = client.generate_batch(PROMPTS, seed=SEEDS, **PARAMETERS)
+        text = results[0].text
+        stop = next(text[at : at + 6] for at in range(len(text) // 2, len(text)) if text.find(text[at : at + 6]) == at)
+        return Undisturbed(results, stop, client.generate(PROMPTS[0], seed=SEEDS[0], stop=stop, **PARAMETERS))
+
+
+def same(result: Generation, expected: Generation) -> None:
+    assert result.token_ids == expected.token_ids
+    assert result.text == expected.text
+    assert (result.finish_reason, result.stop) == (expected.finish_reason, expected.stop)
+    assert result.usage.prompt_tokens == expected.usage.prompt_tokens
+    assert result.usage.completion_tokens == len(result.token_ids)
+    assert 0 < result.usage.first_token_seconds <= result.usage.total_seconds
+    assert result.speculation.tokens <= len(result.token_ids)
+    assert result.speculation.accepted_tokens <= result.speculation.draft_tokens
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP], ids=lambda number: number.name)
+def test_requests_go_on_elsewhere(
+    verifier: "RunningService",
+    good_drafter: str,
+    start_verifier: Callable[..., "RunningService"],
+    undisturbed: Undisturbed,
+    number: signal.Signals,
+) -> None:
+    """The grace time is longer than the test may last: a verifier that shuts down gives its requests away at once."""
+    lost = start_verifier("target", "--drafter", good_drafter, "--shutdown-grace-seconds", "600")
+    addresses = [lost.address, verifier.address]
+    expected = undisturbed.results
+    with Client(addresses, timeout=PATIENCE) as client, ThreadPoolExecutor(2) as pool:
+        eventually(lambda: client.drafters.list()[0].state == "ready", "the drafter is ready")
+        batch = pool.submit(client.generate_batch, PROMPTS, seed=SEEDS, **PARAMETERS)
+        with_asyncio = pool.submit(asyncio.run, asked_with_asyncio(addresses))
+        running = 2 * len(PROMPTS) + 1
+        eventually(lambda: client.model_info().engine.running_sequences == running, "all are under way")
+        stream = client.stream(PROMPTS[0], seed=SEEDS[0], stop=undisturbed.stop, **PARAMETERS)
+        tokens: list[int] = []
+        text = ""
+        for chunk in stream:
+            if len(tokens) < BEGUN <= len(tokens) + len(chunk.token_ids):
+                lost.process.send_signal(number)
+            tokens += chunk.token_ids
+            text += chunk.text
+        assert client.address == verifier.address
+        same(stream.result, undisturbed.stopped)
+        assert (tokens, text) == (stream.result.token_ids, stream.result.text)
+        assert stream.result.resumes == 1
+        results = batch.result(PATIENCE)
+        streamed, asked = with_asyncio.result(PATIENCE)
+    for found, wanted in zip([*results, *asked, streamed], [*expected, *expected, undisturbed.results[1]], strict=True):
+        same(found, wanted)
+    assert sum(result.resumes for result in results) > 0
+    assert sum(result.resumes for result in [*asked, streamed]) > 0
+    if number == signal.SIGTERM:
+        assert lost.process.wait(PATIENCE) == 0
+        (draining,) = (event for event in lost.events() if event["event"] == "draining")
+        assert draining["handed_over"] == draining["requests"] > 0
+
+
+async def asked_with_asyncio(addresses: list[str]) -> tuple[Generation, list[Generation]]:
+    async with AsyncClient(addresses, timeout=PATIENCE) as client:
+        asked = asyncio.create_task(client.generate_batch(PROMPTS, seed=SEEDS, **PARAMETERS))
+        stream = client.stream(PROMPTS[1], seed=SEEDS[1], **PARAMETERS)
+        text = "".join([chunk.text async for chunk in stream])
+        assert text == stream.result.text
+        return stream.result, await asked
+
+
+def test_the_only_verifier_comes_back(
+    start_verifier: Callable[..., "RunningService"], undisturbed: Undisturbed
+) -> None:
+    first = start_verifier()
+    patient = RetryPolicy(attempts_per_address=200, max_backoff=0.5)
+    with Client(first.address, timeout=PATIENCE, retry=patient) as client:
+        stream = client.stream(PROMPTS[0], seed=SEEDS[0], **PARAMETERS)
+        next(stream)
+        first.kill()
+        start_verifier("target", "--listen", first.address)
+        for _ in stream:
+            pass
+    same(stream.result, undisturbed.results[0])
+    assert stream.result.resumes == 1
+
+
+def test_another_model_is_noticed(verifier: "RunningService", start_verifier: Callable[..., "RunningService"]) -> None:
+    """The draft model has the target's tokenizer, so its tokens would go unnoticed otherwise."""
+    other = start_verifier("draft")
+    with Client([other.address, verifier.address], timeout=PATIENCE) as client:
+        stream = client.stream(PROMPTS[0], seed=SEEDS[0], **PARAMETERS)
+        next(stream)
+        other.kill()
+        with pytest.raises(ModelMismatchError):
+            for _ in stream:
+                pass

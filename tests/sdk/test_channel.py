@@ -1,0 +1,28 @@
+"""Channels are made once, and do not pile up."""
+
+import grpc
+
+from draftwire.channel import AsyncChannels, Channels
+
+
+def test_channels_are_kept_and_those_not_used_let_go() -> None:
+    channels = Channels(None)
+    used = channels.get("127.0.0.1:1")
+    dropped = channels.get("127.0.0.1:2")
+    for port in range(1000, 1200):
+        channels.get(f"127.0.0.1:{port}")
+        assert channels.get("127.0.0.1:1") is used
+    assert channels.get("127.0.0.1:2") is not dropped
+    assert len(channels._channels) == 64
+    channels.close()
+    assert channels.closed
+
+
+async def test_asyncio_channels_too() -> None:
+    channels = AsyncChannels(None)
+    used = channels.get("127.0.0.1:1")
+    for port in range(1000, 1200):
+        assert isinstance(channels.get(f"127.0.0.1:{port}"), grpc.aio.Channel)
+        assert channels.get("127.0.0.1:1") is used
+    assert len(channels._channels) == 64
+    await channels.close()

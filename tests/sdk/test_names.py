@@ -1,0 +1,173 @@
+"""Verifiers behind a DNS name: what is looked up, when, and where calls go then."""
+
+import socket
+from typing import Any
+
+import pytest
+from grpc import StatusCode
+
+from draftwire import AsyncClient, Client, RetryPolicy
+from draftwire import names as names_module
+from draftwire.failover import Endpoints
+from draftwire.names import choose, is_name, resolve
+from tests.sdk.conftest import QUICK
+from tests.sdk.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status, text_of
+
+NAME = "verifiers.test:50051"
+
+
+@pytest.mark.parametrize("address", ["host:1", "a.b-c.example:50051", "localhost:50051"])
+def test_names(address: str) -> None:
+    assert is_name(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["10.0.0.1:1", "[::1]:50051", "unix:/tmp/x", "unix:x:1", "dns:///host:1", "ipv4:10.0.0.1:1", "host", ":1"],
+)
+def test_what_is_no_name(address: str) -> None:
+    assert not is_name(address)
+
+
+def infos(*hosts: str) -> list[tuple[Any, ...]]:
+    """What `getaddrinfo` says."""
+    return [
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", (host, 5, 0, 0))
+        if ":" in host
+        else (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 5))
+        for host in hosts
+    ]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "chosen"),
+    [
+        (["10.0.0.1", "10.0.0.2", "10.0.0.1"], ["10.0.0.1:5", "10.0.0.2:5"]),
+        (["fd00::1", "fd00::2", "10.0.0.1", "10.0.0.2"], ["[fd00::1]:5", "[fd00::2]:5"]),
+        (["fd00::1", "10.0.0.1", "10.0.0.2"], ["10.0.0.1:5", "10.0.0.2:5"]),
+        (["::1", "127.0.0.1"], [NAME]),  # one machine with two kinds of address is one verifier
+        (["10.0.0.1"], [NAME]),
+        ([], [NAME]),
+    ],
+)
+def test_addresses_of_one_family_are_verifiers(hosts: list[str], chosen: list[str]) -> None:
+    assert choose(NAME, infos(*hosts)) == tuple(chosen)
+
+
+def test_a_name_nobody_knows_is_left_to_grpc() -> None:
+    assert resolve("nobody.invalid:1") == ("nobody.invalid:1",)
+
+
+def test_a_lookup_that_takes_too_long_is_left_to_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    release = threading.Event()
+    monkeypatch.setattr(names_module, "LONGEST_LOOKUP_SECONDS", 0.05)
+    monkeypatch.setattr(names_module, "_look_up", lambda _: release.wait(30) and ("never",))
+    assert resolve(NAME) == (NAME,)
+    release.set()
+
+
+def test_the_address_in_use_stays_in_use() -> None:
+    endpoints = Endpoints((NAME, "10.1.1.1:9"))
+    assert endpoints.stale
+    assert endpoints.current == NAME
+    endpoints.update({NAME: ("a", "b")})
+    assert not endpoints.stale
+    assert endpoints.addresses == ("a", "b", "10.1.1.1:9")
+    assert endpoints.authority("b") == NAME
+    assert endpoints.authority("10.1.1.1:9") is None
+    endpoints.leave("a")
+    assert endpoints.stale
+    assert endpoints.current == "b"
+    endpoints.update({NAME: ("c", "b")})
+    assert endpoints.current == "b"
+    endpoints.leave("b")
+    endpoints.update({NAME: ("d", "e")})
+    assert endpoints.current == "10.1.1.1:9"
+    endpoints.leave("10.1.1.1:9")
+    endpoints.update({NAME: ("f",)})
+    assert endpoints.current == "f"
+
+
+def test_addresses_alone_are_never_looked_up() -> None:
+    endpoints = Endpoints(("10.0.0.1:1", "10.0.0.2:1"))
+    endpoints.leave("10.0.0.1:1")
+    assert not endpoints.stale
+
+
+class Zone:
+    """What the name means; every lookup is noted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.addresses: tuple[str, ...] = ()
+        self.lookups = 0
+        monkeypatch.setattr(names_module, "_look_up", self.look_up)
+
+    def look_up(self, name: str) -> tuple[str, ...]:
+        assert name == NAME
+        self.lookups += 1
+        return self.addresses
+
+
+@pytest.fixture
+def zone(monkeypatch: pytest.MonkeyPatch, verifier: FakeVerifier, second_verifier: FakeVerifier) -> Zone:
+    made = Zone(monkeypatch)
+    made.addresses = (verifier.address, second_verifier.address)
+    return made
+
+
+def test_a_stream_goes_on_behind_the_name(zone: Zone, verifier: FakeVerifier, second_verifier: FakeVerifier) -> None:
+    verifier.break_after = [4]
+    with Client(NAME, retry=QUICK) as client:
+        assert client.address == NAME
+        r = client.generate(PROMPT, max_tokens=11, seed=3)
+        assert client.address == second_verifier.address
+        client.model_info()
+    assert r.token_ids == expected_ids(3, 11)
+    assert (r.text, r.resumes) == (text_of(r.token_ids), 1)
+    assert zone.lookups == 2  # at first, and after the verifier in use was lost
+    assert [request.resumable for request in verifier.requests + second_verifier.requests] == [True, True]
+
+
+async def test_a_stream_goes_on_behind_the_name_with_asyncio(
+    zone: Zone, verifier: FakeVerifier, second_verifier: FakeVerifier
+) -> None:
+    verifier.break_after = [4]
+    async with AsyncClient(NAME, retry=QUICK) as client:
+        r = await client.generate(PROMPT, max_tokens=11, seed=3)
+        assert client.address == second_verifier.address
+        results = await client.generate_batch(["a", "b", "c"], max_tokens=4, seed=1)
+    assert (r.token_ids, r.resumes) == (expected_ids(3, 11), 1)
+    assert [each.token_ids for each in results] == [expected_ids(1, 4, [ord(letter)]) for letter in "abc"]
+    assert zone.lookups == 2
+
+
+async def test_streams_that_begin_together_look_up_once(zone: Zone) -> None:
+    async with AsyncClient(NAME, retry=QUICK) as client:
+        results = await client.generate_batch(["a", "b", "c"], max_tokens=4, seed=1)
+    assert len(results) == 3
+    assert zone.lookups == 1
+
+
+async def test_a_stream_cancelled_before_the_name_is_known(zone: Zone, verifier: FakeVerifier) -> None:
+    async with AsyncClient(NAME, retry=QUICK) as client:
+        stream = client.stream(PROMPT, max_tokens=4)
+        stream.cancel()
+        assert await anext(stream, None) is None
+    assert verifier.requests == []
+
+
+def test_a_verifier_that_moved_is_found_again(zone: Zone, verifier: FakeVerifier) -> None:
+    verifier.break_after = [4]
+    verifier.break_status = rich_status(StatusCode.UNAVAILABLE, "going", "SHUTTING_DOWN")
+    with FakeVerifier() as third:
+        zone.addresses = (verifier.address, "127.0.0.1:1")
+        with Client(NAME, retry=RetryPolicy(initial_backoff=0.01)) as client:
+            stream = client.stream(PROMPT, max_tokens=20, seed=1)
+            next(stream)
+            zone.addresses = (third.address, "127.0.0.1:1")
+            for _ in stream:
+                pass
+    assert stream.result.token_ids == expected_ids(1, 20)
+    assert len(third.requests) == 1
