@@ -165,7 +165,7 @@ class DraftLoop:
     async def call(self, function: Callable[[], ResultT]) -> ResultT:
         """Runs `function` in the thread, after all that was posted before, and returns its result.
 
-        Never returns once the thread has ended: give it a deadline. Raises TooManyCommands.
+        A model that hangs answers nobody: give it a deadline. Raises ThreadEnded, and TooManyCommands.
         """
         return await self._engine.call(function)
 

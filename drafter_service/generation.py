@@ -73,7 +73,7 @@ class Generation:
         await self._empty.wait()
 
     async def status(self) -> drafter_service_pb2.DrafterStatus:
-        """What it holds. The drafting thread answers, so give it a deadline. Raises TooManyCommands."""
+        """What it holds. The drafting thread answers, so give it a deadline. Raises ThreadEnded, TooManyCommands."""
         return drafter_service_pb2.DrafterStatus(
             streams=self.streams,
             open_sequences=await self._drafting.open_sequences(),

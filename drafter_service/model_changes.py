@@ -12,7 +12,7 @@ from drafter_service.settings import DrafterSettings
 from draftwire.v1 import drafter_service_pb2
 from draftwire.v1.drafter_service_pb2 import ModelLoadState
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.engine_thread import TooManyCommands
+from service_runtime.engine_thread import ThreadEnded, TooManyCommands
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
 from service_runtime.interceptors import service_error
 from service_runtime.lifecycle import Shutdown
@@ -90,7 +90,10 @@ class ModelChanges:
         try:
             async with asyncio.timeout(_STATUS_SECONDS):
                 for generation in self._generations():
-                    part = await generation.status()
+                    try:
+                        part = await generation.status()
+                    except ThreadEnded:
+                        continue  # it is being released
                     total.streams += part.streams
                     total.open_sequences += part.open_sequences
                     total.used_slots += part.used_slots

@@ -1,5 +1,7 @@
 """A drafter without sockets over a tiny random model."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -27,18 +29,46 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Loader:
-    """Loads tiny models as the service does, but for the self-test; forgets them."""
+    """Loads tiny models as the service does, but for the self-test, and when it is let; forgets them."""
 
     def __init__(self) -> None:
         self.settings: list[DrafterSettings] = []
+        self.let = threading.Event()
+        self.let.set()
+        self.fault: BaseException | None = None
 
     def __call__(self, settings: DrafterSettings) -> LoadedModel:
         self.settings.append(settings)
+        assert self.let.wait(60)
+        if self.fault is not None:
+            raise self.fault
         try:
             model = PackedModel.load(settings.model, slots=settings.kv_slots, dtype="float32")
         except ModelLoadError as error:
             raise StartupError(str(error)) from error
         return LoadedModel(model, model_info(model, "our-hash", bit_exact=True))
+
+
+class Held:
+    """A model whose forward pass does not return until it is let."""
+
+    def __init__(self, model: PackedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entered = threading.Event()
+        self._let = threading.Event()
+        self._forward = model.forward
+        monkeypatch.setattr(model, "forward", self._hold)
+
+    def _hold(self, batch: Any) -> Any:
+        self.entered.set()
+        assert self._let.wait(60)
+        return self._forward(batch)
+
+    async def hangs(self) -> None:
+        """Returns once a pass is under way."""
+        assert await asyncio.to_thread(self.entered.wait, 20)
+
+    def let_go(self) -> None:
+        self._let.set()
 
 
 @dataclass
@@ -48,6 +78,7 @@ class InProcessDrafter:
     settings: DrafterSettings
     changes: ModelChanges
     servicer: DrafterServicer
+    shutdown: Shutdown
     loader: Loader
 
     @asynccontextmanager
@@ -84,7 +115,7 @@ def make_drafter(checkpoint: Path) -> MakeDrafter:
         chosen = DrafterSettings(**(defaults | settings))
         shutdown, loader = Shutdown(), Loader()
         async with ModelChanges(chosen, shutdown, loader).running() as changes:
-            yield InProcessDrafter(chosen, changes, DrafterServicer(changes, chosen.max_streams), loader)
+            yield InProcessDrafter(chosen, changes, DrafterServicer(changes, chosen.max_streams), shutdown, loader)
         assert shutdown.failure is None
 
     return make
