@@ -27,8 +27,8 @@ _MAX_QUEUED = 256
 """Messages that may wait for the verifier to read."""
 _MAX_FAILED = 4096
 """Failed openings remembered, oldest forgotten first."""
-_MOST_ENTRIES = 16
-"""Verdicts or closings in one message, times the sequences a stream may have open; honest messages have one each."""
+_MOST_ENTRIES = 4096
+"""Verdicts or closings in one message, or four for each sequence a stream may have open, if that is more."""
 _MOST_LOGGED = 64
 """Failed sequences that a stream's log tells one by one; the rest is counted."""
 _RETRY_SECONDS = 1.0
@@ -225,7 +225,7 @@ class DraftConversation:
 
     def _check_entries(self, field: str, count: int) -> None:
         """A message of millions of entries would hold up every other stream."""
-        most = _MOST_ENTRIES * self._hello.limits.max_sequences
+        most = max(_MOST_ENTRIES, 4 * self._hello.limits.max_sequences)
         if count > most:
             raise invalid_field(field, f"must be at most {most} in one message, got {count}")
 

@@ -1,6 +1,7 @@
 """Which model the drafter serves, and how another one takes its place."""
 
 import asyncio
+import ctypes
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -188,7 +189,19 @@ class ModelChanges:
             await generation.wait_empty()
         await generation.stop()
         self._replaced.remove(generation)
+        await asyncio.to_thread(_trim_heap)
         log.info("model released", model=generation.hello.model.model_id)
+
+
+def _trim_heap() -> None:
+    """Gives freed memory back to the system.
+
+    Every load and every generation has a thread of its own, and glibc a heap for each: what they leave in it would
+    make the process grow from change to change.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:  # glibc has it, others need it not
+        trim(0)
 
 
 def _fault(model: str, error: Exception) -> ServiceError:

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 ResultT = TypeVar("ResultT")
 
@@ -84,8 +84,9 @@ class EngineThread:
 
         self.post(command)
         ended = loop.create_task(self._ended.wait())
+        either: set[asyncio.Future[Any]] = {future, ended}
         try:
-            await asyncio.wait({future, ended}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ended.cancel()
         if not future.done():
