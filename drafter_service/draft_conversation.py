@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from drafter_service.draft_loop import Commit, DraftLoop, DraftReport
-from drafter_service.handshake import shared_vocab_size
+from drafter_service.handshake import greet, handshake_expected
 from drafter_service.sequence_key import SequenceKey
 from drafter_service.sequence_opening import SequenceOpening, check_length, check_token_ids
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, proposal_pb2, verdict_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field, not_found
-from service_runtime.handshake import check_peer
+from service_runtime.handshake import shown
+from service_runtime.idle_watch import IdleWatch
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import MessageStream
 from service_runtime.stream_writer import OutboxFull, StreamWriter
@@ -20,12 +21,16 @@ from speculative_engine.proposal import Proposal
 
 log = get_logger(__name__)
 
-_HANDSHAKE_SECONDS = 10.0
-"""Time a verifier has to say hello."""
+_FLUSH_SECONDS = 5.0
+"""Time it has to read what waits for it when the drafter ends the stream."""
 _MAX_QUEUED = 256
 """Messages that may wait for the verifier to read."""
 _MAX_FAILED = 4096
 """Failed openings remembered, oldest forgotten first."""
+_MOST_ENTRIES = 4096
+"""Verdicts or closings in one message, or four for each sequence a stream may have open, if that is more."""
+_MOST_LOGGED = 64
+"""Failed sequences that a stream's log tells one by one; the rest is counted."""
 _RETRY_SECONDS = 1.0
 """When a verifier that read too slowly may open its sequences again."""
 
@@ -49,13 +54,19 @@ class DraftConversation:
     with AT_CAPACITY: it connects anew and opens its sequences where they are by then.
     """
 
-    def __init__(self, stream: _Stream, drafting: DraftLoop, hello: model_info_pb2.PeerInfo) -> None:
-        """`hello` is what this drafter says of itself; its limits hold for the verifier."""
+    def __init__(
+        self, stream: _Stream, drafting: DraftLoop, hello: model_info_pb2.PeerInfo, idle_seconds: float = 0.0
+    ) -> None:
+        """`hello` is what this drafter says of itself; its limits hold for the verifier.
+
+        idle_seconds: time without any message after which the verifier is given up; 0 waits for ever.
+        """
         self._stream = stream
         self._drafting = drafting
         self._hello = hello
         self._writer: StreamWriter[drafter_service_pb2.DraftResponse] = StreamWriter(stream, _MAX_QUEUED)
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._idle = IdleWatch(idle_seconds)
         self._number = 0
         self._shared_vocab_size = 0
         self._openings: dict[int, SequenceOpening] = {}
@@ -63,6 +74,7 @@ class DraftConversation:
         # The epoch that failed, by sequence: what the verifier sent before it knew is no new fault.
         self._failed: OrderedDict[int, int] = OrderedDict()
         self._stale_messages = 0
+        self._faults = 0
 
     async def run(self) -> None:
         """Talks until the verifier ends the stream or `end` is called.
@@ -74,51 +86,62 @@ class DraftConversation:
         self._number = self._drafting.attach(self._take)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._writer.run(), name="draft-writer")
+                writing = tasks.create_task(self._writer.run(), name="draft-writer")
                 reading = tasks.create_task(self._read(), name="draft-reader")
+                watching = tasks.create_task(self._idle.run(), name="draft-watch")
                 await self._ended
                 reading.cancel()
+                watching.cancel()
                 self._writer.close()
+                await asyncio.wait({writing}, timeout=_FLUSH_SECONDS)
+                if not writing.done():
+                    raise at_capacity("the verifier does not read to the end", _RETRY_SECONDS)
         finally:
             self._drafting.detach(self._number)
-            log.info("verifier left", open_sequences=len(self._sequences), stale_messages=self._stale_messages)
+            if self._ended.done() and not self._ended.cancelled():
+                self._ended.exception()  # retrieved, so that asyncio does not complain: another fault came first
+            log.info(
+                "verifier left",
+                open_sequences=len(self._sequences),
+                stale_messages=self._stale_messages,
+                failed_sequences=self._faults,
+            )
 
     def end(self) -> None:
         """Ends the stream cleanly, after what waits to be written. Calling it again does nothing."""
         if not self._ended.done():
             self._ended.set_result(None)
 
+    def tell_replaced(self, model: model_info_pb2.ModelInfo) -> None:
+        """Tells the verifier, after the hello, that new streams get another model."""
+        replaced = drafter_service_pb2.ModelReplaced(model=model)
+        self._send(drafter_service_pb2.DraftResponse(replaced=replaced))
+
     # The verifier's messages.
 
     async def _shake_hands(self) -> bool:
         """Exchanges hellos; False when the verifier left, or the service ends, before the first."""
-        reading = asyncio.ensure_future(self._stream.read())
-        either: set[asyncio.Future[Any]] = {reading, self._ended}
+        greeting = asyncio.ensure_future(greet(self._stream, self._hello))
+        either: set[asyncio.Future[Any]] = {greeting, self._ended}
         try:
-            await asyncio.wait(either, timeout=_HANDSHAKE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if self._ended.done():
                 return False
-            if not reading.done():
-                raise _handshake_expected(f"no hello within {_HANDSHAKE_SECONDS:g} seconds")
-            message = reading.result()
+            shared = greeting.result()
         finally:
-            reading.cancel()
-        if message is None:
-            return False
-        if message.WhichOneof("message") != "hello":
-            raise _handshake_expected(f"the first message must be hello, got {message.WhichOneof('message')}")
-        check_peer(self._hello, message.hello)
-        self._shared_vocab_size = shared_vocab_size(self._hello, message.hello)
-        await self._stream.write(drafter_service_pb2.DraftResponse(hello=self._hello))
-        log.info("verifier connected", build=message.hello.build, model=message.hello.model.model_id)
-        return True
+            greeting.cancel()
+            await asyncio.gather(greeting, return_exceptions=True)
+        self._shared_vocab_size = shared or 0
+        return shared is not None
 
     async def _read(self) -> None:
         async for message in self._stream:
+            self._idle.heard()
             self._handle(message)
         self.end()
 
     def _handle(self, message: drafter_service_pb2.DraftRequest) -> None:
+        """Raises ServiceError for what ends the stream."""
         kind = message.WhichOneof("message")
         if kind == "open":
             self._on_open(message.open)
@@ -128,10 +151,12 @@ class DraftConversation:
             self._on_close(message.close)
         elif kind == "sequence_error":
             self._on_sequence_error(message.sequence_error)
+        elif kind == "ping":
+            self._drafting.ping(self._number, message.ping.number)
         elif kind == "hello":
-            raise _handshake_expected("a second hello on the stream")
+            raise handshake_expected("a second hello on the stream")
         else:  # a newer verifier's message of a kind that is not known here
-            log.warning("unknown message ignored", bytes=message.ByteSize())
+            log.debug("unknown message ignored", bytes=message.ByteSize())
 
     def _on_open(self, chunk: drafter_service_pb2.OpenSequence) -> None:
         sequence_id, epoch = chunk.sequence_id, chunk.epoch
@@ -165,6 +190,7 @@ class DraftConversation:
         self._sequences[sequence_id] = _Sequence(key, len(spec.tokens), opening.max_length)
 
     def _on_verdicts(self, batch: verdict_pb2.VerdictBatch) -> None:
+        self._check_entries("verdicts.verdicts", len(batch.verdicts))
         commits: list[Commit] = []
         for verdict in batch.verdicts:
             if self._is_stale(verdict.sequence_id, verdict.epoch, "verdict"):
@@ -197,25 +223,28 @@ class DraftConversation:
         sequence.committed_length = verdict.committed_length
         return Commit(sequence.key, verdict.committed_length, list(verdict.token_ids))
 
+    def _check_entries(self, field: str, count: int) -> None:
+        """A message of millions of entries would hold up every other stream."""
+        most = max(_MOST_ENTRIES, 4 * self._hello.limits.max_sequences)
+        if count > most:
+            raise invalid_field(field, f"must be at most {most} in one message, got {count}")
+
     def _on_close(self, message: drafter_service_pb2.CloseSequences) -> None:
-        keys = [self._sequences[each].key for each in message.sequence_ids if each in self._sequences]
+        self._check_entries("close.sequence_ids", len(message.sequence_ids))
+        keys: list[SequenceKey] = []
         for sequence_id in message.sequence_ids:
             self._openings.pop(sequence_id, None)
-            self._sequences.pop(sequence_id, None)
             self._failed.pop(sequence_id, None)
+            sequence = self._sequences.pop(sequence_id, None)
+            if sequence is not None:
+                keys.append(sequence.key)
         if keys:
             self._drafting.close(keys)
 
     def _on_sequence_error(self, message: drafter_service_pb2.SequenceError) -> None:
         if self._is_stale(message.sequence_id, message.epoch, "sequence_error"):
             return
-        log.warning(
-            "verifier gave up a sequence",
-            sequence_id=message.sequence_id,
-            epoch=message.epoch,
-            code=message.status.code,
-            reason=message.status.message,
-        )
+        self._log_fault("verifier gave up a sequence", message.sequence_id, message.epoch, message.status.message)
         self._forget(message.sequence_id)
 
     def _is_stale(self, sequence_id: int, epoch: int, kind: str) -> bool:
@@ -242,6 +271,8 @@ class DraftConversation:
         """A step's results, from the draft loop."""
         if self._ended.done():
             return
+        for number in report.pongs:
+            self._send(drafter_service_pb2.DraftResponse(pong=drafter_service_pb2.Pong(number=number)))
         for key in report.opened:
             if self._is_current(key):
                 opened = drafter_service_pb2.SequenceOpened(sequence_id=key.sequence_id, epoch=key.epoch)
@@ -261,7 +292,7 @@ class DraftConversation:
 
     def _fail(self, sequence_id: int, epoch: int, fault: ServiceError) -> None:
         """Closes an opening and says why; the stream's other sequences go on."""
-        log.warning("sequence failed", sequence_id=sequence_id, epoch=epoch, reason=str(fault))
+        self._log_fault("sequence failed", sequence_id, epoch, str(fault))
         self._forget(sequence_id)
         self._failed[sequence_id] = epoch
         self._failed.move_to_end(sequence_id)
@@ -269,6 +300,11 @@ class DraftConversation:
             self._failed.popitem(last=False)
         error = drafter_service_pb2.SequenceError(sequence_id=sequence_id, epoch=epoch, status=fault.to_status())
         self._send(drafter_service_pb2.DraftResponse(sequence_error=error))
+
+    def _log_fault(self, event: str, sequence_id: int, epoch: int, reason: str) -> None:
+        self._faults += 1
+        report = log.warning if self._faults <= _MOST_LOGGED else log.debug
+        report(event, sequence_id=sequence_id, epoch=epoch, reason=shown(reason))
 
     def _forget(self, sequence_id: int) -> None:
         """Drops an id's opening and sequence, whichever there is."""
@@ -299,7 +335,3 @@ def _message(key: SequenceKey, proposal: Proposal) -> proposal_pb2.Proposal:
         parent_ids=proposal.parent_ids,
         log_probs=proposal.log_probs,
     )
-
-
-def _handshake_expected(message: str) -> ServiceError:
-    return failed_precondition(ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED, message)

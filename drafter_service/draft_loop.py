@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TypeVar, cast
 
 import torch
 
@@ -15,8 +15,12 @@ from service_runtime.errors import ServiceError, at_capacity, failed_preconditio
 from speculative_engine.drafters.drafter import Drafter, DrafterFullError, DraftSpec, OutOfSyncError
 from speculative_engine.proposal import Proposal
 
+ResultT = TypeVar("ResultT")
+
 _RETRY_SECONDS = 1.0
 """When a verifier may try again where there was no room: sequences end within seconds."""
+_MAX_WAITING = 1024
+"""Commands of one stream that may wait for the thread: many steps' worth of verdicts."""
 
 
 @dataclass(slots=True)
@@ -29,6 +33,8 @@ class DraftReport:
     """New nodes, at most one proposal a sequence."""
     faults: list[tuple[SequenceKey, ServiceError]] = field(default_factory=list)
     """Sequences that failed and are closed."""
+    pongs: list[int] = field(default_factory=list)
+    """Numbers of the pings that the thread has seen."""
     seconds: float = 0.0
     """Time of the step."""
 
@@ -44,23 +50,53 @@ class Commit:
     """The last of them, which it committed."""
 
 
+class _Stream:
+    """One stream's listener, and how much of what it posted the thread has yet to take.
+
+    The loop alone counts what is posted and the thread alone what is taken, so neither needs a lock.
+    """
+
+    __slots__ = ("listener", "posted", "posted_tokens", "taken", "taken_tokens")
+
+    def __init__(self, listener: Callable[[DraftReport], None]) -> None:
+        self.listener = listener
+        self.posted = self.posted_tokens = 0
+        self.taken = self.taken_tokens = 0
+
+
 class DraftLoop:
     """Owns the drafter and the thread that runs it; lives in the event loop and is called from there only.
 
     Calls post commands, which the thread runs in their order between two steps. What a step brought comes back with
     one call into the event loop, whatever the number of streams and sequences. There every stream's listener, which
     must not raise, gets its own report.
+
+    What may wait for the thread is bounded for each stream, so that one that floods it gets the error and no other.
     """
 
     def __init__(
-        self, drafter: Drafter, *, on_failure: Callable[[BaseException], None], threads: int | None = None
+        self,
+        drafter: Drafter,
+        *,
+        on_failure: Callable[[BaseException], None],
+        threads: int | None = None,
+        max_streams: int = 64,
+        max_waiting_tokens: int = 1 << 20,
     ) -> None:
-        """`threads`: CPU threads of a forward pass. `on_failure` is told when the thread has ended by a fault."""
+        """`on_failure` is told when the thread has ended by a fault.
+
+        threads: CPU threads of a forward pass. max_streams: streams that are attached at once. max_waiting_tokens:
+        tokens of one stream's openings and verdicts that may wait for the thread; openings may take half of it.
+        """
         self._drafter = drafter
         self._threads = threads
-        self._engine = EngineThread(self._step, name="draft-loop", on_failure=on_failure)
+        self._max_waiting_tokens = max_waiting_tokens
+        # A stream's successor may be there before what the stream posted is taken: hence twice.
+        self._engine = EngineThread(
+            self._step, name="draft-loop", on_failure=on_failure, max_commands=2 * max_streams * _MAX_WAITING
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._listeners: dict[int, Callable[[DraftReport], None]] = {}
+        self._streams: dict[int, _Stream] = {}
         self._last_stream = 0
         # Not a command: a stream's sequences must be freed even where no more commands are taken.
         self._ended_streams: deque[int] = deque()
@@ -78,18 +114,19 @@ class DraftLoop:
         self._engine.start()
 
     async def stop(self) -> None:
-        """Ends the thread after the step it is at. Open sequences end with it."""
+        """Ends the thread after the step it is at, and lets go of the drafter. To be called once."""
         await self._engine.stop()
+        del self._drafter  # and with it the model's memory, whoever still holds the loop
 
     def attach(self, listener: Callable[[DraftReport], None]) -> int:
         """A new stream, by its number. `listener` gets its reports until `detach`."""
         self._last_stream += 1
-        self._listeners[self._last_stream] = listener
+        self._streams[self._last_stream] = _Stream(listener)
         return self._last_stream
 
     def detach(self, stream: int) -> None:
         """Ends a stream: closes its sequences, and its listener is called no more."""
-        self._listeners.pop(stream, None)
+        self._streams.pop(stream, None)
         self._ended_streams.append(stream)
         try:
             self._engine.post(lambda: None)
@@ -97,19 +134,24 @@ class DraftLoop:
             return  # the thread is awake, then, and sees that the stream has ended
 
     def open(self, key: SequenceKey, spec: DraftSpec) -> None:
-        """Drafts for a sequence from now on. Raises ServiceError when the thread is too far behind."""
-        self._post(lambda: self._open(key, spec))
+        """Drafts for a sequence from now on. Raises ServiceError when too much of the stream's waits already."""
+        self._post(key.stream, lambda: self._open(key, spec), len(spec.tokens), self._max_waiting_tokens // 2)
 
     def commit(self, commits: Sequence[Commit]) -> None:
-        """Follows verdicts; those about sequences that failed are of no effect. Raises ServiceError as `open`.
+        """Follows verdicts of one stream; those about sequences that failed are of no effect. Raises as `open`.
 
         Verdicts that came together go together, so that their sequences share the next step.
         """
-        self._post(lambda: self._commit(commits))
+        tokens = sum(len(commit.tokens) for commit in commits)
+        self._post(commits[0].key.stream, lambda: self._commit(commits), tokens, self._max_waiting_tokens)
 
     def close(self, keys: Sequence[SequenceKey]) -> None:
-        """Frees sequences; one that is not open is passed over. Raises ServiceError as `open`."""
-        self._post(lambda: self._close(keys))
+        """Frees sequences of one stream; one that is not open is passed over. Raises ServiceError as `open`."""
+        self._post(keys[0].stream, lambda: self._close(keys))
+
+    def ping(self, stream: int, number: int) -> None:
+        """Has the thread say, by the stream's next report, that it works. Raises ServiceError as `open`."""
+        self._post(stream, lambda: self._report(stream).pongs.append(number))
 
     async def open_sequences(self) -> int:
         """Number of open sequences, once all that was posted before has been done."""
@@ -120,16 +162,33 @@ class DraftLoop:
 
         return await self._engine.call(count)
 
-    def _post(self, command: Callable[[], None]) -> None:
-        try:
-            self._engine.post(command)
-        except TooManyCommands as error:
-            raise at_capacity("the drafter is too far behind with what it was told", _RETRY_SECONDS) from error
+    async def call(self, function: Callable[[], ResultT]) -> ResultT:
+        """Runs `function` in the thread, after all that was posted before, and returns its result.
+
+        A model that hangs answers nobody: give it a deadline. Raises ThreadEnded, and TooManyCommands.
+        """
+        return await self._engine.call(function)
+
+    def _post(self, number: int, command: Callable[[], None], tokens: int = 0, most_tokens: int = 0) -> None:
+        stream = self._streams[number]
+        waiting_tokens = stream.posted_tokens - stream.taken_tokens
+        too_many_tokens = waiting_tokens and tokens and waiting_tokens + tokens > most_tokens
+        if stream.posted - stream.taken >= _MAX_WAITING or too_many_tokens:
+            raise at_capacity("the drafter is too far behind with what the verifier told it", _RETRY_SECONDS)
+        stream.posted += 1
+        stream.posted_tokens += tokens
+
+        def take() -> None:
+            stream.taken += 1
+            stream.taken_tokens += tokens
+            command()
+
+        self._engine.post(take)
 
     # From here on: in the thread.
 
     def _open(self, key: SequenceKey, spec: DraftSpec) -> None:
-        if key.stream not in self._listeners:
+        if key.stream not in self._streams:
             return  # the stream's end, which is no command, may have been seen before this one
         try:
             self._drafter.open(key, spec)
@@ -164,6 +223,7 @@ class DraftLoop:
     def _step(self) -> float | None:
         """One step, if there is anything to draft; then wait for a command, if there is not."""
         self._close_ended_streams()
+        self._hand_over()  # signs of life and faults wait for no step
         busy = self._drafter.busy
         if busy:
             growth = self._drafter.grow()
@@ -173,11 +233,14 @@ class DraftLoop:
                 report = self._report(key.stream)
                 report.proposals.append((key, proposal))
                 report.seconds = growth.seconds
+            self._hand_over()
+        return 0.0 if busy else None
+
+    def _hand_over(self) -> None:
         if self._reports:
             reports, self._reports = self._reports, {}
             assert self._loop is not None
             self._loop.call_soon_threadsafe(self._hand_out, reports)
-        return 0.0 if busy else None
 
     def _report(self, stream: int) -> DraftReport:
         return self._reports.setdefault(stream, DraftReport())
@@ -185,7 +248,7 @@ class DraftLoop:
     # In the event loop again.
 
     def _hand_out(self, reports: dict[int, DraftReport]) -> None:
-        for stream, report in reports.items():
-            listener = self._listeners.get(stream)
-            if listener is not None:  # else the stream has ended meanwhile
-                listener(report)
+        for number, report in reports.items():
+            stream = self._streams.get(number)
+            if stream is not None:  # else it has ended meanwhile
+                stream.listener(report)

@@ -1,8 +1,20 @@
 """What a drafter says of itself in its first message, and what follows from the verifier's."""
 
+import asyncio
+from typing import Any
+
 from drafter_service.settings import DrafterSettings
-from draftwire.v1 import model_info_pb2
-from service_runtime.handshake import introduce
+from draftwire.v1 import drafter_service_pb2, model_info_pb2
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from service_runtime.errors import ServiceError, failed_precondition
+from service_runtime.handshake import CAPABILITY_PING, check_peer, introduce, shown
+from service_runtime.logs import get_logger
+from service_runtime.message_stream import MessageStream
+
+log = get_logger(__name__)
+
+_HANDSHAKE_SECONDS = 10.0
+"""Time a verifier has to say hello and to take the answer."""
 
 
 def own_hello(settings: DrafterSettings, model: model_info_pb2.ModelInfo) -> model_info_pb2.PeerInfo:
@@ -16,10 +28,36 @@ def own_hello(settings: DrafterSettings, model: model_info_pb2.ModelInfo) -> mod
             # A sequence that would not fit into an empty KV cache is refused for its length, not for want of room.
             max_sequence_tokens=min(model.context_length, settings.kv_slots - settings.max_tree_nodes),
         ),
+        [CAPABILITY_PING],
     )
 
 
-def shared_vocab_size(own: model_info_pb2.PeerInfo, verifier: model_info_pb2.PeerInfo) -> int:
+async def greet(stream: MessageStream[Any, Any], own: model_info_pb2.PeerInfo) -> int | None:
+    """Reads the verifier's hello and answers it; returns how many ids both sides have, None when the verifier left.
+
+    Raises ServiceError when the two cannot work together, and StreamBroken.
+    """
+    try:
+        async with asyncio.timeout(_HANDSHAKE_SECONDS):
+            message = await stream.read()
+            if message is None:
+                return None
+            if message.WhichOneof("message") != "hello":
+                raise handshake_expected(f"the first message must be hello, got {message.WhichOneof('message')}")
+            check_peer(own, message.hello)
+            await stream.write(drafter_service_pb2.DraftResponse(hello=own))
+    except TimeoutError as error:
+        raise handshake_expected(f"no handshake within {_HANDSHAKE_SECONDS:g} seconds") from error
+    log.info("verifier connected", build=shown(message.hello.build), model=shown(message.hello.model.model_id))
+    return _shared_vocab_size(own, message.hello)
+
+
+def handshake_expected(message: str) -> ServiceError:
+    """FAILED_PRECONDITION: a hello where none belongs, or none where one does."""
+    return failed_precondition(ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED, message)
+
+
+def _shared_vocab_size(own: model_info_pb2.PeerInfo, verifier: model_info_pb2.PeerInfo) -> int:
     """Ids below it exist on both sides."""
     sizes = [peer.model.vocab_size for peer in (own, verifier) if peer.model.vocab_size]
     return min(sizes)

@@ -18,6 +18,10 @@ from speculative_engine.tokenizer import Tokenizer
 log = get_logger(__name__)
 
 
+class NoMemoryError(StartupError):
+    """The model is one that can be served, but there is no memory for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
     """A model that can draft, and how it presents itself."""
@@ -27,7 +31,10 @@ class LoadedModel:
 
 
 def load_model(settings: DrafterSettings) -> LoadedModel:
-    """Loads the model and its tokenizer, and tests the model. Raises StartupError. Too slow for the event loop."""
+    """Loads the model and its tokenizer, and tests the model. Too slow for the event loop.
+
+    Raises StartupError for what is no model, NoMemoryError among them.
+    """
     started = time.perf_counter()
     log.info("loading", model=settings.model)
     if settings.threads is not None:
@@ -65,7 +72,7 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
 
 def _make_cache(model: PackedModel) -> None:
     """Has the KV cache, which is made at first use, made now: too little memory is a fault of the settings, not of the
-    first sequence. Raises StartupError.
+    first sequence. Raises NoMemoryError.
     """
     builder = BatchBuilder()
     slots = model.pool.take(1)
@@ -74,7 +81,7 @@ def _make_cache(model: PackedModel) -> None:
         model.forward(builder.build(model.group_size, model.device))
     except (MemoryError, RuntimeError) as error:  # torch's own errors of memory are of the latter kind
         reason = str(error).partition("\n")[0]
-        raise StartupError(f"cannot make a KV cache of {model.pool.capacity} slots: {reason}") from error
+        raise NoMemoryError(f"cannot make a KV cache of {model.pool.capacity} slots: {reason}") from error
     model.pool.give_back(slots)
 
 

@@ -1,5 +1,6 @@
 """An OpenSequence as its chunks arrive."""
 
+from array import array
 from collections.abc import Sequence
 
 import grpc
@@ -37,7 +38,7 @@ class SequenceOpening:
         check_length(first.committed_length, limits.max_sequence_tokens)
         self._max_tree_nodes = min(first.max_tree_nodes, limits.max_tree_nodes)
         self._limit = limits.max_sequence_tokens
-        self._tokens: list[int] = []
+        self._tokens = array("I")  # a fraction of a list's memory, of which a verifier may have much held for it
 
     @property
     def complete(self) -> bool:
@@ -61,7 +62,7 @@ class SequenceOpening:
     def spec(self, shared_vocab_size: int) -> DraftSpec:
         """What to draft for, once complete. `shared_vocab_size`: ids that the target model has, too."""
         return DraftSpec(
-            tokens=self._tokens,
+            tokens=self._tokens.tolist(),
             sampling=self._sampling,
             max_tree_nodes=self._max_tree_nodes,
             # A request that may outgrow this drafter is drafted for as long as it fits.

@@ -3,20 +3,14 @@
 import asyncio
 
 from drafter_service.announcement import Announcement
-from drafter_service.draft_loop import DraftLoop
-from drafter_service.handshake import own_hello
-from drafter_service.loaded_model import load_model
+from drafter_service.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
 from draftwire.v1 import drafter_pool_service_pb2_grpc, drafter_service_pb2_grpc
 from service_runtime.channel import open_channel
 from service_runtime.lifecycle import Shutdown, serve
-from service_runtime.logs import get_logger
 from service_runtime.server import ServiceServer
 from service_runtime.tasks import BackgroundTasks
-from speculative_engine.drafters.draft_model import DraftModelDrafter
-
-log = get_logger(__name__)
 
 
 async def run_drafter(settings: DrafterSettings, server: ServiceServer, shutdown: Shutdown) -> None:
@@ -25,21 +19,10 @@ async def run_drafter(settings: DrafterSettings, server: ServiceServer, shutdown
     The port opens when the model is ready: to probes, and to verifiers that retry with back-off, refused connections
     say "not yet", without a half-working service behind the port.
     """
-    # A signal meanwhile is obeyed once the model is loaded: a thread inside torch cannot be ended safely.
-    loaded = await asyncio.to_thread(load_model, settings)
-
-    def on_failure(error: BaseException) -> None:
-        log.error("drafting failed", exc_info=error)
-        shutdown.fail(error)
-
-    drafting = DraftLoop(DraftModelDrafter(loaded.model), on_failure=on_failure, threads=settings.threads)
-    servicer = DrafterServicer(drafting, own_hello(settings, loaded.info))
-    server.add(drafter_service_pb2_grpc.add_DrafterServiceServicer_to_server, servicer)
-    drafting.start()
-    try:
+    async with ModelChanges(settings, shutdown).running() as changes:
+        servicer = DrafterServicer(changes, settings.max_streams)
+        server.add(drafter_service_pb2_grpc.add_DrafterServiceServicer_to_server, servicer)
         await _serve(settings, server, servicer, shutdown)
-    finally:
-        await drafting.stop()
 
 
 async def _serve(

@@ -1,12 +1,10 @@
 """DrafterService over gRPC."""
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
-from drafter_service.draft_conversation import DraftConversation
-from drafter_service.draft_loop import DraftLoop
-from draftwire.v1 import drafter_service_pb2, drafter_service_pb2_grpc, model_info_pb2
-from service_runtime.errors import shutting_down
+from drafter_service.model_changes import ModelChanges
+from draftwire.v1 import drafter_service_pb2, drafter_service_pb2_grpc
+from service_runtime.errors import at_capacity, shutting_down
 from service_runtime.grpc_stream import accept_call
 from service_runtime.message_stream import MessageStream
 
@@ -15,16 +13,17 @@ if TYPE_CHECKING:
 
     _Context = grpc.aio.ServicerContext[Any, Any]
 
+_RETRY_SECONDS = 5.0
+"""When a verifier may try again where too many had a stream: streams last."""
+
 
 class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
-    """Takes calls; each Draft stream is a DraftConversation."""
+    """Takes calls; each Draft stream is a conversation of the generation that is served when it begins."""
 
-    def __init__(self, drafting: DraftLoop, hello: model_info_pb2.PeerInfo) -> None:
-        self._drafting = drafting
-        self._hello = hello
-        self._conversations: set[DraftConversation] = set()
-        self._idle = asyncio.Event()
-        self._idle.set()
+    def __init__(self, changes: ModelChanges, max_streams: int) -> None:
+        """`max_streams`: Draft streams that may be open at once."""
+        self._changes = changes
+        self._max_streams = max_streams
         self._ending = False
 
     async def Draft(self, _: Any, context: "_Context") -> None:
@@ -32,29 +31,31 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
         async with accept_call(context) as stream:
             await self.converse(stream)
 
+    async def LoadModel(
+        self, request: drafter_service_pb2.LoadModelRequest, context: "_Context"
+    ) -> drafter_service_pb2.LoadModelResponse:
+        """Begins to load another model."""
+        return drafter_service_pb2.LoadModelResponse(load=self._changes.load(request.model, request.request_id))
+
     async def GetModelInfo(
         self, request: drafter_service_pb2.DrafterServiceGetModelInfoRequest, context: "_Context"
     ) -> drafter_service_pb2.DrafterServiceGetModelInfoResponse:
-        """Tells what this drafter is and serves."""
-        return drafter_service_pb2.DrafterServiceGetModelInfoResponse(info=self._hello)
+        """Tells what this drafter is, serves and holds."""
+        return drafter_service_pb2.DrafterServiceGetModelInfoResponse(
+            status=await self._changes.status(),
+            info=self._changes.serving.hello,
+            last_load=self._changes.last_load,
+        )
 
     async def converse(self, stream: MessageStream[Any, Any]) -> None:
         """Draft over any transport. Raises ServiceError, alone or in an ExceptionGroup, and StreamBroken."""
         if self._ending:
             raise shutting_down()
-        conversation = DraftConversation(stream, self._drafting, self._hello)
-        self._conversations.add(conversation)
-        self._idle.clear()
-        try:
-            await conversation.run()
-        finally:
-            self._conversations.discard(conversation)
-            if not self._conversations:
-                self._idle.set()
+        if self._changes.streams >= self._max_streams:
+            raise at_capacity(f"all {self._max_streams} Draft streams are taken", _RETRY_SECONDS)
+        await self._changes.serving.converse(stream)
 
     async def end_conversations(self) -> None:
         """Ends all streams cleanly, and new ones at once; returns when the last has ended."""
         self._ending = True
-        for conversation in self._conversations:
-            conversation.end()
-        await self._idle.wait()
+        await self._changes.end_conversations()

@@ -33,10 +33,14 @@ class DrafterSettings(ServiceSettings):
     """Tokens that the KV cache holds, over all sequences; the log says how much memory that is."""
     max_sequences: int = Field(default=64, ge=1)
     """Most open sequences of one verifier."""
+    max_streams: int = Field(default=64, ge=1)
+    """Most verifiers at once: Draft streams that are open."""
+    stream_idle_seconds: float = Field(default=60.0, ge=0)
+    """Time after which a verifier that has sent nothing at all is given up, in seconds; 0 waits for ever."""
     max_tree_nodes: int = Field(default=64, ge=1)
     """Most live nodes in the token tree of one sequence."""
     trust_remote_code: bool = False
-    """Run model code that comes with the checkpoint."""
+    """Run model code that comes with the checkpoint; never that of another one that LoadModel names."""
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

@@ -4,13 +4,17 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 ResultT = TypeVar("ResultT")
 
 
 class TooManyCommands(Exception):
     """The thread is further behind than the bound allows."""
+
+
+class ThreadEnded(Exception):
+    """The thread has ended, or ends now, and answers no more."""
 
 
 class EngineThread:
@@ -55,7 +59,10 @@ class EngineThread:
             self._changed.notify()
 
     async def call(self, function: Callable[[], ResultT]) -> ResultT:
-        """Run `function` in the thread and return its result, or raise what it raised."""
+        """Run `function` in the thread and return its result, or raise what it raised.
+
+        A thread that hangs answers nobody: give it a deadline. Raises ThreadEnded, and TooManyCommands.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ResultT] = loop.create_future()
 
@@ -76,7 +83,15 @@ class EngineThread:
                 loop.call_soon_threadsafe(settle, result, None)
 
         self.post(command)
-        return await future
+        ended = loop.create_task(self._ended.wait())
+        either: set[asyncio.Future[Any]] = {future, ended}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+        if not future.done():
+            raise ThreadEnded
+        return future.result()
 
     async def stop(self) -> None:
         """End the thread after the unit it is at, and wait for it. Commands that wait are dropped."""

@@ -1,5 +1,7 @@
 """The first message of each side of a Draft stream: who it is, and whether the two can work together."""
 
+from collections.abc import Sequence
+
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo, PeerInfo
 from draftwire.version import __version__
@@ -9,17 +11,27 @@ PROTOCOL_REVISION = 1
 """Newest protocol revision this build speaks."""
 MIN_PROTOCOL_REVISION = 1
 """Oldest one it still speaks."""
+CAPABILITY_PING = "ping"
+"""A drafter answers Ping with Pong."""
+_MOST_SHOWN = 128
+"""Characters of what the other side says of itself that go into messages and logs."""
 
 
-def introduce(model: ModelInfo, limits: Limits) -> PeerInfo:
-    """What a service says of itself."""
+def introduce(model: ModelInfo, limits: Limits, capabilities: Sequence[str] = ()) -> PeerInfo:
+    """What a service says of itself. `capabilities` are published names, `CAPABILITY_...`."""
     return PeerInfo(
         protocol_revision=PROTOCOL_REVISION,
         min_protocol_revision=MIN_PROTOCOL_REVISION,
         build=f"draftwire {__version__}",
         model=model,
         limits=limits,
+        capabilities=capabilities,
     )
+
+
+def shown(text: str) -> str:
+    """What a peer said, cut to a length that fits a message or a line of the log."""
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def check_peer(own: PeerInfo, other: PeerInfo) -> None:
@@ -31,17 +43,18 @@ def check_peer(own: PeerInfo, other: PeerInfo) -> None:
     if other.protocol_revision < own.min_protocol_revision or other.min_protocol_revision > own.protocol_revision:
         raise failed_precondition(
             ErrorReason.ERROR_REASON_PROTOCOL_MISMATCH,
-            f"the other side ({other.build or 'unnamed'}) speaks protocol revisions {other.min_protocol_revision} to "
-            f"{other.protocol_revision}, this one {own.min_protocol_revision} to {own.protocol_revision}",
+            f"the other side ({shown(other.build) or 'unnamed'}) speaks protocol revisions "
+            f"{other.min_protocol_revision} to {other.protocol_revision}, this one {own.min_protocol_revision} to "
+            f"{own.protocol_revision}",
         )
     ours, theirs = own.model, other.model
     if theirs.tokenizer_sha256 and theirs.tokenizer_sha256 != ours.tokenizer_sha256:
+        their_id, their_hash = shown(theirs.model_id), shown(theirs.tokenizer_sha256)
         raise failed_precondition(
             ErrorReason.ERROR_REASON_TOKENIZER_MISMATCH,
-            f"the tokenizer of {theirs.model_id} ({theirs.tokenizer_sha256}) is not that of {ours.model_id} "
-            f"({ours.tokenizer_sha256})",
+            f"the tokenizer of {their_id} ({their_hash}) is not that of {ours.model_id} ({ours.tokenizer_sha256})",
             own_model=ours.model_id,
             own_tokenizer_sha256=ours.tokenizer_sha256,
-            other_model=theirs.model_id,
-            other_tokenizer_sha256=theirs.tokenizer_sha256,
+            other_model=their_id,
+            other_tokenizer_sha256=their_hash,
         )

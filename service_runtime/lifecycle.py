@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -28,6 +29,7 @@ class Shutdown:
     def __init__(self) -> None:
         self._requested = asyncio.Event()
         self._failure: BaseException | None = None
+        self._left_behind: list[threading.Thread] = []
 
     @property
     def requested(self) -> bool:
@@ -54,6 +56,15 @@ class Shutdown:
     async def wait(self) -> None:
         """Returns once the end was asked for."""
         await self._requested.wait()
+
+    def leave_behind(self, thread: threading.Thread) -> None:
+        """Says that the process may end while a daemon thread still runs, since nothing can end that thread."""
+        self._left_behind = [*self.left_behind, thread]
+
+    @property
+    def left_behind(self) -> list[threading.Thread]:
+        """Threads of `leave_behind` that run, or have yet to start."""
+        return [thread for thread in self._left_behind if thread.is_alive() or thread.ident is None]
 
 
 async def serve(
@@ -99,24 +110,31 @@ def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings:
     """Runs a service in its one event loop and returns the process's exit status.
 
     0 after a graceful end, 1 after a fault: a StartupError is logged as one line, anything else with its traceback.
-    SIGTERM and SIGINT ask for the end; a second one leaves at once with 128 + its number.
+    SIGTERM and SIGINT ask for the end; a second one leaves at once with 128 + its number. Where a thread is left
+    behind the process ends here: the interpreter, on its way out, would tear that thread out of foreign code, which
+    aborts the process.
     """
     configure_logs(settings.log_format, settings.log_level)
     # Verifier and drafter often share a host's cores. An OpenMP thread that spins while it waits for work takes the
     # other service's time; this has to be said before the library that uses OpenMP is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    shutdown = Shutdown()
+    status = 1
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            return runner.run(_main(main))
+            status = runner.run(_main(main, shutdown))
         except StartupError as error:
             log.error("cannot start", reason=str(error))
         except Exception:
             log.exception("service failed")
-    return 1
+    if shutdown.left_behind:
+        log.info("leaving work undone", threads=[thread.name for thread in shutdown.left_behind])
+        logging.shutdown()
+        os._exit(status)
+    return status
 
 
-async def _main(main: Callable[[Shutdown], Coroutine[Any, Any, None]]) -> int:
-    shutdown = Shutdown()
+async def _main(main: Callable[[Shutdown], Coroutine[Any, Any, None]], shutdown: Shutdown) -> int:
     loop = asyncio.get_running_loop()
 
     def on_signal(number: signal.Signals) -> None:

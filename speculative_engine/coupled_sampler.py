@@ -224,7 +224,8 @@ def _rank(row: Tensor, token: Tensor, score: Tensor, rows: int, k: int) -> tuple
     """The k best of each row from a list ordered by row and token id; [R, k] ids and scores."""
     column, width = columns(row, rows)
     width = max(width, k)
-    scores = torch.full((rows, width), -torch.inf, device=row.device)
+    # Types are named wherever floats are made: a model that loads in another thread changes the process's default.
+    scores = torch.full((rows, width), -torch.inf, dtype=torch.float32, device=row.device)
     token_ids = torch.full((rows, width), NO_TOKEN, dtype=torch.int64, device=row.device)
     scores[row, column], token_ids[row, column] = score, token
     if k == 1:

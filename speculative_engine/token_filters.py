@@ -34,7 +34,7 @@ def thresholds(logits: Tensor, block_top: Tensor, batch: SamplingBatch) -> Tenso
     """
     if not (batch.top_k or batch.top_p or batch.min_p_rows):
         return None
-    least = torch.full((len(batch),), -torch.inf, device=logits.device)
+    least = torch.full((len(batch),), -torch.inf, dtype=torch.float32, device=logits.device)
     vocabulary = logits.shape[1]
     top_k = {row: k for row, k in batch.top_k.items() if k < vocabulary}
     for rows in _by_depth(top_k):
@@ -156,7 +156,7 @@ def _top_p(logits: Tensor, top: Tensor, temperatures: Tensor, p: Tensor) -> Tens
 
     row, token = (bin_index == edge).nonzero(as_tuple=True)
     column, width = columns(row, rows)
-    ranked = torch.full((rows, width), -torch.inf, device=device)
+    ranked = torch.full((rows, width), -torch.inf, dtype=torch.float32, device=device)
     ranked[row, column] = scaled[row, token]
     ranked = ranked.sort(dim=1, descending=True).values
     _, rank = _rank_reaching(before + _mass(ranked - top.unsqueeze(1)).cumsum(1), target)

@@ -1,5 +1,7 @@
 """A drafter without sockets over a tiny random model."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -8,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from drafter_service.draft_loop import DraftLoop
-from drafter_service.handshake import own_hello
-from drafter_service.loaded_model import model_info
+from drafter_service.loaded_model import LoadedModel, model_info
+from drafter_service.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
+from draftwire.v1 import drafter_service_pb2
 from service_runtime.in_process_stream import in_process_call
-from speculative_engine.drafters.draft_model import DraftModelDrafter
-from speculative_engine.packed_model import PackedModel
+from service_runtime.lifecycle import Shutdown
+from service_runtime.startup_error import StartupError
+from speculative_engine.packed_model import ModelLoadError, PackedModel
 from tests.drafter_service.verifier_side import VerifierSide
 from tests.support.tiny_checkpoint import write_checkpoint
 
@@ -25,14 +28,58 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("draft"))
 
 
+class Loader:
+    """Loads tiny models as the service does, but for the self-test, and when it is let; forgets them."""
+
+    def __init__(self) -> None:
+        self.settings: list[DrafterSettings] = []
+        self.let = threading.Event()
+        self.let.set()
+        self.fault: BaseException | None = None
+
+    def __call__(self, settings: DrafterSettings) -> LoadedModel:
+        self.settings.append(settings)
+        assert self.let.wait(60)
+        if self.fault is not None:
+            raise self.fault
+        try:
+            model = PackedModel.load(settings.model, slots=settings.kv_slots, dtype="float32")
+        except ModelLoadError as error:
+            raise StartupError(str(error)) from error
+        return LoadedModel(model, model_info(model, "our-hash", bit_exact=True))
+
+
+class Held:
+    """A model whose forward pass does not return until it is let."""
+
+    def __init__(self, model: PackedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entered = threading.Event()
+        self._let = threading.Event()
+        self._forward = model.forward
+        monkeypatch.setattr(model, "forward", self._hold)
+
+    def _hold(self, batch: Any) -> Any:
+        self.entered.set()
+        assert self._let.wait(60)
+        return self._forward(batch)
+
+    async def hangs(self) -> None:
+        """Returns once a pass is under way."""
+        assert await asyncio.to_thread(self.entered.wait, 20)
+
+    def let_go(self) -> None:
+        self._let.set()
+
+
 @dataclass
 class InProcessDrafter:
     """The whole service but for its process and port."""
 
-    model: PackedModel
-    drafting: DraftLoop
+    settings: DrafterSettings
+    changes: ModelChanges
     servicer: DrafterServicer
-    failures: list[BaseException]
+    shutdown: Shutdown
+    loader: Loader
 
     @asynccontextmanager
     async def connected(self, **hello: Any) -> AsyncIterator[VerifierSide]:
@@ -40,6 +87,21 @@ class InProcessDrafter:
             side = VerifierSide(stream)
             await side.hello(**hello)
             yield side
+
+    @property
+    def model(self) -> PackedModel:
+        """The model that new streams get."""
+        model: PackedModel = self.changes.serving._drafting._drafter.model  # type: ignore[attr-defined]
+        return model
+
+    async def status(self) -> drafter_service_pb2.DrafterStatus:
+        """What it holds, once the drafting thread has done all it was told."""
+        status = await self.changes.status()
+        assert status is not None
+        return status
+
+    async def open_sequences(self) -> int:
+        return (await self.status()).open_sequences
 
 
 MakeDrafter = Callable[..., AbstractAsyncContextManager[InProcessDrafter]]
@@ -49,17 +111,12 @@ MakeDrafter = Callable[..., AbstractAsyncContextManager[InProcessDrafter]]
 def make_drafter(checkpoint: Path) -> MakeDrafter:
     @asynccontextmanager
     async def make(**settings: Any) -> AsyncIterator[InProcessDrafter]:
-        chosen = DrafterSettings(**({"model": str(checkpoint), "kv_slots": 4096} | settings))
-        model = PackedModel.load(chosen.model, slots=chosen.kv_slots, dtype="float32")
-        failures: list[BaseException] = []
-        drafting = DraftLoop(DraftModelDrafter(model), on_failure=failures.append, threads=1)
-        hello = own_hello(chosen, model_info(model, "our-hash", bit_exact=True))
-        drafting.start()
-        try:
-            yield InProcessDrafter(model, drafting, DrafterServicer(drafting, hello), failures)
-        finally:
-            await drafting.stop()
-        assert not failures
+        defaults = {"model": str(checkpoint), "kv_slots": 4096, "threads": 1}
+        chosen = DrafterSettings(**(defaults | settings))
+        shutdown, loader = Shutdown(), Loader()
+        async with ModelChanges(chosen, shutdown, loader).running() as changes:
+            yield InProcessDrafter(chosen, changes, DrafterServicer(changes, chosen.max_streams), shutdown, loader)
+        assert shutdown.failure is None
 
     return make
 

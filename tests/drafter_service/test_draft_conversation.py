@@ -11,6 +11,7 @@ from google.rpc import error_details_pb2
 from transformers import AutoModelForCausalLM
 
 import drafter_service.draft_conversation as module
+from drafter_service import handshake
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2
 from service_runtime.in_process_stream import in_process_call
 from service_runtime.message_stream import StreamBroken
@@ -34,8 +35,7 @@ async def broken(stream: Any) -> StreamBroken:
 
 async def slots_used(drafter: InProcessDrafter) -> int:
     """KV slots held once the drafter has done all it was told."""
-    await drafter.drafting.open_sequences()
-    return drafter.model.pool.used
+    return (await drafter.status()).used_slots
 
 
 class TestHandshake:
@@ -63,7 +63,7 @@ class TestHandshake:
     async def test_a_verifier_that_says_nothing_is_let_go(
         self, drafter: InProcessDrafter, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(module, "_HANDSHAKE_SECONDS", 0.05)
+        monkeypatch.setattr(handshake, "_HANDSHAKE_SECONDS", 0.05)
         async with in_process_call(drafter.servicer.converse) as stream:
             assert (await broken(stream)).reason_name == "HANDSHAKE_EXPECTED"
 
@@ -142,7 +142,7 @@ class TestDrafting:
             mirror = verifier.mirrors[1]
             for _ in range(10):
                 await verifier.until(lambda: mirror.tree.root.children)
-                await drafter.drafting.open_sequences()
+                await drafter.open_sequences()
                 assert mirror.tree.size <= credit  # and the reader would raise CREDIT_EXCEEDED
                 await verifier.commit({1: mirror.best_path()[:1]})
 
@@ -152,7 +152,7 @@ class TestDrafting:
             mirror = verifier.mirrors[1]
             await verifier.until(lambda: mirror.tree.size)
             for _ in range(20):  # at least as many steps
-                await drafter.drafting.open_sequences()
+                await drafter.open_sequences()
             await verifier.close(1)
             await verifier.end()
             assert 1 <= mirror.tree.size <= 3
@@ -192,10 +192,10 @@ class TestDrafting:
             await two.open(1, PROMPT[::-1], epoch=4)
             await one.until(lambda: one.mirrors[1].tree.size >= 3)
             await two.until(lambda: two.mirrors[1].tree.size >= 3)
-            assert await drafter.drafting.open_sequences() == 2
+            assert await drafter.open_sequences() == 2
             assert one.mirrors[1].best_path() != two.mirrors[1].best_path()
             await one.end()
-            assert await drafter.drafting.open_sequences() == 1
+            assert await drafter.open_sequences() == 1
             await two.commit({1: two.mirrors[1].best_path()[:2]})
             await two.until(lambda: two.mirrors[1].tree.size >= 3)
 
@@ -235,7 +235,7 @@ class TestDrafting:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(converse(one))
                 tasks.create_task(converse(two))
-        assert await drafter.drafting.open_sequences() == 0
+        assert await drafter.open_sequences() == 0
         assert await slots_used(drafter) == 0
 
 
@@ -249,7 +249,7 @@ class TestSequenceFaults:
             assert (reason, error.epoch) == ("OUT_OF_SYNC", 1)
             assert error.status.code == grpc.StatusCode.FAILED_PRECONDITION.value[0]
             await verifier.until(lambda: verifier.mirrors[2].tree.size)
-            assert await drafter.drafting.open_sequences() == 1
+            assert await drafter.open_sequences() == 1
 
     async def test_a_verdict_about_nothing(self, drafter: InProcessDrafter) -> None:
         async with drafter.connected() as verifier:
@@ -377,7 +377,7 @@ class TestEpochs:
             await verifier.send_verdict(1, len(PROMPT) + 1, [5], epoch=1)  # of the old one: ignored
             await verifier.until(lambda: verifier.mirrors[1].tree.size)
             assert verifier.opened == [(1, 1), (1, 2)]
-            assert await drafter.drafting.open_sequences() == 1
+            assert await drafter.open_sequences() == 1
             await verifier.end()
             assert verifier.errors == []
 
@@ -413,7 +413,7 @@ class TestEnd:
             assert await slots_used(drafter) > 0
             await verifier.close(1, 2, 77)
             await verifier.end()
-            assert await drafter.drafting.open_sequences() == 0
+            assert await drafter.open_sequences() == 0
             assert await slots_used(drafter) == 0
 
     async def test_an_error_from_the_verifier_closes_the_sequence(self, drafter: InProcessDrafter) -> None:
@@ -436,9 +436,9 @@ class TestEnd:
                 await verifier.end()
             else:
                 await verifier.stream.sever(StreamBroken.of(grpc.StatusCode.CANCELLED, "gone"))
-        assert await drafter.drafting.open_sequences() == 0
+        assert await drafter.open_sequences() == 0
         assert await slots_used(drafter) == 0
-        assert drafter.drafting._listeners == {}
+        assert drafter.changes.streams == 0
 
     async def test_a_verifier_that_does_not_read_is_let_go(
         self, drafter: InProcessDrafter, monkeypatch: pytest.MonkeyPatch

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -11,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -25,6 +27,7 @@ from service_runtime.grpc_stream import open_call
 from service_runtime.server import ServiceServer
 from service_runtime.settings import ServiceSettings
 from tests.drafter_service.verifier_side import VerifierSide
+from tests.support.tiny_checkpoint import write_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 45.0  # torch takes its time on a busy machine
@@ -157,3 +160,108 @@ async def test_what_the_operator_can_mend_is_one_line(checkpoint: Path, tmp_path
                 assert "\n" not in last["reason"]
                 assert "exception" not in last
     assert not any(line["event"] == "loading" for line in refused.log)  # the port is looked at first
+
+
+async def load_model(stub: Any, model: Path) -> Any:
+    """LoadModel; returns the load once it is over."""
+    answer = await stub.LoadModel(drafter_service_pb2.LoadModelRequest(model=str(model)), timeout=10)
+    assert answer.load.state == drafter_service_pb2.MODEL_LOAD_STATE_LOADING
+    async with asyncio.timeout(START_SECONDS):
+        while True:
+            request = drafter_service_pb2.DrafterServiceGetModelInfoRequest()
+            load = (await stub.GetModelInfo(request, timeout=10)).last_load
+            if load.state != drafter_service_pb2.MODEL_LOAD_STATE_LOADING:
+                return load
+            await asyncio.sleep(0.05)
+
+
+async def test_another_model_in_a_running_drafter(checkpoint: Path, tmp_path: Path) -> None:
+    other = write_checkpoint(tmp_path / "other", seed=3)
+    async with started("--model", str(checkpoint), "--listen", "127.0.0.1:0") as service:
+        address = (await service.event("listening"))["address"]
+        async with open_channel(address, 16 * 1024 * 1024) as channel:
+            stub: Any = drafter_service_pb2_grpc.DrafterServiceStub(channel)
+            async with open_call(stub.Draft) as old_stream:
+                old = VerifierSide(old_stream)
+                assert (await old.hello()).model.model_id == checkpoint.name
+                await old.open(1, [4, 5, 6])
+                failed = await load_model(stub, tmp_path / "nothing")
+                assert failed.state == drafter_service_pb2.MODEL_LOAD_STATE_FAILED
+                assert "nothing" in failed.error.message
+
+                loaded = await load_model(stub, other)
+                assert loaded.state == drafter_service_pb2.MODEL_LOAD_STATE_SERVING
+                await old.until(lambda: old.replaced)
+                assert old.replaced[0].model_id == other.name
+                assert old.replaced[0].bit_exact  # the self-test was run
+                async with open_call(stub.Draft) as new_stream:
+                    new = VerifierSide(new_stream)
+                    assert (await new.hello()).model == old.replaced[0]
+                    await new.open(1, [4, 5, 6])
+                    await new.until(lambda: new.mirrors[1].tree.size >= 3)
+                    await old.commit({1: [9]})
+                    await old.until(lambda: old.mirrors[1].tree.size >= 3)
+                    await old.end()
+                    await service.event("model released")
+                    await new.commit({1: [9]})
+                    await new.until(lambda: new.mirrors[1].tree.size >= 3)
+        service.process.send_signal(signal.SIGTERM)
+        assert await service.finish() == 0
+    assert not [line for line in service.log if line["level"] in ("error", "critical")], service.log
+
+
+CONFIGURATION = """
+import pathlib, time
+from transformers import LlamaConfig
+
+class SlowConfig(LlamaConfig):
+    model_type = "slow_llama"
+
+    def __init__(self, **fields):
+        marker = pathlib.Path({marker!r})
+        if marker.exists():
+            marker.with_suffix(".entered").touch()
+            time.sleep(600)
+        super().__init__(**fields)
+"""
+MODELING = """
+from transformers import LlamaForCausalLM
+from .configuration_slow import SlowConfig
+
+class SlowForCausalLM(LlamaForCausalLM):
+    config_class = SlowConfig
+"""
+
+
+async def test_the_end_within_a_load(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load cannot be interrupted: here it is one that takes ten minutes in the checkpoint's own code."""
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    slow, marker = tmp_path / "slow", tmp_path / "marker"
+    shutil.copytree(checkpoint, slow)
+    config = json.loads((slow / "config.json").read_text()) | {
+        "model_type": "slow_llama",
+        "auto_map": {
+            "AutoConfig": "configuration_slow.SlowConfig",
+            "AutoModelForCausalLM": "modeling_slow.SlowForCausalLM",
+        },
+    }
+    (slow / "config.json").write_text(json.dumps(config))
+    (slow / "configuration_slow.py").write_text(CONFIGURATION.format(marker=str(marker)))
+    (slow / "modeling_slow.py").write_text(MODELING)
+    async with started("--model", str(slow), "--listen", "127.0.0.1:0", "--trust-remote-code") as service:
+        address = (await service.event("listening"))["address"]
+        marker.touch()
+        async with open_channel(address, 16 * 1024 * 1024) as channel:
+            stub: Any = drafter_service_pb2_grpc.DrafterServiceStub(channel)
+            await stub.LoadModel(drafter_service_pb2.LoadModelRequest(model=str(slow)), timeout=10)
+            async with asyncio.timeout(START_SECONDS):
+                while not marker.with_suffix(".entered").exists():  # noqa: ASYNC110 - made by another process
+                    await asyncio.sleep(0.05)
+            async with open_call(stub.Draft) as stream:  # it serves meanwhile
+                verifier = VerifierSide(stream)
+                await verifier.hello()
+                await verifier.open(1, [4, 5, 6])
+                await verifier.until(lambda: verifier.mirrors[1].tree.size >= 3)
+        service.process.send_signal(signal.SIGTERM)
+        assert await service.finish() == 0
+    assert not [line for line in service.log if line["level"] in ("error", "critical")], service.log

@@ -44,6 +44,8 @@ class VerifierSide:
         self.opened: list[tuple[int, int]] = []
         self.errors: list[drafter_service_pb2.SequenceError] = []
         self.batches = 0
+        self.pongs: list[int] = []
+        self.replaced: list[model_info_pb2.ModelInfo] = []
 
     async def hello(self, **changes: Any) -> model_info_pb2.PeerInfo:
         fields = {"protocol_revision": 1, "min_protocol_revision": 1, "build": "test"} | changes
@@ -100,6 +102,9 @@ class VerifierSide:
     async def close(self, *sequence_ids: int) -> None:
         await self.stream.write(Request(close=drafter_service_pb2.CloseSequences(sequence_ids=sequence_ids)))
 
+    async def ping(self, number: int) -> None:
+        await self.stream.write(Request(ping=drafter_service_pb2.Ping(number=number)))
+
     async def until(self, condition: Callable[[], object]) -> None:
         """Reads until the condition holds."""
         while not condition():
@@ -131,6 +136,10 @@ class VerifierSide:
             self.opened.append((message.opened.sequence_id, message.opened.epoch))
         elif kind == "sequence_error":
             self.errors.append(message.sequence_error)
+        elif kind == "pong":
+            self.pongs.append(message.pong.number)
+        elif kind == "replaced":
+            self.replaced.append(message.replaced.model)
         else:
             assert kind == "proposals"
             assert message.proposals.step_seconds > 0

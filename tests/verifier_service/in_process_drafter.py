@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from drafter_service.draft_loop import DraftLoop
-from drafter_service.handshake import own_hello
-from drafter_service.loaded_model import model_info
+from drafter_service.loaded_model import LoadedModel, model_info
+from drafter_service.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
-from speculative_engine.drafters.draft_model import DraftModelDrafter
+from service_runtime.lifecycle import Shutdown
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.tokenizer import Tokenizer
 from tests.verifier_service.loaded_models import loaded_model
@@ -24,12 +23,12 @@ class InProcessDrafter:
     """A drafter whose `servicer.converse` takes calls."""
 
     model: PackedModel
-    drafting: DraftLoop
+    changes: ModelChanges
     servicer: DrafterServicer
 
     async def sequences(self) -> int:
         """Open sequences, once all it was told is done."""
-        return await self.drafting.open_sequences()
+        return (await self.changes.serving.status()).open_sequences
 
 
 @asynccontextmanager
@@ -44,11 +43,8 @@ async def in_process_drafter(checkpoint: Path, **settings: Any) -> AsyncIterator
 @asynccontextmanager
 async def _drafter(chosen: DrafterSettings, model: PackedModel) -> AsyncIterator[InProcessDrafter]:
     info = model_info(model, Tokenizer.load(chosen.model).sha256, bit_exact=True)
-    failures: list[BaseException] = []
-    drafting = DraftLoop(DraftModelDrafter(model), on_failure=failures.append, threads=1)
-    drafting.start()
-    try:
-        yield InProcessDrafter(model, drafting, DrafterServicer(drafting, own_hello(chosen, info)))
-    finally:
-        await drafting.stop()
-    assert not failures
+    shutdown = Shutdown()
+    changes = ModelChanges(chosen, shutdown, lambda _: LoadedModel(model, info))
+    async with changes.running():
+        yield InProcessDrafter(model, changes, DrafterServicer(changes, chosen.max_streams))
+    assert shutdown.failure is None

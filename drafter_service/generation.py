@@ -1,0 +1,86 @@
+"""One loaded model at work: its draft loop, what it says of itself, and its conversations."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from drafter_service.draft_conversation import DraftConversation
+from drafter_service.draft_loop import DraftLoop
+from drafter_service.handshake import own_hello
+from drafter_service.loaded_model import LoadedModel
+from drafter_service.settings import DrafterSettings
+from draftwire.v1 import drafter_service_pb2, model_info_pb2
+from service_runtime.message_stream import MessageStream
+from speculative_engine.drafters.draft_model import DraftModelDrafter
+
+
+class Generation:
+    """Serves verifiers with one model from its first stream to its last. Lives in the event loop.
+
+    Models change by generations: a stream keeps the one that it began with.
+    """
+
+    def __init__(
+        self, loaded: LoadedModel, settings: DrafterSettings, on_failure: Callable[[BaseException], None]
+    ) -> None:
+        """Starts to draft. `on_failure` is told when the drafting thread has ended by a fault."""
+        self.hello: model_info_pb2.PeerInfo = own_hello(settings, loaded.info)
+        """What the drafter says of itself while it serves this model."""
+        self._idle_seconds = settings.stream_idle_seconds
+        self._pool = loaded.model.pool
+        self._drafting = DraftLoop(
+            DraftModelDrafter(loaded.model),
+            on_failure=on_failure,
+            threads=settings.threads,
+            max_streams=settings.max_streams,
+            # More than the KV cache holds can wait, but not so much more that a flood costs memory.
+            max_waiting_tokens=4 * settings.kv_slots,
+        )
+        self._drafting.start()
+        self._conversations: set[DraftConversation] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @property
+    def streams(self) -> int:
+        """Number of conversations."""
+        return len(self._conversations)
+
+    async def converse(self, stream: MessageStream[Any, Any]) -> None:
+        """One Draft stream. Raises ServiceError, alone or in an ExceptionGroup, and StreamBroken."""
+        conversation = DraftConversation(stream, self._drafting, self.hello, self._idle_seconds)
+        self._conversations.add(conversation)
+        self._empty.clear()
+        try:
+            await conversation.run()
+        finally:
+            self._conversations.discard(conversation)
+            if not self._conversations:
+                self._empty.set()
+
+    def tell_replaced(self, model: model_info_pb2.ModelInfo) -> None:
+        """Tells every verifier that new streams get another model."""
+        for conversation in self._conversations:
+            conversation.tell_replaced(model)
+
+    def end_conversations(self) -> None:
+        """Ends all streams cleanly; `wait_empty` returns when the last has ended."""
+        for conversation in self._conversations:
+            conversation.end()
+
+    async def wait_empty(self) -> None:
+        """Returns once there is no conversation."""
+        await self._empty.wait()
+
+    async def status(self) -> drafter_service_pb2.DrafterStatus:
+        """What it holds. The drafting thread answers, so give it a deadline. Raises ThreadEnded, TooManyCommands."""
+        return drafter_service_pb2.DrafterStatus(
+            streams=self.streams,
+            open_sequences=await self._drafting.open_sequences(),
+            used_slots=await self._drafting.call(lambda: self._pool.used),
+            total_slots=self._pool.capacity,
+        )
+
+    async def stop(self) -> None:
+        """Stops drafting and releases the model. To be called once, when there is no conversation any more."""
+        await self._drafting.stop()

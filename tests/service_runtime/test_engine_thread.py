@@ -1,0 +1,42 @@
+"""Questions to a thread that ends."""
+
+import asyncio
+import threading
+
+import pytest
+
+from service_runtime.engine_thread import EngineThread, ThreadEnded
+
+PATIENCE = 20.0
+
+
+async def test_a_call_that_waits_when_the_thread_ends_is_told_so() -> None:
+    let = threading.Event()
+
+    def work() -> float | None:
+        assert let.wait(PATIENCE)
+        return None
+
+    thread = EngineThread(work, name="test", on_failure=lambda error: None)
+    thread.start()
+    asking = asyncio.create_task(thread.call(lambda: 1))
+    await asyncio.sleep(0)
+    stopping = asyncio.create_task(thread.stop())
+    await asyncio.sleep(0)
+    let.set()
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(ThreadEnded):
+            await asking
+        await stopping
+        with pytest.raises(ThreadEnded):
+            await thread.call(lambda: 2)
+
+
+async def test_a_call_is_answered_between_two_units() -> None:
+    thread = EngineThread(lambda: None, name="test", on_failure=lambda error: None)
+    thread.start()
+    async with asyncio.timeout(PATIENCE):
+        assert await thread.call(lambda: 3) == 3
+        with pytest.raises(ZeroDivisionError):
+            await thread.call(lambda: 1 // 0)
+        await thread.stop()
