@@ -58,14 +58,14 @@ class TcpProxy:
         self._healed.set()
         self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self._address = ""
 
     @property
     def address(self) -> str:
         """HOST:PORT to connect to. Raises RuntimeError before `start`."""
-        if self._server is None:
+        if not self._address:
             raise RuntimeError("the proxy has not been started")
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return f"{host}:{port}"
+        return self._address
 
     @property
     def connections(self) -> int:
@@ -75,6 +75,8 @@ class TcpProxy:
     async def start(self) -> None:
         """Listen on a free port of 127.0.0.1."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        host, port = self._server.sockets[0].getsockname()
+        self._address = f"{host}:{port}"
 
     async def stop(self) -> None:
         """Close the port and reset all connections."""

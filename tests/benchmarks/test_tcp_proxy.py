@@ -26,7 +26,7 @@ class EchoServer:
 
     async def start(self) -> str:
         self._server = await asyncio.start_server(self._echo, "127.0.0.1", 0)
-        return "127.0.0.1:{}".format(self._server.sockets[0].getsockname()[1])
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def stop(self) -> None:
         assert self._server is not None
@@ -65,7 +65,7 @@ async def connect(proxy: TcpProxy) -> tuple[asyncio.StreamReader, asyncio.Stream
 
 async def eventually(look: Callable[[], bool]) -> None:
     async with asyncio.timeout(SECONDS):
-        while not look():
+        while not look():  # noqa: ASYNC110 (what is looked at has no event)
             await asyncio.sleep(0.01)
 
 
