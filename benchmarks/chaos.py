@@ -24,6 +24,7 @@ import contextlib
 import os
 import random
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 
 from chaos_cluster import Cluster, Member
@@ -42,7 +43,9 @@ from draftwire import AsyncClient
 DRAFTS = {"good": "draft", "early": "draft-early", "untrained": "draft-untrained"}
 REQUEST_SECONDS = 180.0
 """A request that takes longer is lost."""
-CALM_SECONDS = 10.0
+CALM_SECONDS = 15.0
+PLAIN_EVERY = 13
+"""Every 13th request is decoded plainly: what a step takes is measured under the same load as everything else."""
 REST_SECONDS = 45.0
 """Time after the last fault in which drafters have to be back and slots free."""
 
@@ -53,7 +56,7 @@ class Chaos:
     def __init__(self, options: argparse.Namespace, services: Services):
         self._options = options
         self._services = services
-        flags = ["--kv-slots", "16384"]
+        flags = ["--kv-slots", "8192"]  # enough for all streams at one verifier
         self.verifiers = [Member(f"verifier {n}", MODELS / "target", services, True, flags) for n in (1, 2)]
         self.drafters = [Member(f"{name} drafter", MODELS / DRAFTS[name], services, False, flags) for name in DRAFTS]
         self.cluster = Cluster(self.verifiers, self.drafters)
@@ -82,10 +85,12 @@ class Chaos:
         options = self._options
         self.jobs = jobs_of(held_out_prompts(options.prompts), options.max_tokens, REQUEST_SECONDS)
         address = self.verifiers[0].service.address
+        async with AsyncClient(address) as client:
+            self.facts.bit_exact = (await client.model_info()).bit_exact
         load = StreamLoad(self.jobs, options.streams, lambda number: AsyncClient(address))
         load.on_gap = self.facts.plain_gaps.append
         self.expected = await load.run_once()
-        self._say(f"{len(self.expected)} references, a plain step takes {1e3 * self.facts.plain_step:.0f} ms")
+        self._say(f"{len(self.expected)} references, a plain step takes {1e3 * self.facts.plain_step_alone:.0f} ms")
 
     async def _under_faults(self) -> None:
         options, facts = self._options, self.facts
@@ -101,6 +106,7 @@ class Chaos:
             (facts.gaps if facts.began else facts.calm_gaps).append(gap)
 
         load = facts.load = StreamLoad(self.jobs, options.streams, connect, self.expected, take)
+        load.plain_every = PLAIN_EVERY
         load.planted = 0 if options.self_check else None
         watch = facts.watch = DrafterWatch(self.cluster)
         stop = asyncio.Event()
@@ -120,12 +126,17 @@ class Chaos:
             facts.own_rss = (own_rss(), 0)
             planned = plan(options.seed, options.faults, options.seconds, len(self.drafters), len(self.verifiers))
             faults = asyncio.create_task(self.cluster.run(planned), name="faults")
+            told: Counter[str] = Counter()
             while not faults.done():
                 await asyncio.wait([faults, running, *keepers], timeout=10.0, return_when=asyncio.FIRST_COMPLETED)
                 self._say(
                     f"{clock() - facts.began:4.0f} s: {len(self.cluster.injected)} faults, {load.requests} requests, "
                     f"{load.tokens} tokens, {len(load.differing)} differ, {len(load.lost)} lost"
                 )
+                for what, findings in (("differs", load.differing), ("lost", load.lost)):
+                    for finding in findings[told[what] :]:
+                        self._say(f"       request {finding.number} {what}: {finding.what}")
+                    told[what] = len(findings)
                 for task in (running, *keepers):
                     if task.done():  # it should not
                         faults.cancel()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chaos_cluster import Cluster, Member
-from stalls import Blame, percentile, stalls_by_kind
+from stalls import AFTERMATH_SECONDS, Blame, gaps_by_kind, percentile
 from stream_load import Finding, Gap, StreamLoad
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 STALL_STEPS = 2.0
 """Plain steps that a stream may stand still after a fault of a drafter."""
-GROWN_UP_SECONDS = 10.0
+GROWN_UP_SECONDS = 20.0
 """Age from which a process's memory is compared: before, it is still warming up."""
 _SHOWN = 5
 
@@ -47,10 +48,24 @@ class Facts:
     own_rss: tuple[int, int] = (0, 0)
     """Resident memory of this process, which runs clients and proxies, when faults began and at rest."""
 
+    bit_exact: bool = False
+    """What the verifiers say of their target."""
+
+    @property
+    def plain_step_alone(self) -> float:
+        """Seconds of a plain decoding step, all streams on one verifier and nothing else at work: the median time
+        between two tokens of a stream."""
+        return statistics.median(between_tokens(self.plain_gaps))
+
     @property
     def plain_step(self) -> float:
-        """Seconds of a plain decoding step: the median time between two tokens of a stream."""
-        return statistics.median(gap.end - gap.start for gap in self.plain_gaps)
+        """The same under the load of the faults, from requests that were decoded plainly meanwhile."""
+        return statistics.median(between_tokens(gap for gap in self.gaps if gap.plain) or [self.plain_step_alone])
+
+
+def between_tokens(gaps: Iterable[Gap]) -> list[float]:
+    """The seconds of the gaps that are not a wait for first tokens."""
+    return [gap.end - gap.start for gap in gaps if not gap.first]
 
 
 def missed_targets(facts: Facts, faults: int, planted: int) -> list[str]:
@@ -79,19 +94,19 @@ def figures_of(facts: Facts) -> dict[str, object]:
     step = facts.plain_step
     load, injected = facts.load, facts.cluster.injected
     blames = [Blame(i.start, i.end, i.fault.kind, i.fault.of_verifier) for i in injected]
-    stalls = stalls_by_kind(facts.gaps, blames)
+    stalls = gaps_by_kind([gap for gap in facts.gaps if not gap.first], blames)
     of_verifiers = {i.fault.kind for i in injected if i.fault.of_verifier}
     detection = facts.watch.detection_seconds(injected)
     refused = Counter(f"{i.fault.kind}: {i.refused}" for i in injected if i.refused is not None)
-    after_drafters = [s for kind, times in stalls.items() if kind and kind not in of_verifiers for s in times]
-    after_verifiers = [s for kind, times in stalls.items() if kind in of_verifiers for s in times]
+    of_drafters = [gap for kind, gaps in stalls.items() if kind and kind not in of_verifiers for gap in gaps]
+    after_drafters = between_tokens(of_drafters)
+    after_verifiers = between_tokens(gap for kind in of_verifiers for gap in stalls.get(kind, []))
 
     def shown(seconds: list[float]) -> str:
         longest = max(seconds, default=0.0)
         return f"{longest:.2f} s ({longest / step:.1f} plain steps; 99 % below {percentile(seconds, 0.99):.2f} s)"
 
     met = max(after_drafters, default=0.0) <= STALL_STEPS * step
-    calm = [gap.end - gap.start for gap in facts.calm_gaps]
     figures: dict[str, object] = {
         "seconds": round(facts.ended - facts.began, 1),
         "faults": len(injected),
@@ -102,16 +117,18 @@ def figures_of(facts: Facts) -> dict[str, object]:
         "tokens": load.tokens,
         "differing outputs": len(load.differing),
         "lost requests": len(load.lost),
-        "plain step": f"{1e3 * step:.0f} ms, {len(facts.plain_gaps)} of them",
-        "longest stall, plain": shown([gap.end - gap.start for gap in facts.plain_gaps]),
-        "longest stall, drafters, before the faults": shown(calm),
-        "longest stall, no fault under way": shown(stalls.get("", [])),
+        "target bit-exact": facts.bit_exact,
+        "plain step": f"{1e3 * facts.plain_step_alone:.0f} ms alone, {1e3 * step:.0f} ms beside everything else",
+        "longest stall, plain decoding alone": shown(between_tokens(facts.plain_gaps)),
+        "longest stall, drafters, before the faults": shown(between_tokens(facts.calm_gaps)),
+        "longest stall, requests without drafters": shown(between_tokens(gap for gap in facts.gaps if gap.plain)),
+        "longest stall, no fault under way": shown(between_tokens(stalls.get("", []))),
         "longest stall, drafter faults": shown(after_drafters),
         "longest stall, verifier faults": shown(after_verifiers),
+        "longest wait for first tokens": f"{max((g.end - g.start for g in facts.gaps if g.first), default=0.0):.2f} s",
         "longest stall by kind": {
             kind: f"{max(times):.2f} s, {max(times) / step:.1f} plain steps"
-            for kind, times in sorted(stalls.items())
-            if kind
+            for kind, times in ((kind, between_tokens(gaps)) for kind, gaps in sorted(stalls.items()) if kind)
         },
         "drafter noticed as gone after": {
             kind: f"{statistics.median(times):.2f} s, at most {max(times):.2f} s, {len(times)} times"
@@ -135,6 +152,8 @@ def figures_of(facts: Facts) -> dict[str, object]:
     for title, findings in (("differing", load.differing), ("lost", load.lost)):
         for finding in findings[:_SHOWN]:
             figures[f"{title}: request {finding.number}"] = f"{finding.what}; under {_around(finding, facts)}"
+    for number, gap in enumerate(sorted(of_drafters, key=lambda gap: gap.start - gap.end)[:_SHOWN]):
+        figures[f"drafter stall {number + 1}"] = f"{gap.end - gap.start:.2f} s under {_around(gap, facts)}"
     for title, lines in (
         ("refused", [f"{count} x {what}" for what, count in refused.most_common()]),
         ("unhandled", facts.unhandled),
@@ -146,12 +165,12 @@ def figures_of(facts: Facts) -> dict[str, object]:
     return figures
 
 
-def _around(finding: Finding, facts: Facts) -> str:
-    """The faults that a request met."""
+def _around(what: Finding | Gap, facts: Facts) -> str:
+    """The faults that a request or a gap met."""
     met = [
-        f"{i.fault.kind} {i.member} at {i.start - finding.start:+.1f} s"
+        f"{i.fault.kind.split()[0]} {i.member} at {i.start - what.start:+.1f} s for {i.end - i.start:.1f} s"
         for i in facts.cluster.injected
-        if i.start <= finding.end and i.end >= finding.start
+        if i.start <= what.end and i.end + AFTERMATH_SECONDS >= what.start
     ]
     return "; ".join(met[-8:]) or "no fault"
 

@@ -53,23 +53,21 @@ class DrafterWatch:
         """Seconds from the start of each drafter fault until a verifier that had the drafter ready found it
         unreachable, by kind. Faults that ended before any verifier noticed are left out."""
         addresses = {drafter.name: drafter.address for drafter in self._cluster.drafters}
+        of_drafters = sorted(
+            (i for i in faults if not i.fault.of_verifier and i.member in addresses), key=lambda i: i.start
+        )
         found: dict[str, list[float]] = {}
-        for injected in faults:
-            if injected.fault.of_verifier or injected.member not in addresses:
-                continue
-            times = found.setdefault(injected.fault.kind, [])
+        for index, injected in enumerate(of_drafters):
+            later = (other.start for other in of_drafters[index + 1 :] if other.member == injected.member)
+            until = min(injected.end + 1.0, next(later, float("inf")))
             for verifier in self._cluster.verifiers:
-                noticed = next(
-                    (
-                        change.at - injected.start
-                        for change in self.changes
-                        if change.verifier == verifier.name
-                        and change.address == addresses[injected.member]
-                        and change.state == "unreachable"
-                        and injected.start <= change.at <= injected.end + 1.0
-                    ),
-                    None,
-                )
-                if noticed is not None:
-                    times.append(noticed)
+                noticed = [
+                    change.at - injected.start
+                    for change in self.changes
+                    if change.verifier == verifier.name
+                    and change.address == addresses[injected.member]
+                    and change.state == "unreachable"
+                    and injected.start <= change.at < until
+                ]
+                found.setdefault(injected.fault.kind, []).extend(noticed[:1])
         return found

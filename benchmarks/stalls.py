@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 AFTERMATH_SECONDS = 1.0
 """A gap that begins so soon after a fault has ended may still be due to it."""
@@ -19,6 +19,9 @@ class Interval(Protocol):
     def end(self) -> float: ...
 
 
+IntervalT = TypeVar("IntervalT", bound=Interval)
+
+
 class Blame(NamedTuple):
     """A fault, as far as stalls are concerned."""
 
@@ -28,8 +31,8 @@ class Blame(NamedTuple):
     of_verifier: bool
 
 
-def stalls_by_kind(gaps: Sequence[Interval], faults: Sequence[Blame]) -> dict[str, list[float]]:
-    """The seconds of all gaps by the kind of fault that was under way, or had ended just before, and "" for none.
+def gaps_by_kind(gaps: Sequence[IntervalT], faults: Sequence[Blame]) -> dict[str, list[IntervalT]]:
+    """All gaps, in order of their ends, by the kind of fault that was under way, or had ended just before; "" is none.
 
     Faults overlap. A gap is a verifier fault's if there was one, since that alone explains it; otherwise it is that of
     the drafter fault that began last.
@@ -45,10 +48,10 @@ def stalls_by_kind(gaps: Sequence[Interval], faults: Sequence[Blame]) -> dict[st
                 break
             if ordered[index].start <= last:
                 blamed[index] = fault
-    by_kind: dict[str, list[float]] = {}
+    by_kind: dict[str, list[IntervalT]] = {}
     for index, gap in enumerate(ordered):
         kind = blamed[index].kind if index in blamed else ""
-        by_kind.setdefault(kind, []).append(gap.end - gap.start)
+        by_kind.setdefault(kind, []).append(gap)
     return by_kind
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from draftwire import AsyncClient, Generation
+from draftwire import AsyncClient, Generation, Speculation
 from draftwire.requests import BatchOptions
 
 SAMPLINGS: tuple[BatchOptions, ...] = (
@@ -48,6 +48,10 @@ class Gap(NamedTuple):
     end: float
     tokens: int
     """Tokens that ended it."""
+    first: bool
+    """Whether it is the wait for a request's first tokens, which its prompt and its place in the queue decide."""
+    plain: bool
+    """Whether the request was decoded without drafters."""
 
 
 class Finding(NamedTuple):
@@ -70,6 +74,8 @@ class StreamLoad:
     expected: Sequence[Output] | None = None
     """What the jobs have to give; None compares nothing."""
     on_gap: Callable[[Gap], object] = lambda gap: None
+    plain_every: int = 0
+    """Every so many-th request is decoded without drafters; 0 is none. Its gaps tell what a step takes meanwhile."""
     planted: int | None = None
     """Number of a request that is compared with a wrong output, to see that this is noticed."""
     requests: int = 0
@@ -103,18 +109,21 @@ class StreamLoad:
     async def _request(self, number: int) -> None:
         clock = asyncio.get_running_loop().time
         job = self.jobs[number % len(self.jobs)]
+        plain = self.plain_every > 0 and number % self.plain_every == 0
+        speculation = Speculation(enabled=not plain)
+        first = True
         started = last = clock()
         self.requests += 1
         try:
             async with (
                 self.connect(number) as client,
-                client.stream(job.prompt, seed=job.seed, **job.options) as stream,
+                client.stream(job.prompt, seed=job.seed, speculation=speculation, **job.options) as stream,
             ):
                 async for chunk in stream:
                     now = clock()
-                    self.on_gap(Gap(last, now, len(chunk.token_ids)))
+                    self.on_gap(Gap(last, now, len(chunk.token_ids), first, plain))
                     self.tokens += len(chunk.token_ids)
-                    last = now
+                    last, first = now, False
             generation = stream.result
         except Exception as error:  # noqa: BLE001 (whatever a caller would have got is a request lost)
             what = f"{type(error).__name__} after {clock() - last:.1f} s without a token: {error}"
