@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -121,9 +121,11 @@ def figures_of(facts: Facts) -> dict[str, object]:
         "plain step": f"{1e3 * facts.plain_step_alone:.0f} ms alone, {1e3 * step:.0f} ms beside everything else",
         "longest stall, plain decoding alone": shown(between_tokens(facts.plain_gaps)),
         "longest stall, drafters, before the faults": shown(between_tokens(facts.calm_gaps)),
-        "longest stall, requests without drafters": shown(between_tokens(gap for gap in facts.gaps if gap.plain)),
         "longest stall, no fault under way": shown(between_tokens(stalls.get("", []))),
         "longest stall, drafter faults": shown(after_drafters),
+        "longest stall, drafter faults, requests without drafters": shown(
+            between_tokens(gap for gap in of_drafters if gap.plain)
+        ),
         "longest stall, verifier faults": shown(after_verifiers),
         "longest wait for first tokens": f"{max((g.end - g.start for g in facts.gaps if g.first), default=0.0):.2f} s",
         "longest stall by kind": {
@@ -152,7 +154,7 @@ def figures_of(facts: Facts) -> dict[str, object]:
     for title, findings in (("differing", load.differing), ("lost", load.lost)):
         for finding in findings[:_SHOWN]:
             figures[f"{title}: request {finding.number}"] = f"{finding.what}; under {_around(finding, facts)}"
-    for number, gap in enumerate(sorted(of_drafters, key=lambda gap: gap.start - gap.end)[:_SHOWN]):
+    for number, gap in enumerate(_longest_apart(of_drafters)):
         figures[f"drafter stall {number + 1}"] = f"{gap.end - gap.start:.2f} s under {_around(gap, facts)}"
     for title, lines in (
         ("refused", [f"{count} x {what}" for what, count in refused.most_common()]),
@@ -173,6 +175,17 @@ def _around(what: Finding | Gap, facts: Facts) -> str:
         if i.start <= what.end and i.end + AFTERMATH_SECONDS >= what.start
     ]
     return "; ".join(met[-8:]) or "no fault"
+
+
+def _longest_apart(gaps: Sequence[Gap]) -> list[Gap]:
+    """The longest gaps of different moments: a verifier's streams stand still together."""
+    chosen: list[Gap] = []
+    for gap in sorted(gaps, key=lambda gap: gap.start - gap.end):
+        if all(gap.end < other.start or gap.start > other.end for other in chosen):
+            chosen.append(gap)
+            if len(chosen) == _SHOWN:
+                break
+    return chosen
 
 
 def _growth(member: Member) -> str:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from benchmarks.stalls import AFTERMATH_SECONDS, Blame, percentile, gaps_by_kind
+from benchmarks.stalls import AFTERMATH_SECONDS, Blame, gaps_by_kind, percentile
 
 
 class Gap(NamedTuple):
