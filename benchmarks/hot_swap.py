@@ -3,7 +3,8 @@
     python benchmarks/hot_swap.py [--swaps 4] [--target-millions 400] [--out DIR] [--json]
 
 Eight streams run against the bundled pair, inflated to a size at which verifying reads weights from memory. An early
-checkpoint of the draft model drafts; the good one takes its place, then the early one again, and so on. Tokens are
+checkpoint of the draft model drafts; the good one takes its place, then the early one again, and so on. The requests
+are long enough to last from the first swap to the last, as a new prompt would hold up all other streams. Tokens are
 counted in buckets of 100 ms where they arrive. For each swap: the steady rates before and after, the time until all
 sequences had moved, and the dip, which is how far the rate over a sliding window falls below the lower of the two
 steady rates while sequences move and a while after. The same figure of stretches as long without a swap tells how
@@ -16,7 +17,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import random
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
@@ -32,7 +32,8 @@ from wire_overhead import cores
 
 from draftwire import AsyncClient
 
-WARM_UP_SECONDS = 10.0
+WARM_UP_SECONDS = 5.0
+"""After the last stream has got its first tokens."""
 AFTERMATH_SECONDS = 2.0
 """The dip is looked for until so long after the swap."""
 REQUEST_SECONDS = 600.0
@@ -73,6 +74,8 @@ class HotSwap:
         self._services = services
         self.rate = TokenRate(0.0)
         self.swaps: list[SwapFigures] = []
+        self._begun = 0
+        self._all_begun = asyncio.Event()
 
     async def run(self) -> None:
         """Measure."""
@@ -99,6 +102,7 @@ class HotSwap:
             load.on_gap = self._count
             running = asyncio.create_task(load.run_until(stop), name="streams")
             try:
+                await asyncio.wait_for(self._all_begun.wait(), REQUEST_SECONDS)
                 await asyncio.sleep(WARM_UP_SECONDS + options.steady)
                 old = addresses["early"]
                 for _ in range(options.swaps):
@@ -119,10 +123,11 @@ class HotSwap:
 
     def _count(self, gap: Gap) -> None:
         self.rate.add(gap.end, gap.tokens)
+        self._begun += gap.first
+        if self._begun == self._options.streams:
+            self._all_begun.set()
 
     def _jobs(self) -> list[Job]:
-        """Long requests, whose lengths differ so that they do not all end at once."""
-        rng = random.Random(0)
         options = self._options
         return [
             Job(
@@ -131,7 +136,7 @@ class HotSwap:
                 {
                     "temperature": options.temperature,
                     "ignore_eos": True,
-                    "max_tokens": rng.randint(options.max_tokens // 2, options.max_tokens),
+                    "max_tokens": options.max_tokens,
                     "timeout": REQUEST_SECONDS,
                 },
             )
@@ -189,12 +194,11 @@ def plot(hot_swap: HotSwap, window: float, title: str, path: Path) -> None:
     )
     for swap in hot_swap.swaps:
         axes.axvspan(swap.start, max(swap.end, swap.start + BUCKET_SECONDS), color="#d9822b", alpha=0.4)
-        axes.annotate(
-            f"{swap.old} to {swap.new}", (swap.end, axes.get_ylim()[1]), va="top", fontsize=8, xytext=(3, -3),
-            textcoords="offset points",
-        )  # fmt: skip
+        axes.text(
+            swap.end, 0.97, f" {swap.old} to {swap.new}", transform=axes.get_xaxis_transform(), va="top", fontsize=8
+        )
     axes.set(xlabel="seconds", ylabel="tokens per second", title=title)
-    axes.set_ylim(bottom=0, top=1.3 * max(smoothed, default=1.0))
+    axes.set_ylim(bottom=0, top=1.6 * max(smoothed, default=1.0))
     axes.legend(loc="lower right")
     figure.savefig(path, dpi=120)
 
@@ -206,8 +210,8 @@ def main() -> None:
     parser.add_argument("--steady", type=float, default=15.0, help="seconds of each steady stretch")
     parser.add_argument("--window", type=float, default=1.0, help="seconds over which the rate is taken for the dip")
     parser.add_argument("--streams", type=int, default=8)
-    parser.add_argument("--max-tokens", type=int, default=400)
-    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--max-tokens", type=int, default=1500)
+    parser.add_argument("--temperature", type=float, default=0.8)
     parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
     parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft models")
     parser.add_argument("--verifier-cores", type=cores, default=[0])
