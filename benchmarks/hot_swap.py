@@ -5,10 +5,11 @@
 Eight streams run against the bundled pair, inflated to a size at which verifying reads weights from memory. An early
 checkpoint of the draft model drafts; the good one takes its place, then the early one again, and so on. The requests
 are long enough to last from the first swap to the last, as a new prompt would hold up all other streams. Tokens are
-counted in buckets of 100 ms where they arrive. For each swap: the steady rates before and after, the time until all
-sequences had moved, and the dip, which is how far the rate over a sliding window falls below the lower of the two
-steady rates while sequences move and a while after. The same figure of stretches as long without a swap tells how
-deep the rate falls by itself. Writes the numbers (hot_swap.json) and a plot (hot_swap.png).
+counted in buckets of 100 ms where they arrive; for rates they are spread over the time since the stream's last ones,
+since a step of all streams may take longer than a bucket. For each swap: the steady rates before and after, the time
+until all sequences had moved, and the dip, which is how far the rate over a sliding window falls below the lower of
+the two steady rates while sequences move and a while after. The same figure of stretches as long without a swap tells
+how deep the rate falls by itself. Writes the numbers (hot_swap.json) and a plot (hot_swap.png).
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class HotSwap:
                 raise RuntimeError(f"{len(load.lost)} requests failed, the first: {load.lost[0].what}")
 
     def _count(self, gap: Gap) -> None:
-        self.rate.add(gap.end, gap.tokens)
+        self.rate.add(gap.start, gap.end, gap.tokens)
         self._begun += gap.first
         if self._begun == self._options.streams:
             self._all_begun.set()
@@ -176,7 +177,7 @@ def plot(hot_swap: HotSwap, window: float, title: str, path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(11, 4.5), layout="constrained")
-    buckets = hot_swap.rate.buckets
+    buckets = hot_swap.rate.arrived
     axes.bar(
         [index * BUCKET_SECONDS for index in range(len(buckets))],
         [tokens / BUCKET_SECONDS for tokens in buckets],
@@ -185,7 +186,7 @@ def plot(hot_swap: HotSwap, window: float, title: str, path: Path) -> None:
         color="#c9d4e3",
         label="100 ms",
     )
-    smoothed = moving_rate(buckets, window)
+    smoothed = moving_rate(hot_swap.rate.spread, window)
     axes.plot(
         [index * BUCKET_SECONDS + window / 2 for index in range(len(smoothed))],
         smoothed,
@@ -247,7 +248,8 @@ def main() -> None:
         "machine": machine(),
         "setting": {name: str(figures[name]) for name in ("pair", "cores", "streams")},
         "bucket_seconds": BUCKET_SECONDS,
-        "tokens": hot_swap.rate.buckets,
+        "tokens_arrived": hot_swap.rate.arrived,
+        "tokens_spread": [round(tokens, 3) for tokens in hot_swap.rate.spread],
         "swaps": [asdict(swap) for swap in hot_swap.swaps],
     }
     (out / "hot_swap.json").write_text(json.dumps(numbers, indent=2) + "\n")
