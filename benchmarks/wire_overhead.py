@@ -16,40 +16,24 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
 import multiprocessing
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from held_out import MODELS, held_out_prompts
+from inflated_models import inflated
 from report import Spread, print_report
 from services import Services
 from timings import Timing, acceptance_length, acceptance_rate, decode_rate, whole_rate
 from without_services import serve
 
 from draftwire import AsyncClient, Speculation
-from models.inflate import inflate
 
 SLOTS = 4096
 _LOAD_SECONDS = 300.0
-
-
-def inflated(model: Path, millions: float) -> Path:
-    """A model of about so many parameters with the outputs of `model`, made once and kept where temporary files are."""
-    weights = hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()[:12]
-    place = Path(tempfile.gettempdir()) / "draftwire-inflated" / f"{model.name}-{weights}-{millions:g}M"
-    if not place.exists():
-        print(f"inflating {model.name} to {millions:g} M parameters in {place}", file=sys.stderr)
-        with tempfile.TemporaryDirectory() as unfinished:
-            made = Path(unfinished) / "model"
-            inflate(model, made, round(millions * 1e6))
-            place.parent.mkdir(parents=True, exist_ok=True)
-            made.rename(place)
-    return place
 
 
 class WithoutServices:

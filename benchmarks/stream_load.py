@@ -1,0 +1,169 @@
+"""Concurrent streams of held-out prompts, each output compared with what it has to be."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from draftwire import AsyncClient, Generation, Speculation
+from draftwire.requests import BatchOptions
+
+SAMPLINGS: tuple[BatchOptions, ...] = (
+    {"temperature": 0.0},
+    {"temperature": 0.8},
+    {"temperature": 1.0, "top_k": 40, "stop": ["\n\n"]},
+    {"temperature": 1.2, "top_p": 0.95},
+)
+
+
+class Job(NamedTuple):
+    """A request."""
+
+    prompt: str
+    seed: int
+    options: BatchOptions
+
+
+class Output(NamedTuple):
+    """What a job has to give, whatever happens."""
+
+    token_ids: tuple[int, ...]
+    text: str
+    finish_reason: str
+    stop: str | None
+
+    @classmethod
+    def of(cls, generation: Generation) -> Output:
+        return cls(tuple(generation.token_ids), generation.text, generation.finish_reason, generation.stop)
+
+
+class Gap(NamedTuple):
+    """The time in which a stream gave nothing: from the request, or its last tokens, to the next ones."""
+
+    start: float
+    """Seconds, by time.monotonic."""
+    end: float
+    tokens: int
+    """Tokens that ended it."""
+    first: bool
+    """Whether it is the wait for a request's first tokens, which its prompt and its place in the queue decide."""
+    plain: bool
+    """Whether the request was decoded without drafters."""
+
+
+class Finding(NamedTuple):
+    """A request that was not as it should be."""
+
+    number: int
+    start: float
+    end: float
+    what: str
+
+
+@dataclass
+class StreamLoad:
+    """Runs jobs, as many at a time as there are streams, and keeps count."""
+
+    jobs: Sequence[Job]
+    streams: int
+    connect: Callable[[int], AsyncClient]
+    """A client for the request of that number; closed with the request."""
+    expected: Sequence[Output] | None = None
+    """What the jobs have to give; None compares nothing."""
+    on_gap: Callable[[Gap], object] = lambda gap: None
+    plain_every: int = 0
+    """Every so many-th request is decoded without drafters; 0 is none. Its gaps tell what a step takes meanwhile."""
+    planted: int | None = None
+    """Number of a request that is compared with a wrong output, to see that this is noticed."""
+    requests: int = 0
+    tokens: int = 0
+    resumes: int = 0
+    differing: list[Finding] = field(default_factory=list)
+    lost: list[Finding] = field(default_factory=list)
+    outputs: dict[int, Output] = field(default_factory=dict)
+    """By job, the last."""
+
+    async def run_once(self) -> list[Output]:
+        """Run every job once; what they gave. Raises RuntimeError if one failed."""
+        await self._run(iter(range(len(self.jobs))))
+        if self.lost:
+            raise RuntimeError(f"{len(self.lost)} requests failed, the first: {self.lost[0].what}")
+        return [self.outputs[number] for number in range(len(self.jobs))]
+
+    async def run_until(self, stop: asyncio.Event) -> None:
+        """Run the jobs again and again until `stop` is set and the last request has ended."""
+        await self._run(itertools.takewhile(lambda _: not stop.is_set(), itertools.count()))
+
+    async def _run(self, numbers: Iterator[int]) -> None:
+        async def stream() -> None:
+            for number in numbers:
+                await self._request(number)
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(self.streams):
+                tasks.create_task(stream())
+
+    async def _request(self, number: int) -> None:
+        clock = asyncio.get_running_loop().time
+        job = self.jobs[number % len(self.jobs)]
+        plain = self.plain_every > 0 and number % self.plain_every == 0
+        speculation = Speculation(enabled=not plain)
+        first = True
+        started = last = clock()
+        self.requests += 1
+        try:
+            async with (
+                self.connect(number) as client,
+                client.stream(job.prompt, seed=job.seed, speculation=speculation, **job.options) as stream,
+            ):
+                async for chunk in stream:
+                    now = clock()
+                    self.on_gap(Gap(last, now, len(chunk.token_ids), first, plain))
+                    self.tokens += len(chunk.token_ids)
+                    last, first = now, False
+            generation = stream.result
+        except Exception as error:  # noqa: BLE001 (whatever a caller would have got is a request lost)
+            what = f"{type(error).__name__} after {clock() - last:.1f} s without a token: {error}"
+            self.lost.append(Finding(number, started, clock(), what))
+            return
+        self.resumes += generation.resumes
+        output = Output.of(generation)
+        self.outputs[number % len(self.jobs)] = output
+        if self.expected is not None:
+            self._compare(number, output, Finding(number, started, clock(), ""))
+
+    def _compare(self, number: int, output: Output, finding: Finding) -> None:
+        assert self.expected is not None
+        expected = self.expected[number % len(self.jobs)]
+        if number == self.planted:
+            expected = expected._replace(token_ids=(*expected.token_ids[:-1], expected.token_ids[-1] ^ 1))
+        if output != expected:
+            pairs = itertools.zip_longest(output.token_ids, expected.token_ids)
+            place = next((place for place, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
+            what = (
+                f"text {output.text!r}, {output.finish_reason}, not {expected.text!r}, {expected.finish_reason}"
+                if place is None
+                else f"token {place} of {len(expected.token_ids)}; {len(output.token_ids)} came"
+            )
+            self.differing.append(finding._replace(what=f"job {number % len(self.jobs)}: {what}"))
+
+
+def jobs_of(prompts: Sequence[str], max_tokens: int, timeout: float) -> list[Job]:
+    """A job for each prompt, with the samplings in turn and a seed each; every other one goes on past the end of text,
+    so that it is long.
+
+    timeout: seconds a request may take; later it counts as lost.
+    """
+    jobs = []
+    for number, prompt in enumerate(prompts):
+        options: BatchOptions = {
+            "max_tokens": max_tokens,
+            "timeout": timeout,
+            "ignore_eos": number % 2 == 0,
+            **SAMPLINGS[(number // 2) % len(SAMPLINGS)],
+        }
+        jobs.append(Job(prompt, number, options))
+    return jobs
