@@ -9,6 +9,8 @@ PROTOCOL_REVISION = 1
 """Newest protocol revision this build speaks."""
 MIN_PROTOCOL_REVISION = 1
 """Oldest one it still speaks."""
+CAPABILITY_PING = "ping"
+"""A drafter with it answers every Ping with a Pong, between two steps of whatever drafts."""
 
 
 def introduce(model: ModelInfo, limits: Limits) -> PeerInfo:

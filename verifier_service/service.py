@@ -42,6 +42,8 @@ async def run_verifier(settings: VerifierSettings, server: ServiceServer, shutdo
             on_failure=shutdown.fail,
             max_waiting=settings.max_waiting,
             max_message_bytes=settings.max_message_bytes,
+            max_drafters=settings.max_drafters,
+            drafters_per_request=settings.drafters_per_request,
         )
         server.add(add_VerifierServiceServicer_to_server, VerifierServicer(verifier))
         server.add(add_DrafterPoolServiceServicer_to_server, DrafterPoolServicer(verifier.pool))

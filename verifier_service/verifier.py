@@ -18,7 +18,7 @@ from speculative_engine.step_result import StepResult
 from speculative_engine.tokenizer import Tokenizer
 from speculative_engine.verification_engine import VerificationEngine
 from verifier_service.drafter_link import Connect
-from verifier_service.drafter_pool import DrafterPool
+from verifier_service.drafter_pool import DrafterPool, PoolLimits
 from verifier_service.request_reader import GenerateOrder, RequestReader
 from verifier_service.running_request import RunningRequest
 from verifier_service.step_loop import ProposalFault, StepLoop
@@ -43,6 +43,8 @@ class Verifier:
         on_failure: Callable[[BaseException], None],
         max_waiting: int,
         max_message_bytes: int,
+        max_drafters: int = 64,
+        drafters_per_request: int = 1,
     ):
         self.tokenizer = tokenizer
         self.info = info
@@ -73,7 +75,13 @@ class Verifier:
         self._idle.set()
         identity = introduce(info, self.limits)
         self.build = identity.build
-        self.pool = DrafterPool(self._steps, identity, connect, tasks, limits.max_tree_nodes)
+        self.pool = DrafterPool(
+            self._steps,
+            identity,
+            connect,
+            tasks,
+            PoolLimits(limits.max_tree_nodes, max_drafters, drafters_per_request),
+        )
 
     def start(self) -> None:
         """Start the engine."""
@@ -129,7 +137,7 @@ class Verifier:
             request = self._requests.get(outcome.sequence_id)
             if request is None:
                 continue
-            self.pool.count(outcome.drafted, outcome.sources)
+            self.pool.count(outcome)
             request.take(outcome)
             if request.finished:
                 self._end(request)
