@@ -1,7 +1,8 @@
-"""The messages of a Draft stream, made from what the verifier knows and turned into what its engine takes."""
+"""What travels on a Draft stream, made from what the verifier knows and turned into what its engine takes."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator
 
 import grpc
@@ -11,13 +12,23 @@ from draftwire.v1.drafter_service_pb2 import DraftRequest, OpenSequence
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
 from draftwire.v1.sampling_pb2 import SamplingParams
-from service_runtime.errors import ServiceError
+from service_runtime.errors import ServiceError, failed_precondition
+from service_runtime.message_stream import StreamBroken
 from speculative_engine.proposal import Proposal, ProposalError, ProposalFault
 from verifier_service.running_request import RunningRequest
 
 _CHUNK_TOKENS = 16384
 _MAX_STATUS_TEXT = 1000
 _MAX_STATUS_BYTES = 8192
+
+
+class Dropped(enum.Enum):
+    """Why a drafter drafts no more for a sequence."""
+
+    LOST = "the stream ended"
+    OUT_OF_STEP = "it fell out of step, and may be asked again at once"
+    FULL = "it has no room, and may be asked again when it said"
+    REFUSED = "it cannot, or may not, draft for the sequence"
 
 
 def openings(request: RunningRequest, epoch: int, max_tree_nodes: int) -> Iterator[DraftRequest]:
@@ -68,3 +79,16 @@ def bounded(status: status_pb2.Status) -> status_pb2.Status:
     if status.ByteSize() <= _MAX_STATUS_BYTES:
         kept.details.extend(status.details)
     return kept
+
+
+def handshake_fault(message: str) -> ServiceError:
+    """The drafter's first message is no handshake, or a later one is."""
+    return failed_precondition(ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED, message)
+
+
+def breaks_protocol(error: StreamBroken | ServiceError) -> bool:
+    """Whether the end of a conversation is a fault of the drafter's program: a message out of place, or one that
+    cannot be read. Models that do not fit are none, nor is a peer that finds fault with this side."""
+    if isinstance(error, ServiceError):
+        return error.reason == ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED
+    return error.code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS)

@@ -16,9 +16,10 @@ from service_runtime.tasks import BackgroundTasks
 from speculative_engine.proposal import Proposal
 from speculative_engine.step_result import SequenceOutcome
 from verifier_service import drafter_description, drafter_swap
+from verifier_service.draft_messages import Dropped
 from verifier_service.drafter_address import read_address, unreachable
 from verifier_service.drafter_choice import DrafterChoice
-from verifier_service.drafter_link import Connect, DrafterLink, Dropped
+from verifier_service.drafter_link import Connect, DrafterLink
 from verifier_service.drafter_rollout import DrafterRollout
 from verifier_service.drafting import Drafting
 from verifier_service.heartbeats import Heartbeats
@@ -344,11 +345,15 @@ class DrafterPool:
 
     async def _leave(self, link: DrafterLink) -> None:
         """A drafter goes by itself. Whatever is being done with it comes to its end first, or fails for its absence."""
+
+        async def work() -> None:
+            await drafter_swap.empty(self._drafting, self._roster, self._choice, link)
+            self._remove(link)
+
         link.drain()
         await self._operations.wait_until_free(link.name)
         if self._roster.get(link.name) is link:
-            await drafter_swap.empty(self._drafting, self._roster, self._choice, link)
-            self._remove(link)
+            await self._operations.run(("leave", link.name), [link.name], work)
 
     def _fell_silent(self, name: str) -> None:
         """A drafter's heartbeats have stopped. One that somebody attached is not theirs to remove."""

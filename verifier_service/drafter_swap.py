@@ -54,7 +54,12 @@ async def empty(drafting: Drafting, roster: Roster, choice: DrafterChoice, old: 
     old.drain()
 
     async def leave(drafted: DraftedRequest) -> None:
-        new = choice.among([link for link in roster.members if link.ready and link.has_room and drafted.takes(link)])
+        others = [
+            link
+            for link in roster.members
+            if link.ready and link.has_room and drafted.takes(link) and not link.has(drafted.sequence_id)
+        ]
+        new = choice.among(others)
         if new is not None:
             await move(drafting, drafted, old, new)
 

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from service_runtime.logs import get_logger
+from verifier_service.draft_messages import Dropped
 from verifier_service.drafted_request import DraftedRequest
 from verifier_service.drafter_choice import DrafterChoice
-from verifier_service.drafter_link import DrafterLink, Dropped
+from verifier_service.drafter_link import DrafterLink
 from verifier_service.roster import Roster
 from verifier_service.running_request import RunningRequest
 from verifier_service.step_loop import StepLoop
@@ -100,7 +101,7 @@ class Drafting:
         """Close a request with a drafter, if it is open there."""
         if link.has(drafted.sequence_id):
             had_room = link.has_room
-            link.close([drafted.sequence_id])
+            link.close(drafted.sequence_id)
             self._steps.detach(drafted.sequence_id, link.source)
             if link.has_room and not had_room:
                 self.refill()

@@ -16,7 +16,8 @@ from service_runtime.lifecycle import Shutdown, serve
 from service_runtime.server import ServiceServer
 from service_runtime.startup_error import StartupError
 from service_runtime.tasks import BackgroundTasks
-from verifier_service.drafter_link import Connect, DraftStream
+from verifier_service.drafter_conversation import DraftStream
+from verifier_service.drafter_link import Connect
 from verifier_service.drafter_pool_servicer import DrafterPoolServicer
 from verifier_service.settings import VerifierSettings
 from verifier_service.target import load_target, set_threads

@@ -206,13 +206,20 @@ class InProcessVerifier:
 
 @asynccontextmanager
 async def in_process_verifier(
-    checkpoint: Path, *, slots: int = 4096, max_sequences: int = 16, max_waiting: int = 4, max_tree_nodes: int = 8
+    checkpoint: Path,
+    *,
+    slots: int = 4096,
+    max_sequences: int = 16,
+    max_waiting: int = 4,
+    max_tree_nodes: int = 8,
+    drafters_per_request: int = 1,
 ) -> AsyncIterator[InProcessVerifier]:
     """Runs a verifier. At the end nothing may be left: no KV slot, no failed task, no exception nobody saw."""
     unseen: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
     with loaded_model(checkpoint, slots) as model:
-        async with _verifier(checkpoint, model, max_sequences, max_waiting, max_tree_nodes) as made:
+        limits = EngineLimits(max_sequences=max_sequences, max_step_rows=128, max_tree_nodes=max_tree_nodes)
+        async with _verifier(checkpoint, model, limits, max_waiting, drafters_per_request) as made:
             yield made
     gc.collect()
     await asyncio.sleep(0)
@@ -222,7 +229,7 @@ async def in_process_verifier(
 
 @asynccontextmanager
 async def _verifier(
-    checkpoint: Path, model: PackedModel, max_sequences: int, max_waiting: int, max_tree_nodes: int
+    checkpoint: Path, model: PackedModel, limits: EngineLimits, max_waiting: int, drafters_per_request: int
 ) -> AsyncIterator[InProcessVerifier]:
     tokenizer = Tokenizer.load(str(checkpoint))
     info = ModelInfo(
@@ -237,9 +244,7 @@ async def _verifier(
         eos_token_ids=model.eos_token_ids,
         bit_exact=True,
     )
-    engine = SteppedEngine(
-        model, EngineLimits(max_sequences=max_sequences, max_step_rows=128, max_tree_nodes=max_tree_nodes)
-    )
+    engine = SteppedEngine(model, limits)
     network = Network()
     failures: list[BaseException] = []
     async with BackgroundTasks(failures.append) as tasks:
@@ -253,6 +258,7 @@ async def _verifier(
             on_failure=failures.append,
             max_waiting=max_waiting,
             max_message_bytes=1 << 20,
+            drafters_per_request=drafters_per_request,
         )
         verifier.start()
         made = InProcessVerifier(verifier, engine, network)

@@ -9,7 +9,6 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
-import verifier_service.drafter_link as link_module
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.error_reason_pb2 import ErrorReason
@@ -26,6 +25,7 @@ from tests.verifier_service.scripted_drafter import (
     hello,
     right,
 )
+from verifier_service import drafter_conversation, drafter_link
 
 UNREACHABLE = DrafterState.DRAFTER_STATE_UNREACHABLE
 READY = DrafterState.DRAFTER_STATE_READY
@@ -79,7 +79,7 @@ class TestHandshake:
     async def test_a_drafter_that_never_says_hello(
         self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(link_module, "_HANDSHAKE_SECONDS", 0.05)
+        monkeypatch.setattr(drafter_link, "_HANDSHAKE_SECONDS", 0.05)
         left = asyncio.Event()
 
         async def silent(stream: Stream) -> None:
@@ -448,7 +448,7 @@ class TestStream:
         self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What waits for it is bounded; its stream ends, and a new one begins."""
-        monkeypatch.setattr(link_module, "_MAX_QUEUED", 4)
+        monkeypatch.setattr(drafter_conversation, "_MAX_QUEUED", 4)
         left = 0
 
         async def deaf(stream: Stream) -> None:

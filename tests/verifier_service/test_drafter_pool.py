@@ -1,7 +1,6 @@
 """Drafters come and go: by call, by announcement, by accident."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -12,7 +11,8 @@ from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.speculation_pb2 import SpeculationOptions
 from service_runtime.errors import ServiceError, at_capacity
 from tests.verifier_service.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, order
-from tests.verifier_service.scripted_drafter import ScriptedDrafter, Stream, hello, right
+from tests.verifier_service.running import Running, failure
+from tests.verifier_service.scripted_drafter import Stream, hello, right
 from tests.verifier_service.test_bad_drafters import fault
 from verifier_service import heartbeats, roster, sequence_move
 from verifier_service.drafter_pool_servicer import DrafterPoolServicer
@@ -20,47 +20,6 @@ from verifier_service.drafter_pool_servicer import DrafterPoolServicer
 READY = DrafterState.DRAFTER_STATE_READY
 DRAINING = DrafterState.DRAFTER_STATE_DRAINING
 UNREACHABLE = DrafterState.DRAFTER_STATE_UNREACHABLE
-
-
-async def failure(call: Awaitable[Any]) -> tuple[str, str]:
-    """Code and reason of a call that fails."""
-    async with asyncio.timeout(PATIENCE):
-        with pytest.raises(ServiceError) as caught:
-            await call
-    return caught.value.code.name, caught.value.reason_name
-
-
-@pytest.fixture
-def listening(verifier: InProcessVerifier) -> Callable[..., ScriptedDrafter]:
-    """Puts a scripted drafter on an address."""
-
-    def listen(address: str, *arguments: Any, **fields: Any) -> ScriptedDrafter:
-        drafter = ScriptedDrafter(*arguments, **fields)
-        verifier.network.listen(address, drafter.converse)
-        return drafter
-
-    return listen
-
-
-class Running:
-    """A request that is held back after its first step."""
-
-    def __init__(self, verifier: InProcessVerifier, **fields: Any) -> None:
-        self.verifier = verifier
-        self.request = order(**fields)
-
-    async def __aenter__(self) -> "Running":
-        self.plain = await self.verifier.plain(self.request)
-        self.verifier.engine.hold(1)
-        self.task = asyncio.create_task(self.verifier.generate(self.request))
-        await self.verifier.until(lambda: self.verifier.engine._permits == 0)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.verifier.engine.go_on()
-        output = await self.task
-        assert output.token_ids == self.plain.token_ids
-        self.output = output
 
 
 class TestAttach:
