@@ -75,7 +75,8 @@ class TestBreakingTheProtocol:
     async def test_three_refused_proposals(
         self, verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(circuit_breaker, "_FIRST_PAUSE_SECONDS", 0.3)
+        monkeypatch.setattr(circuit_breaker, "_FIRST_PAUSE_SECONDS", 1.0)
+        verifier.engine.drafts_awaited = True
         liar = listening("liar:1", MALFORMED["its own parent"])
         await verifier.pool.attach("liar:1", "")
         plain = await verifier.plain(order(max_tokens=12))
@@ -196,7 +197,6 @@ class TestFull:
         await verifier.pool.attach("a:1", "")
         verifier.engine.hold(1)
         requests = [asyncio.create_task(verifier.generate(order())) for _ in range(4)]
-        await verifier.until(lambda: verifier.engine.running == 4)
         await verifier.until(lambda: len(drafter.open) == 2)
         assert verifier.state("a:1").sequences == 2
         requests[0].cancel()

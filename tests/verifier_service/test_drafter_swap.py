@@ -98,7 +98,9 @@ class TestTheNewOneFails:
         assert [output.token_ids for output in outputs] == [plain.token_ids] * 2
 
     async def test_it_dies(self, verifier: InProcessVerifier, listening: Any) -> None:
-        first = listening("a:1")
+        verifier.engine.drafts_awaited = True
+        plain = await verifier.plain(order())
+        first = listening("a:1", right([*PROMPT, *plain.token_ids]))
         await verifier.pool.attach("a:1", "")
         async with Running(verifier) as running:
             await verifier.until(lambda: first.open)
@@ -109,9 +111,7 @@ class TestTheNewOneFails:
             assert await swapping == ("UNAVAILABLE", "DRAFTER_UNREACHABLE")
             assert verifier.state("a:1").state == READY
             assert verifier.state("a:1").sequences == 1
-            first.answer = right([*PROMPT, *running.plain.token_ids])
-            verifier.engine.drafts_awaited = True
-        assert "a:1" in running.output.sources, "the old one drafts on"
+        assert running.output.sources[-8:].count("a:1") > 4, "the old one drafts on"
 
     async def test_it_refuses_one_sequence_which_goes_on_plainly(
         self, verifier: InProcessVerifier, listening: Any
@@ -233,16 +233,16 @@ async def test_swaps_there_and_back_under_load(
     verifier: InProcessVerifier, twin: InProcessDrafter, stranger: InProcessDrafter
 ) -> None:
     """Real drafters, several requests, callers that give up: every token is that of plain decoding."""
-    requests = [order([index + 3, 8, 30], max_tokens=60, sampling=sampled()) for index in range(5)]
+    requests = [order([index + 3, 8, 30], max_tokens=200, sampling=sampled()) for index in range(5)]
     alone = [await verifier.plain(request) for request in requests]
     await verifier.pool.attach("twin:1", "")
-    verifier.engine.hold(4)
+    verifier.engine.hold(2)
     running = [asyncio.create_task(verifier.generate(request)) for request in requests]
     await verifier.until(lambda: verifier.state("twin:1").sequences == 5)
     moved = 0
     for old, new in (("twin:1", "stranger:1"), ("stranger:1", "twin:1"), ("twin:1", "stranger:1")):
         swapping = asyncio.create_task(verifier.pool.swap(old, new, f"{old} {new} {moved}"))
-        verifier.engine.hold(6)
+        verifier.engine.hold(2)
         moved += (await swapping)[1]
     verifier.engine.go_on()
     outputs = await asyncio.gather(*running)

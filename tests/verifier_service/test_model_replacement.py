@@ -3,9 +3,12 @@
 import asyncio
 from typing import Any
 
+import grpc
+
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.drafter_service_pb2 import DraftResponse, ModelReplaced
 from draftwire.v1.model_info_pb2 import ModelInfo
+from service_runtime.message_stream import StreamBroken
 from tests.verifier_service.in_process_drafter import InProcessDrafter
 from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier, order, sampled
 from tests.verifier_service.running import Running
@@ -112,7 +115,7 @@ async def test_the_old_stream_breaks_meanwhile(verifier: InProcessVerifier, list
         second = listening("a:1", greeting=greeting("newer"))
         await first.say(replaced())
         for call in list(verifier.network._calls["a:1"]):
-            await call.close(None)
+            await call.sever(StreamBroken.of(grpc.StatusCode.UNAVAILABLE, "connection reset by peer"))
         await verifier.until(lambda: verifier.state("a:1").model.model_id == "newer" and second.open)
         await verifier.until(lambda: len(second.streams) == 1 and verifier.state("a:1").sequences == 1)
 

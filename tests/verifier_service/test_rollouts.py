@@ -13,6 +13,7 @@ from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier
 from tests.verifier_service.running import Running, failure
 from tests.verifier_service.scripted_drafter import right
 from tests.verifier_service.test_routing import wrong_batch
+from verifier_service import drafter_rollout
 from verifier_service.drafter_pool_servicer import DrafterPoolServicer
 from verifier_service.drafter_rollout import DrafterRollout
 
@@ -38,9 +39,7 @@ class TestShare:
 async def many(verifier: InProcessVerifier, count: int, **fields: Any) -> list[asyncio.Task[Any]]:
     """Requests that run and are held."""
     verifier.engine.hold(1)
-    requests = [asyncio.create_task(verifier.generate(order(**fields))) for _ in range(count)]
-    await verifier.until(lambda: verifier.verifier.status().running_sequences == count)
-    return requests
+    return [asyncio.create_task(verifier.generate(order(**fields))) for _ in range(count)]
 
 
 async def finish(verifier: InProcessVerifier, requests: list[asyncio.Task[Any]]) -> None:
@@ -115,12 +114,16 @@ async def test_withdrawing(verifier: InProcessVerifier, listening: Any) -> None:
 
 
 async def test_a_worse_one_is_withdrawn_by_itself(
-    verifier: InProcessVerifier, twin: InProcessDrafter, stranger: InProcessDrafter
+    verifier: InProcessVerifier,
+    twin: InProcessDrafter,
+    stranger: InProcessDrafter,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The target itself against a drafter that is hardly ever right, until the numbers speak."""
+    monkeypatch.setattr(drafter_rollout, "SAMPLE_STEPS", 8)
     await verifier.pool.attach("twin:1", "")
     await verifier.pool.start_rollout("twin:1", "stranger:1", 0.5)
-    requests = [order([3 + index, 9], max_tokens=240) for index in range(6)]
+    requests = [order([3 + index, 9], max_tokens=100) for index in range(6)]
     alone = [await verifier.plain(request) for request in requests]
     for _ in range(10):
         outputs = await asyncio.gather(*(verifier.generate(request) for request in requests))
@@ -134,22 +137,24 @@ async def test_a_worse_one_is_withdrawn_by_itself(
     for side in (rollout.old, rollout.new):
         assert side.steps > 0
         assert side.draft_tokens > side.accepted_tokens
-    assert (
-        rollout.new.accepted_tokens / rollout.new.draft_tokens < rollout.old.accepted_tokens / rollout.old.draft_tokens
-    )
+    old_rate, new_rate = (side.accepted_tokens / side.draft_tokens for side in (rollout.old, rollout.new))
+    assert new_rate < old_rate
     assert [drafter.name for drafter in verifier.pool.describe()] == ["twin:1"]
 
 
-async def test_an_equal_one_is_not(verifier: InProcessVerifier, listening: Any) -> None:
+async def test_an_equal_one_is_not(
+    verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drafter_rollout, "SAMPLE_STEPS", 8)
     verifier.engine.drafts_awaited = True
-    plain = await verifier.plain(order(max_tokens=200))
+    plain = await verifier.plain(order(max_tokens=100))
     text = [*PROMPT, *plain.token_ids]
     for address in ("a:1", "b:1"):
         listening(address, right(text, 1))
     await verifier.pool.attach("a:1", "")
     await verifier.pool.start_rollout("a:1", "b:1", 0.5)
     for _ in range(3):
-        await asyncio.gather(*(verifier.generate(order(max_tokens=200)) for _ in range(6)))
+        await asyncio.gather(*(verifier.generate(order(max_tokens=100)) for _ in range(6)))
     (rollout,) = verifier.pool.describe_rollouts()
     assert rollout.state == RUNNING
     assert rollout.new.accepted_tokens > 0
