@@ -114,7 +114,7 @@ class TestBreakingTheProtocol:
     ) -> None:
         listening("a:1", greeting=hello(model=ModelInfo(model_id="foreign", tokenizer_sha256="beef")))
         verifier.pool.add("a:1")
-        await verifier.until(lambda: verifier.network.attempts["a:1"] > 4)
+        await verifier.until(lambda: verifier.network.attempts.get("a:1", 0) > 4)
         assert verifier.state("a:1").state == UNREACHABLE
         assert "foreign" in verifier.state("a:1").last_error.message
 
@@ -252,5 +252,5 @@ async def test_a_drafter_that_hangs_in_its_handshake_again_and_again(
     async with asyncio.timeout(PATIENCE):
         plain = await verifier.plain(order(max_tokens=8))
         assert (await verifier.generate(order(max_tokens=8))).token_ids == plain.token_ids
-    await verifier.until(lambda: verifier.network.attempts["a:1"] > 3)
+    await verifier.until(lambda: verifier.network.attempts.get("a:1", 0) > 3)
     assert verifier.state("a:1").state == UNREACHABLE
