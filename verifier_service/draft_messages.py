@@ -91,4 +91,4 @@ def breaks_protocol(error: StreamBroken | ServiceError) -> bool:
     cannot be read. Models that do not fit are none, nor is a peer that finds fault with this side."""
     if isinstance(error, ServiceError):
         return error.reason == ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED
-    return error.code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS)
+    return error.code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.DATA_LOSS)

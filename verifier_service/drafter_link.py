@@ -229,7 +229,7 @@ class DrafterLink:
         """See Listener."""
         self.last_error = draft_messages.bounded(status)
         if why is Dropped.FULL:
-            self._full_until = asyncio.get_running_loop().time() + _retry_seconds(StreamBroken(status))
+            self._full_until = asyncio.get_running_loop().time() + _retry_seconds(StreamBroken(status), _RETRY_SECONDS)
         self._owner.link_dropped(self, [sequence_id], why)
 
     def broke_protocol(self, status: status_pb2.Status) -> None:
@@ -292,8 +292,7 @@ class DrafterLink:
             error = StreamBroken.of(
                 grpc.StatusCode.UNAVAILABLE, str(error) or f"no handshake within {_HANDSHAKE_SECONDS} s"
             )
-        if isinstance(error, StreamBroken) and error.retry_seconds is not None:
-            self._retry_seconds = _retry_seconds(error)
+        self._retry_seconds = _retry_seconds(error, 0.0)
         if self._state not in (DrafterState.DRAFTER_STATE_UNREACHABLE, DrafterState.DRAFTER_STATE_SUSPENDED):
             log.warning("drafter lost", drafter=self.name, address=self.address, reason=str(error))
         self.show_error(error)
@@ -324,7 +323,7 @@ class DrafterLink:
             self._owner.link_changed(self)
 
 
-def _retry_seconds(error: StreamBroken) -> float:
-    """When to ask again, within reason."""
-    asked = error.retry_seconds
-    return _RETRY_SECONDS if asked is None else min(max(asked, 0.1), _LONGEST_RETRY_SECONDS)
+def _retry_seconds(error: StreamBroken | ServiceError, otherwise: float) -> float:
+    """When the drafter wants to be asked again, within reason; `otherwise` if it does not say."""
+    asked = error.retry_seconds if isinstance(error, StreamBroken) else None
+    return otherwise if asked is None else min(max(asked, 0.1), _LONGEST_RETRY_SECONDS)

@@ -17,13 +17,14 @@ from speculative_engine.proposal import Proposal
 from speculative_engine.step_result import SequenceOutcome
 from verifier_service import drafter_description, drafter_swap
 from verifier_service.draft_messages import Dropped
-from verifier_service.drafter_address import read_address, unreachable
+from verifier_service.drafter_address import read_address
 from verifier_service.drafter_choice import DrafterChoice
+from verifier_service.drafter_contact import ready, unreachable
 from verifier_service.drafter_link import Connect, DrafterLink
 from verifier_service.drafter_rollout import DrafterRollout
 from verifier_service.drafting import Drafting
 from verifier_service.heartbeats import Heartbeats
-from verifier_service.model_replacement import ready, replace_model
+from verifier_service.model_replacement import replace_model
 from verifier_service.pool_operations import PoolOperations
 from verifier_service.rollouts import PROMOTED, Rollouts, check_share
 from verifier_service.roster import Roster, check_address

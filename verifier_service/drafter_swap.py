@@ -8,8 +8,8 @@ from collections import Counter
 from service_runtime.errors import ServiceError
 from service_runtime.logs import get_logger
 from verifier_service.drafted_request import DraftedRequest
-from verifier_service.drafter_address import unreachable
 from verifier_service.drafter_choice import DrafterChoice
+from verifier_service.drafter_contact import unreachable
 from verifier_service.drafter_link import DrafterLink
 from verifier_service.drafting import Drafting
 from verifier_service.roster import Roster

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from service_runtime.errors import ServiceError
 from service_runtime.logs import get_logger
-from service_runtime.message_stream import StreamBroken
-from verifier_service.drafter_address import unreachable
+from verifier_service.drafter_contact import ready
 from verifier_service.drafter_link import DrafterLink
 from verifier_service.drafter_swap import move_all
 from verifier_service.drafting import Drafting
 from verifier_service.roster import Roster
 
 log = get_logger(__name__)
-
-CONTACT_SECONDS = 10.0
-"""Longest wait for a drafter to be ready."""
 
 
 async def replace_model(
@@ -48,16 +43,3 @@ async def replace_model(
     roster.end(old)
     log.info("model replaced", drafter=new.name, moves={how.name: count for how, count in moves.items()})
     return new
-
-
-async def ready(link: DrafterLink) -> None:
-    """Wait for a link's first handshake. Raises ServiceError if it fails or takes too long."""
-    if link.ready:
-        return
-    try:
-        async with asyncio.timeout(CONTACT_SECONDS):
-            await asyncio.shield(link.contact)
-    except (StreamBroken, TimeoutError) as error:
-        raise unreachable(link.address, error) from error
-    if not link.ready:
-        raise unreachable(link.address)
