@@ -48,12 +48,15 @@ class EngineThread:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
-    def post(self, command: Callable[[], None]) -> None:
-        """Have `command` run in the thread. Any thread may call. Raises TooManyCommands; does nothing after stop."""
+    def post(self, command: Callable[[], None], *, bounded: bool = True) -> None:
+        """Have `command` run in the thread. Any thread may call. Raises TooManyCommands; does nothing after stop.
+
+        bounded: False for a command that must not be lost and that no peer can multiply, such as freeing a sequence.
+        """
         with self._changed:
             if self._stopping:
                 return
-            if len(self._commands) >= self._max_commands:
+            if bounded and len(self._commands) >= self._max_commands:
                 raise TooManyCommands(f"{self._max_commands} commands wait already")
             self._commands.append(command)
             self._changed.notify()

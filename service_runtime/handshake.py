@@ -12,7 +12,7 @@ PROTOCOL_REVISION = 1
 MIN_PROTOCOL_REVISION = 1
 """Oldest one it still speaks."""
 CAPABILITY_PING = "ping"
-"""A drafter answers Ping with Pong."""
+"""A drafter with it answers every Ping with a Pong, between two steps of whatever drafts."""
 _MOST_SHOWN = 128
 """Characters of what the other side says of itself that go into messages and logs."""
 

@@ -1,9 +1,10 @@
 """A stream of messages between two peers, whatever carries it."""
 
-from collections.abc import AsyncIterator
-from typing import Protocol, Self, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Protocol, Self, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from service_runtime.errors import DOMAIN, ServiceError
@@ -34,12 +35,29 @@ class StreamBroken(Exception):
     @property
     def reason_name(self) -> str | None:
         """The published reason, without its prefix; None when the other side gave none."""
-        info = error_details_pb2.ErrorInfo()
-        for detail in self.status.details:
-            if detail.Unpack(info) and info.domain == DOMAIN:
+        for info in self._details(error_details_pb2.ErrorInfo):
+            if info.domain == DOMAIN:
                 reason: str = info.reason
                 return reason
         return None
+
+    @property
+    def retry_seconds(self) -> float | None:
+        """When the other side wants to be asked again, in seconds; None when it did not say."""
+        for info in self._details(error_details_pb2.RetryInfo):
+            delay: float = info.retry_delay.seconds + info.retry_delay.nanos / 1e9
+            return delay
+        return None
+
+    def _details(self, kind: Callable[[], Any]) -> Iterator[Any]:
+        """The details of a kind; what cannot be read is passed over, as the other side may send anything."""
+        for detail in self.status.details:
+            message = kind()
+            try:
+                if detail.Unpack(message):
+                    yield message
+            except DecodeError:
+                continue
 
 
 class ClientGone(StreamBroken):

@@ -1,43 +1,56 @@
-"""The drafters of a verifier: which there are, which request uses which, and moving requests between them."""
+"""The drafters of a verifier: how they come, change places and go while requests run."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
-from typing import cast
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-import grpc
-
-from draftwire.v1.drafter_pool_service_pb2 import Drafter
-from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.drafter_pool_service_pb2 import Drafter, Rollout
 from draftwire.v1.model_info_pb2 import PeerInfo
 from draftwire.v1.verdict_pb2 import Verdict
-from service_runtime.address import peer_address
-from service_runtime.errors import ServiceError, failed_precondition, invalid_field, not_found, shutting_down
+from service_runtime.errors import ServiceError, invalid_field, shutting_down
 from service_runtime.logs import get_logger
-from service_runtime.message_stream import StreamBroken
 from service_runtime.tasks import BackgroundTasks
 from speculative_engine.proposal import Proposal
-from verifier_service.caller_source import is_reserved
+from speculative_engine.step_result import SequenceOutcome
+from verifier_service import drafter_description, drafter_swap
+from verifier_service.draft_messages import Dropped
+from verifier_service.drafter_address import read_address
+from verifier_service.drafter_choice import DrafterChoice
+from verifier_service.drafter_contact import ready, unreachable
 from verifier_service.drafter_link import Connect, DrafterLink
+from verifier_service.drafter_rollout import DrafterRollout
+from verifier_service.drafting import Drafting
+from verifier_service.heartbeats import Heartbeats
+from verifier_service.model_replacement import replace_model
+from verifier_service.pool_operations import PoolOperations
+from verifier_service.rollouts import PROMOTED, Rollouts, check_share
+from verifier_service.roster import Roster, check_address
 from verifier_service.running_request import RunningRequest
 from verifier_service.step_loop import ProposalFault, StepLoop
 
 log = get_logger(__name__)
 
-HEARTBEAT_SECONDS = 2.0
-_MISSED_HEARTBEATS = 3
-_MOVE_SECONDS = 30.0
-"""Longest wait for a drafter to catch up with a sequence that moves to it."""
-_ATTACH_SECONDS = 10.0
-_GOODBYE_SECONDS = 2.0
-_REOPENINGS = 3
-"""How often a sequence is opened again with a drafter that fell out of step."""
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """Sizes of the pool."""
+
+    max_tree_nodes: int
+    """Most live nodes of one drafter in a sequence's tree."""
+    max_drafters: int = 64
+    """Most drafters at once; more are refused."""
+    drafters_per_request: int = 1
+    """How many drafters draft for a request at once unless it says."""
 
 
 class DrafterPool:
-    """Used in the event loop only. A request is drafted for by at most one drafter, by two while it moves."""
+    """What the service and the verifier call; used in the event loop only.
+
+    `Roster` knows the drafters, `Drafting` who drafts for which request, `PoolOperations` what is being changed.
+    """
 
     def __init__(
         self,
@@ -45,23 +58,20 @@ class DrafterPool:
         identity: PeerInfo,
         connect: Callable[[str], Connect],
         tasks: BackgroundTasks,
-        max_tree_nodes: int,
+        limits: PoolLimits,
+        rng: random.Random | None = None,
     ):
         self._steps = steps
         self._identity = identity
         self._connect = connect
         self._tasks = tasks
-        self._max_tree_nodes = max_tree_nodes
-        self._links: dict[str, DrafterLink] = {}
-        self._attached_at: dict[str, float] = {}
-        self._running: dict[DrafterLink, asyncio.Task[None]] = {}
-        self._requests: dict[int, RunningRequest] = {}
-        self._reopened: dict[int, int] = {}
-        # Drafters that cannot draft for a request, by sequence: they refused it, or it refused their proposal.
-        self._avoided: dict[int, set[DrafterLink]] = {}
-        self._expiry: dict[str, asyncio.TimerHandle] = {}
-        # Drafters that were detached or swapped out and announce themselves on: a heartbeat does not bring them back.
-        self._dismissed: set[str] = set()
+        self._choice = DrafterChoice(rng if rng is not None else random.Random())
+        self._roster = Roster(steps, tasks, limits.max_drafters)
+        self._drafting = Drafting(steps, self._roster, self._choice, limits.max_tree_nodes, limits.drafters_per_request)
+        self._operations = PoolOperations(tasks)
+        self._rollouts = Rollouts(self._roster, self._drafting, self._withdraw_worse)
+        self._heartbeats = Heartbeats(self._fell_silent)
+        self._replacing: set[DrafterLink] = set()
         self._ending = False
         self._changed = asyncio.Event()
         self.version = 0
@@ -72,139 +82,177 @@ class DrafterPool:
     def check(self, drafter: str | None) -> None:
         """Raise ServiceError if a request names a drafter that is not attached."""
         if drafter is not None:
-            self._named(drafter)
+            self._roster.named(drafter)
 
     def admit(self, request: RunningRequest) -> None:
-        """Draft for a request from now on, if it wants and a drafter is ready."""
-        if request.order.speculate:
-            self._requests[request.sequence_id] = request
-            self._assign(request)
+        """Draft for a request from now on, if it wants and drafters are ready."""
+        self._drafting.admit(request)
 
     def release(self, request: RunningRequest) -> None:
         """Stop drafting for a request."""
-        if self._requests.pop(request.sequence_id, None) is not None:
-            self._reopened.pop(request.sequence_id, None)
-            self._avoided.pop(request.sequence_id, None)
-            for link in self._links.values():
-                link.close([request.sequence_id])
+        self._drafting.release(request)
+        self._rollouts.forget(request.sequence_id)
 
     def send_verdicts(self, verdicts: list[Verdict]) -> None:
         """Tell the drafters what a step committed."""
-        for link in self._links.values():
+        for link in self._roster:
             link.send_verdicts(verdicts)
 
-    def count(self, drafted: dict[str, int], sources: list[str | None]) -> None:
-        """Count verified and accepted draft tokens."""
-        for name, count in drafted.items():
-            if name in self._links:
-                self._links[name].stats.draft_tokens += count
-        for source in sources:
-            if source in self._links:
-                self._links[source].stats.accepted_tokens += 1
+    def count(self, outcome: SequenceOutcome) -> None:
+        """Count a step's verified and accepted draft tokens."""
+        for source, nodes in outcome.drafted.items():
+            link = self._roster.find(source)
+            if link is not None:
+                accepted = outcome.sources.count(source)
+                link.stats.draft_tokens += nodes
+                link.stats.accepted_tokens += accepted
+                link.speed.count_accepted(accepted)
+        self._rollouts.count(outcome)
 
-    def count_stale(self, name: str, nodes: int) -> None:
+    def count_stale(self, source: str, nodes: int) -> None:
         """Count nodes that came too late."""
-        if name in self._links:
-            self._links[name].stats.stale_nodes += nodes
+        link = self._roster.find(source)
+        if link is not None:
+            link.stats.stale_nodes += nodes
 
     def refuse(self, fault: ProposalFault) -> None:
         """A drafter sent a proposal that contradicts itself: another one drafts for that sequence, or none."""
-        link = self._links.get(fault.source)
+        link = self._roster.find(fault.source)
         if link is not None:
             link.refuse(fault.sequence_id, fault.error)
-            self._go_on_without(fault.sequence_id, link)
+            self._drafting.avoid(fault.sequence_id, link)
 
     # Drafters
 
-    async def attach(self, address: str, name: str) -> DrafterLink:
+    async def attach(self, address: str, name: str, labels: Mapping[str, str] | None = None) -> DrafterLink:
         """Attach a drafter and wait until it is ready. Raises ServiceError; then it is not attached."""
-        known = set(self._links)
-        link = self.add(address, name)
-        self._dismissed.discard(link.name)
-        if link.ready:
-            return link
+        known = set(self._roster.members)
+        link = self.add(address, name, labels)
+        self._heartbeats.welcome(link.name)
         try:
-            async with asyncio.timeout(_ATTACH_SECONDS):
-                await asyncio.shield(link.contact)
-        except StreamBroken as error:
-            raise _refusal(error) or _unreachable(link.address, error) from error
-        except TimeoutError as error:
-            raise _unreachable(link.address, error) from error
+            await ready(link)
         finally:
-            if not link.ready and link.name not in known:
+            if not link.ready and link not in known:
                 self._remove(link)
-        if not link.ready:
-            raise _unreachable(link.address, None)
         return link
 
-    def add(self, address: str, name: str = "") -> DrafterLink:
+    def add(self, address: str, name: str = "", labels: Mapping[str, str] | None = None) -> DrafterLink:
         """Attach a drafter without waiting; the same name and address again give the same one.
 
-        Raises ServiceError: the address has no form this verifier serves, or the name stands for another address.
+        Raises ServiceError: the address has no form this verifier serves, the name stands for another address, or
+        there are as many drafters as there may be.
         """
-        address = _checked_address("address", address)
-        name = name or address
-        if is_reserved(name):
-            raise invalid_field("name", f"{name!r} stands for callers that draft by themselves; take another one")
-        link = self._links.get(name)
-        if link is not None:
-            if link.address != address:
-                raise _exists(link)
-            return link
-        link = DrafterLink(name, address, self._connect(address), self._identity, self)
-        self._links[name] = link
-        self._attached_at[name] = time.time()
-        self._running[link] = self._tasks.spawn(link.run(), name=f"drafter {name}")
-        self.link_changed(link)
+        link = self._enter(read_address("address", address), name, labels)
+        link.given = True
         return link
 
     async def detach(self, name: str) -> Drafter:
-        """Move a drafter's sequences to another one, or leave them to plain decoding, and release it."""
-        link = self._named(name)
-        link.drain()
-        await self._empty(link, None)
-        return self._dismiss(link)
+        """Move a drafter's sequences to others, or leave them to plain decoding, and release it. Raises ServiceError:
+        NOT_FOUND, or BUSY. Goes on when the caller is cancelled."""
+        link = self._roster.named(name)
+        self._rollouts.check_free(name)
 
-    async def swap(self, old_name: str, new_name: str) -> tuple[DrafterLink, int]:
+        async def work() -> Drafter:
+            await drafter_swap.empty(self._drafting, self._roster, self._choice, link)
+            return self._dismiss(link)
+
+        described: Drafter = await self._operations.run(("detach", name), [name], work)
+        return described
+
+    async def swap(self, old_name: str, new_name: str, request_id: str = "") -> tuple[DrafterLink, int]:
         """Move every sequence of one drafter to another, make before break, and release the old one.
 
         new_name: an attached drafter, or an address to attach. Returns the new drafter and how many sequences moved.
+        Raises ServiceError; then the old drafter stays. Goes on when the caller is cancelled; a call with the same
+        request_id joins it, or gets its result.
         """
-        old = self._named(old_name)
-        new = self._links.get(new_name) or await self.attach(_checked_address("new_name", new_name), "")
-        if new is old:
-            raise invalid_field("new_name", f"is {old_name} itself")
-        if not new.ready:
-            raise _unreachable(new.address, None)
-        old.drain()
-        moved = await self._empty(old, new)
-        self._dismiss(old)
-        return new, moved
+        what = ("swap", old_name, new_name)
+        operation = self._operations.known(what, request_id)
+        if operation is None:
+            old = self._roster.named(old_name)
+            new_key = self._new_drafter(old_name, new_name)
+            self._rollouts.check_free(old_name, new_key)
 
-    def register(self, address: str, name: str, leaving: bool) -> None:
+            async def work() -> tuple[DrafterLink, int]:
+                new = await self._attached(new_key, new_name)
+                moved = await drafter_swap.swap(self._drafting, old, new)
+                self._dismiss(old)
+                return new, moved
+
+            operation = self._operations.start(what, [old_name, new_key], work)
+        swapped: tuple[DrafterLink, int] = await self._operations.result(operation, request_id)
+        return swapped
+
+    def register(self, address: str, name: str, leaving: bool, labels: Mapping[str, str] | None = None) -> None:
         """A drafter announces itself, sends its heartbeat, or takes its leave. Raises ServiceError."""
-        address = _checked_address("address", address)
+        address = read_address("address", address)
         name = name or address
-        link = self._links.get(name)
-        if link is not None and link.address != address:
-            raise _exists(link)
+        link = self._roster.get(name)
+        if link is not None:
+            check_address(link, address)
         if leaving:
-            self._stop_expiry(name)
-            self._dismissed.discard(name)
+            self._heartbeats.stop(name)
             if link is not None:
                 self._tasks.spawn(self._leave(link), name=f"leave of {name}")
             return
-        if name not in self._dismissed:
-            self.add(address, name).announced = True
-        self._start_expiry(name)
+        if not self._heartbeats.is_dismissed(name):
+            self._enter(address, name, labels).announced = True
+        self._heartbeats.beat(name)
+
+    # Roll-outs
+
+    async def start_rollout(self, old_name: str, new_name: str, share: float) -> Rollout:
+        """Give a drafter a share of another one's sequences; again, to change the share. Returns once running
+        sequences have moved. Raises ServiceError. Goes on when the caller is cancelled."""
+        check_share(share)
+        old = self._roster.named(old_name)
+        new_key = self._new_drafter(old_name, new_name)
+        running = self._rollouts.involving(new_key)
+        if running is None or running.old.name != old_name:
+            self._rollouts.check_free(old_name, new_key)
+
+        async def work() -> DrafterRollout:
+            new = await self._attached(new_key, new_name)
+            if not new.ready:
+                raise unreachable(new.address)
+            return await self._rollouts.begin(old, new, share)
+
+        return self._rollouts.describe_one(
+            await self._operations.run(("roll-out", old_name, new_key, share), [old_name, new_key], work)
+        )
+
+    async def finish_rollout(self, new_name: str, promote: bool) -> Rollout:
+        """Let the new drafter of a roll-out take over, or withdraw it. Raises ServiceError; then the roll-out goes
+        on. Goes on when the caller is cancelled."""
+        rollout = self._rollouts.of_new(new_name)
+        old, new = self._roster.named(rollout.old.name), self._roster.named(new_name)
+
+        async def promoting() -> None:
+            await drafter_swap.swap(self._drafting, old, new)
+            self._rollouts.end(rollout, PROMOTED, "promoted")
+            self._dismiss(old)
+
+        if promote:
+            await self._operations.run(("promote", new_name), [old.name, new_name], promoting)
+        else:
+            await self._operations.run(
+                ("withdraw", new_name), [old.name, new_name], lambda: self._withdraw(rollout, "withdrawn")
+            )
+        return self._rollouts.describe_one(rollout)
+
+    def describe_rollouts(self) -> list[Rollout]:
+        """The roll-outs under way, then the last that ended, newest first."""
+        return self._rollouts.describe()
+
+    # What it looks like
 
     def describe(self) -> list[Drafter]:
         """The state of all drafters, oldest first."""
-        return [self._describe(link) for link in self._links.values()]
+        return [self.describe_one(link) for link in self._roster.members]
 
     def describe_one(self, link: DrafterLink) -> Drafter:
         """The state of one drafter."""
-        return self._describe(link)
+        return drafter_description.describe(link, self._roster, self._steps)
 
     async def change_after(self, version: int) -> int:
         """Return the version of the pool's state as soon as it differs from `version`. Raises ServiceError after
@@ -222,9 +270,8 @@ class DrafterPool:
 
     def shut_down(self) -> None:
         """Release all drafters."""
-        for name in list(self._expiry):
-            self._stop_expiry(name)
-        for link in list(self._links.values()):
+        self._heartbeats.shut_down()
+        for link in self._roster.links:
             self._remove(link)
 
     # LinkOwner
@@ -236,192 +283,122 @@ class DrafterPool:
         changed.set()
 
     def link_ready(self, link: DrafterLink) -> None:
-        """See LinkOwner: requests that have no drafter get this one."""
-        for request in self._requests.values():
-            self._avoided.get(request.sequence_id, set()).discard(link)
-            self._assign(request)
+        """See LinkOwner."""
+        self._drafting.welcome(link)
+
+    def link_renewed(self, link: DrafterLink, old_source: str) -> None:
+        """See LinkOwner."""
+        self._steps.forget(old_source)
+        self._rollouts.restart(link.name)
+
+    def link_replaced(self, link: DrafterLink) -> None:
+        """See LinkOwner: the drafter is followed to its new model, once nothing else is done with it."""
+        if self._roster.get(link.name) is link and link not in self._replacing:
+            self._replacing.add(link)
+            self._tasks.spawn(self._follow(link), name=f"new model of {link.name}")
 
     def link_proposed(self, link: DrafterLink, proposals: list[tuple[int, Proposal]]) -> None:
         """See LinkOwner."""
-        self._steps.propose(link.name, proposals)
+        self._steps.propose(link.source, proposals)
 
-    def link_dropped(self, link: DrafterLink, sequence_ids: list[int], reopen: bool) -> None:
-        """See LinkOwner: the sequences go on with another drafter, or plainly."""
-        for sequence_id in sequence_ids:
-            self._steps.detach(sequence_id, link.name)
-            if reopen and sequence_id in self._requests:
-                self._reopened[sequence_id] = self._reopened.get(sequence_id, 0) + 1
-                reopen = self._reopened[sequence_id] <= _REOPENINGS
-            if not reopen:
-                self._go_on_without(sequence_id, link)
-            elif sequence_id in self._requests:
-                self._assign(self._requests[sequence_id])
+    def link_dropped(self, link: DrafterLink, sequence_ids: list[int], why: Dropped) -> None:
+        """See LinkOwner."""
+        self._drafting.dropped(link, sequence_ids, why)
 
-    # Assignment
+    # Coming and going
 
-    def _go_on_without(self, sequence_id: int, link: DrafterLink) -> None:
-        """Give a sequence another drafter; it gets this one back only with a new connection."""
-        request = self._requests.get(sequence_id)
-        if request is not None:
-            self._avoided.setdefault(sequence_id, set()).add(link)
-            self._assign(request)
+    def _link(self, name: str, address: str) -> DrafterLink:
+        return DrafterLink(name, address, self._connect(address), self._identity, self)
 
-    def _assign(self, request: RunningRequest) -> None:
-        """Open a request with a drafter unless it has one."""
-        if request.finished or any(link.has(request.sequence_id) for link in self._links.values()):
-            return
-        link = self._choose(request)
-        if link is not None:
-            self._open(request, link)
+    def _enter(self, address: str, name: str, labels: Mapping[str, str] | None) -> DrafterLink:
+        name = name or address
+        link, new = self._roster.enter(name, address, lambda: self._link(name, address))
+        relabelled = bool(labels) and link.labels != labels
+        if labels and relabelled:
+            link.labels = dict(labels)
+            self._drafting.refill()
+        if new or relabelled:
+            self.link_changed(link)
+        return link
 
-    def _choose(self, request: RunningRequest) -> DrafterLink | None:
-        """The drafter the request names; otherwise the one with the fewest sequences, the better one of equals."""
-        avoided = self._avoided.get(request.sequence_id, set())
-        ready = [link for link in self._links.values() if link.ready and link not in avoided]
-        if request.order.drafter is not None:
-            return next((link for link in ready if link.name == request.order.drafter), None)
-        return min(ready, key=lambda link: (link.sequences, -_acceptance(link)), default=None)
+    def _new_drafter(self, old_name: str, new_name: str) -> str:
+        """Name of the drafter that takes over: an attached one's, or what one attached at this address is called."""
+        new_key = new_name if self._roster.get(new_name) is not None else read_address("new_name", new_name)
+        if new_key == old_name:
+            raise invalid_field("new_name", f"is {old_name} itself")
+        return new_key
 
-    def _open(self, request: RunningRequest, link: DrafterLink) -> asyncio.Future[bool]:
-        self._steps.attach(request.sequence_id, link.name)
-        return link.open(request, self._max_tree_nodes)
-
-    async def _empty(self, old: DrafterLink, new: DrafterLink | None) -> int:
-        """Move all sequences off `old`, each once its new drafter has caught up; the number that moved."""
-        moving = [request for request in self._requests.values() if old.has(request.sequence_id)]
-        moved = await asyncio.gather(*(self._move(request, old, new) for request in moving))
-        return sum(moved)
-
-    async def _move(self, request: RunningRequest, old: DrafterLink, new: DrafterLink | None) -> bool:
-        target = new or self._choose(request)
-        caught_up = False
-        if target is not None and target.ready and old.has(request.sequence_id):
-            try:
-                async with asyncio.timeout(_MOVE_SECONDS):
-                    caught_up = await self._open(request, target)
-            except TimeoutError:
-                log.warning("drafter did not catch up in time", drafter=target.name, sequence=request.sequence_id)
-        if old.has(request.sequence_id):
-            old.close([request.sequence_id])
-            self._steps.detach(request.sequence_id, old.name)
-        if request.sequence_id in self._requests:
-            self._assign(request)  # the new drafter may have refused it meanwhile
-        return caught_up
+    async def _attached(self, new_key: str, address: str) -> DrafterLink:
+        return self._roster.get(new_key) or await self.attach(address, "")
 
     def _dismiss(self, link: DrafterLink) -> Drafter:
         """Release a drafter that was told to go."""
-        announcing = link.name in self._expiry
-        described = self._remove(link)
-        if announcing:
-            self._dismissed.add(link.name)
-            self._start_expiry(link.name)
-        return described
+        self._heartbeats.dismiss(link.name)
+        return self._remove(link)
 
     def _remove(self, link: DrafterLink) -> Drafter:
-        described = self._describe(link)
-        task = self._running.pop(link, None)
-        if task is not None and link.release():
-            # It says good-bye; a drafter that does not answer is left without one.
-            asyncio.get_running_loop().call_later(_GOODBYE_SECONDS, task.cancel)
-        elif task is not None:
-            task.cancel()
-        if self._links.get(link.name) is link:
-            del self._links[link.name]
-            del self._attached_at[link.name]
-            self._stop_expiry(link.name)
-            self._steps.forget(link.name)
+        described = self.describe_one(link)
+        if self._roster.end(link):
+            self._drafting.abandon(link)
+            self._rollouts.removed(link.name)
             self.link_changed(link)
         return described
 
     async def _leave(self, link: DrafterLink) -> None:
+        """A drafter goes by itself. Whatever is being done with it comes to its end first, or fails for its absence."""
+
+        async def work() -> None:
+            await drafter_swap.empty(self._drafting, self._roster, self._choice, link)
+            self._remove(link)
+
         link.drain()
-        await self._empty(link, None)
-        self._remove(link)
+        await self._operations.wait_until_free(link.name)
+        if self._roster.get(link.name) is link:
+            await self._operations.run(("leave", link.name), [link.name], work)
 
-    def _start_expiry(self, name: str) -> None:
-        """Wait for the next heartbeat of a drafter."""
-        self._stop_expiry(name)
-        loop = asyncio.get_running_loop()
-        self._expiry[name] = loop.call_later(_MISSED_HEARTBEATS * HEARTBEAT_SECONDS, self._expire, name)
-
-    def _stop_expiry(self, name: str) -> None:
-        timer = self._expiry.pop(name, None)
-        if timer is not None:
-            timer.cancel()
-
-    def _expire(self, name: str) -> None:
-        self._expiry.pop(name, None)
-        self._dismissed.discard(name)
-        link = self._links.get(name)
-        if link is not None:
-            log.warning("heartbeat stayed out", drafter=name)
+    def _fell_silent(self, name: str) -> None:
+        """A drafter's heartbeats have stopped. One that somebody attached is not theirs to remove."""
+        link = self._roster.get(name)
+        if link is None:
+            return
+        log.warning("heartbeat stayed out", drafter=name)
+        if link.given:
+            link.announced = False
+            self.link_changed(link)
+        else:
             self._tasks.spawn(self._leave(link), name=f"expiry of {name}")
 
-    def _named(self, name: str) -> DrafterLink:
-        link = self._links.get(name)
-        if link is None:
-            raise not_found(ErrorReason.ERROR_REASON_DRAFTER_NOT_FOUND, f"no drafter named {name!r} is attached")
-        return link
+    async def _follow(self, link: DrafterLink) -> None:
+        name = link.name
+        try:
+            await self._operations.wait_until_free(name)
+            if self._roster.get(name) is link and link.ready:
+                await self._operations.run(("new model of", name), [name], lambda: self._replace(link))
+        except ServiceError as error:
+            log.warning("new model not taken", drafter=name, reason=error.message)
+        finally:
+            self._replacing.discard(link)
 
-    def _describe(self, link: DrafterLink) -> Drafter:
-        drafter = Drafter(
-            name=link.name,
-            address=link.address,
-            state=link.state,
-            sequences=link.sequences,
-            draft_tokens=link.stats.draft_tokens,
-            accepted_tokens=link.stats.accepted_tokens,
-            stale_nodes=link.stats.stale_nodes,
-            last_error=link.last_error,
-            announced=link.announced,
-        )
-        drafter.step_time.FromNanoseconds(round(link.stats.step_seconds * 1e9))
-        timing = self._steps.engine.planner.timings.get(link.name)
-        if timing is not None:
-            drafter.response_time.FromNanoseconds(round(timing.response * 1e9))
-        drafter.attached_at.FromNanoseconds(round(self._attached_at.get(link.name, 0.0) * 1e9))
-        if link.peer is not None:
-            drafter.model.CopyFrom(link.peer.model)
-        return drafter
+    async def _replace(self, link: DrafterLink) -> None:
+        new = await replace_model(self._roster, self._drafting, link, lambda: self._link(link.name, link.address))
+        if new is not None:
+            self._rollouts.restart(new.name)
+            self.link_changed(new)
 
+    async def _withdraw(self, rollout: DrafterRollout, reason: str) -> None:
+        new = self._roster.get(rollout.new.name)
+        await self._rollouts.give_back(rollout, reason)
+        if new is not None:
+            self._dismiss(new)
 
-def _acceptance(link: DrafterLink) -> float:
-    return link.stats.accepted_tokens / max(1, link.stats.draft_tokens)
-
-
-def _checked_address(field: str, address: str) -> str:
-    if address.startswith("local:"):
-        raise ServiceError(
-            grpc.StatusCode.INVALID_ARGUMENT,
-            ErrorReason.ERROR_REASON_UNSUPPORTED_DRAFTER,
-            f"this verifier serves no drafter of its own called {address!r}; give HOST:PORT of a drafter service",
-        )
-    try:
-        return peer_address(address)
-    except ValueError as error:
-        raise invalid_field(field, str(error)) from error
-
-
-def _exists(link: DrafterLink) -> ServiceError:
-    return ServiceError(
-        grpc.StatusCode.ALREADY_EXISTS,
-        ErrorReason.ERROR_REASON_DRAFTER_EXISTS,
-        f"drafter {link.name} is attached already, at {link.address}",
-    )
-
-
-def _refusal(error: StreamBroken) -> ServiceError | None:
-    """What a drafter said when it found that the two sides do not fit; None when it said something else."""
-    if error.code is not grpc.StatusCode.FAILED_PRECONDITION or error.reason_name is None:
-        return None
-    reason = dict(ErrorReason.items()).get(f"ERROR_REASON_{error.reason_name}")
-    return None if reason is None else failed_precondition(cast(ErrorReason, reason), error.status.message)
-
-
-def _unreachable(address: str, error: Exception | None) -> ServiceError:
-    cause = f": {error}" if error is not None and str(error) else ""
-    return ServiceError(
-        grpc.StatusCode.UNAVAILABLE,
-        ErrorReason.ERROR_REASON_DRAFTER_UNREACHABLE,
-        f"drafter at {address} is not ready{cause}",
-    )
+    def _withdraw_worse(self, rollout: DrafterRollout) -> None:
+        """A new drafter has proved worse; if something else is being done with it, the next sample says so again."""
+        drafters = [rollout.old.name, rollout.new.name]
+        try:
+            self._operations.start(
+                ("withdraw", rollout.new.name),
+                drafters,
+                lambda: self._withdraw(rollout, f"significantly worse: {rollout.verdict()}"),
+            )
+        except ServiceError:
+            log.debug("withdrawal put off", drafter=rollout.new.name)

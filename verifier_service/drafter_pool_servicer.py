@@ -8,7 +8,9 @@ from typing import Any
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2_grpc import DrafterPoolServiceServicer
 from service_runtime.errors import invalid_field
-from verifier_service.drafter_pool import HEARTBEAT_SECONDS, DrafterPool
+from verifier_service.drafter_labels import read_labels
+from verifier_service.drafter_pool import DrafterPool
+from verifier_service.heartbeats import HEARTBEAT_SECONDS
 
 
 class DrafterPoolServicer(DrafterPoolServiceServicer):
@@ -19,7 +21,8 @@ class DrafterPoolServicer(DrafterPoolServiceServicer):
 
     async def AttachDrafter(self, request: pb.AttachDrafterRequest, context: Any) -> pb.AttachDrafterResponse:
         """See the contract."""
-        link = await self._pool.attach(_given("address", request.address), request.name)
+        labels = read_labels("labels", request.labels)
+        link = await self._pool.attach(_given("address", request.address), request.name, labels)
         return pb.AttachDrafterResponse(drafter=self._pool.describe_one(link))
 
     async def DetachDrafter(self, request: pb.DetachDrafterRequest, context: Any) -> pb.DetachDrafterResponse:
@@ -28,8 +31,26 @@ class DrafterPoolServicer(DrafterPoolServiceServicer):
 
     async def SwapDrafter(self, request: pb.SwapDrafterRequest, context: Any) -> pb.SwapDrafterResponse:
         """See the contract."""
-        link, moved = await self._pool.swap(_given("old_name", request.old_name), _given("new_name", request.new_name))
+        link, moved = await self._pool.swap(
+            _given("old_name", request.old_name), _given("new_name", request.new_name), request.request_id
+        )
         return pb.SwapDrafterResponse(drafter=self._pool.describe_one(link), moved_sequences=moved)
+
+    async def StartRollout(self, request: pb.StartRolloutRequest, context: Any) -> pb.StartRolloutResponse:
+        """See the contract."""
+        rollout = await self._pool.start_rollout(
+            _given("old_name", request.old_name), _given("new_name", request.new_name), request.share
+        )
+        return pb.StartRolloutResponse(rollout=rollout)
+
+    async def FinishRollout(self, request: pb.FinishRolloutRequest, context: Any) -> pb.FinishRolloutResponse:
+        """See the contract."""
+        rollout = await self._pool.finish_rollout(_given("new_name", request.new_name), request.promote)
+        return pb.FinishRolloutResponse(rollout=rollout)
+
+    async def ListRollouts(self, request: pb.ListRolloutsRequest, context: Any) -> pb.ListRolloutsResponse:
+        """See the contract."""
+        return pb.ListRolloutsResponse(rollouts=self._pool.describe_rollouts())
 
     async def ListDrafters(self, request: pb.ListDraftersRequest, context: Any) -> pb.ListDraftersResponse:
         """See the contract."""
@@ -46,7 +67,8 @@ class DrafterPoolServicer(DrafterPoolServiceServicer):
 
     async def RegisterDrafter(self, request: pb.RegisterDrafterRequest, context: Any) -> pb.RegisterDrafterResponse:
         """See the contract."""
-        self._pool.register(_given("address", request.address), request.name, request.leaving)
+        labels = read_labels("labels", request.labels)
+        self._pool.register(_given("address", request.address), request.name, request.leaving, labels)
         response = pb.RegisterDrafterResponse()
         response.heartbeat_interval.FromNanoseconds(round(HEARTBEAT_SECONDS * 1e9))
         return response

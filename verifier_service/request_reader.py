@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import grpc
 
@@ -15,6 +15,7 @@ from service_runtime.errors import FieldViolation, ServiceError, invalid_field
 from speculative_engine.field_error import FieldError
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.tokenizer import ChatTemplateError, Tokenizer
+from verifier_service.drafter_labels import read_labels
 
 _MAX_STOPS = 16
 _MAX_STOP_LENGTH = 256
@@ -39,6 +40,10 @@ class GenerateOrder:
     max_draft_tokens: int | None
     resumable: bool = False
     """Whether the caller can go on at another verifier."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """What its drafters have to carry."""
+    drafters: int | None = None
+    """How many drafters draft for it at once; None leaves it to the setting."""
 
 
 class RequestReader:
@@ -82,6 +87,8 @@ class RequestReader:
             drafter=speculation.drafter if speculation.HasField("drafter") else None,
             max_draft_tokens=most,
             resumable=request.resumable,
+            labels=read_labels("speculation.labels", speculation.labels),
+            drafters=_drafters(speculation),
         )
 
     def check_tokens(self, field: str, token_ids: Sequence[int]) -> None:
@@ -153,6 +160,14 @@ def _sampling(request: verifier_service_pb2.GenerateRequest) -> SamplingParams:
         return params.validate("sampling")
     except FieldError as error:
         raise invalid_field(error.field, error.description) from error
+
+
+def _drafters(speculation: speculation_pb2.SpeculationOptions) -> int | None:
+    if not speculation.HasField("drafters"):
+        return None
+    if speculation.drafters < 1:
+        raise invalid_field("speculation.drafters", f"must be at least 1, got {speculation.drafters}")
+    return speculation.drafters
 
 
 def _stops(stops: Sequence[str]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from service_runtime.errors import ServiceError
 from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_result import Finish, SequenceOutcome
 from speculative_engine.tokenizer import Tokenizer
-from verifier_service.caller_source import public_name
+from verifier_service.draft_source import drafter_of
 from verifier_service.request_reader import GenerateOrder
 from verifier_service.stop_strings import StopStrings
 
@@ -76,14 +76,14 @@ class RunningRequest:
     def take(self, outcome: SequenceOutcome) -> None:
         """Take in what a step did. May finish the request earlier than the engine does: at a stop string."""
         self._stats.steps += 1
-        for name, count in outcome.drafted.items():
-            self._drafter(public_name(name)).draft_tokens += count
+        for drafted_by, count in outcome.drafted.items():
+            self._drafter(drafter_of(drafted_by)).draft_tokens += count
             self._stats.draft_tokens += count
-        for token, source in zip(outcome.tokens, map(public_name, outcome.sources), strict=True):
+        for token, source in zip(outcome.tokens, outcome.sources, strict=True):
             if source is not None:
-                self._drafter(source).accepted_tokens += 1
+                self._drafter(drafter_of(source)).accepted_tokens += 1
                 self._stats.accepted_tokens += 1
-            self._commit(token, source)
+            self._commit(token, None if source is None else drafter_of(source))
             if self.finished:
                 break
         if outcome.finish is Finish.FAULT:
@@ -147,23 +147,23 @@ class RunningRequest:
                 self.tokens = self.tokens[: len(self.order.prompt) + index + 1]
                 return
 
-    def _commit(self, token: int, source: str | None) -> None:
+    def _commit(self, token: int, drafter: str | None) -> None:
         if self._first_token is None:
             self._first_token = time.perf_counter()
         self.tokens.append(token)
         self._chunk.token_ids.append(token)
         self._chunk.token_texts.append(self._tokenizer.decode([token]))
-        self._chunk.sources.append(self._source_number(source))
+        self._chunk.sources.append(self._source_number(drafter))
         self._chunk.text += self._stops.push("" if token in self._eos else self._text.push(token))
         if self._stops.found is not None:
             self._finish(FinishReason.FINISH_REASON_STOP)
 
-    def _source_number(self, source: str | None) -> int:
-        if source is None:
+    def _source_number(self, drafter: str | None) -> int:
+        if drafter is None:
             return 0
-        if source not in self._chunk.drafters:
-            self._chunk.drafters.append(source)
-        return list(self._chunk.drafters).index(source) + 1
+        if drafter not in self._chunk.drafters:
+            self._chunk.drafters.append(drafter)
+        return list(self._chunk.drafters).index(drafter) + 1
 
     def _drafter(self, name: str) -> speculation_pb2.DrafterStats:
         stats = self._by_drafter.get(name)

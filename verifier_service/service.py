@@ -16,7 +16,8 @@ from service_runtime.lifecycle import Shutdown, serve
 from service_runtime.server import ServiceServer
 from service_runtime.startup_error import StartupError
 from service_runtime.tasks import BackgroundTasks
-from verifier_service.drafter_link import Connect, DraftStream
+from verifier_service.drafter_conversation import DraftStream
+from verifier_service.drafter_link import Connect
 from verifier_service.drafter_pool_servicer import DrafterPoolServicer
 from verifier_service.peer_limits import PeerLimits
 from verifier_service.settings import VerifierSettings
@@ -44,6 +45,8 @@ async def run_verifier(settings: VerifierSettings, server: ServiceServer, shutdo
             max_waiting=settings.max_waiting,
             max_message_bytes=settings.max_message_bytes,
             peer_limits=PeerLimits(settings.max_requests_per_peer, settings.max_tokens_per_peer),
+            max_drafters=settings.max_drafters,
+            drafters_per_request=settings.drafters_per_request,
         )
         server.add(add_VerifierServiceServicer_to_server, VerifierServicer(verifier))
         server.add(add_DrafterPoolServiceServicer_to_server, DrafterPoolServicer(verifier.pool))

@@ -39,6 +39,10 @@ class VerifierSettings(ServiceSettings):
     """Most tokens of one forward pass."""
     max_tree_nodes: int = Field(default=32, ge=1, le=256)
     """Most live nodes of one drafter in a request's token tree."""
+    max_drafters: int = Field(default=64, ge=1)
+    """Most drafters attached at once; more are refused."""
+    drafters_per_request: int = Field(default=1, ge=1)
+    """How many drafters draft for a request at once, into its one token tree, unless the request says."""
     trust_remote_code: bool = False
     """Run model code that comes with the checkpoint. Only for checkpoints you trust."""
 

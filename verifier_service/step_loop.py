@@ -64,19 +64,19 @@ class StepLoop:
 
     def remove(self, sequence_id: int) -> None:
         """End a sequence and free its KV slots."""
-        self._thread.post(lambda: self.engine.remove(sequence_id))
+        self._thread.post(lambda: self.engine.remove(sequence_id), bounded=False)
 
     def attach(self, sequence_id: int, source: str) -> None:
         """Take proposals of a drafter for a sequence."""
-        self._thread.post(lambda: self.engine.attach(sequence_id, source))
+        self._thread.post(lambda: self.engine.attach(sequence_id, source), bounded=False)
 
     def detach(self, sequence_id: int, source: str) -> None:
         """Take none any more."""
-        self._thread.post(lambda: self.engine.detach(sequence_id, source))
+        self._thread.post(lambda: self.engine.detach(sequence_id, source), bounded=False)
 
     def forget(self, source: str) -> None:
         """Take no more proposals of a drafter, and forget what was learned about it."""
-        self._thread.post(lambda: self.engine.forget(source))
+        self._thread.post(lambda: self.engine.forget(source), bounded=False)
 
     def propose(self, source: str, proposals: Sequence[tuple[int, Proposal]]) -> None:
         """Merge one message's proposals, each with its sequence. Raises TooManyCommands."""

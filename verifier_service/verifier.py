@@ -20,7 +20,7 @@ from speculative_engine.tokenizer import Tokenizer
 from speculative_engine.verification_engine import VerificationEngine
 from verifier_service.caller_source import caller_source
 from verifier_service.drafter_link import Connect
-from verifier_service.drafter_pool import DrafterPool
+from verifier_service.drafter_pool import DrafterPool, PoolLimits
 from verifier_service.peer_limits import PeerLimits
 from verifier_service.request_reader import GenerateOrder, RequestReader
 from verifier_service.running_request import RunningRequest
@@ -47,6 +47,8 @@ class Verifier:
         max_waiting: int,
         max_message_bytes: int,
         peer_limits: PeerLimits | None = None,
+        max_drafters: int = 64,
+        drafters_per_request: int = 1,
     ):
         self.tokenizer = tokenizer
         self.info = info
@@ -84,7 +86,13 @@ class Verifier:
         self._grace_over = False
         identity = introduce(info, self.limits)
         self.build = identity.build
-        self.pool = DrafterPool(self._steps, identity, connect, tasks, limits.max_tree_nodes)
+        self.pool = DrafterPool(
+            self._steps,
+            identity,
+            connect,
+            tasks,
+            PoolLimits(limits.max_tree_nodes, max_drafters, drafters_per_request),
+        )
 
     def start(self) -> None:
         """Start the engine."""
@@ -179,7 +187,7 @@ class Verifier:
             request = self._requests.get(outcome.sequence_id)
             if request is None:
                 continue
-            self.pool.count(outcome.drafted, outcome.sources)
+            self.pool.count(outcome)
             request.take(outcome)
             if request.finished:
                 self._end(request)

@@ -1,12 +1,14 @@
 """Verifiers and drafters of these tests."""
 
 import gc
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.tiny_checkpoint import write_checkpoint
+from tests.verifier_service.in_process_drafter import InProcessDrafter, in_process_drafter
 from tests.verifier_service.in_process_verifier import InProcessVerifier, in_process_verifier
 from tests.verifier_service.scripted_drafter import ScriptedDrafter
 
@@ -34,6 +36,38 @@ def other_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def verifier(checkpoint: Path) -> AsyncIterator[InProcessVerifier]:
     async with in_process_verifier(checkpoint) as made:
         yield made
+
+
+@pytest.fixture
+async def twin(checkpoint: Path, verifier: InProcessVerifier) -> AsyncIterator[InProcessDrafter]:
+    """The target itself as a drafter, at `twin`."""
+    async with in_process_drafter(checkpoint) as drafter:
+        verifier.network.listen("twin:1", drafter.servicer.converse)
+        verifier.engine.drafts_awaited = True
+        yield drafter
+        await verifier.until(lambda: drafter.model.pool.used == 0)
+
+
+@pytest.fixture
+async def stranger(other_checkpoint: Path, verifier: InProcessVerifier) -> AsyncIterator[InProcessDrafter]:
+    """A drafter that is hardly ever right, at `stranger`."""
+    async with in_process_drafter(other_checkpoint) as drafter:
+        verifier.network.listen("stranger:1", drafter.servicer.converse)
+        verifier.engine.drafts_awaited = True
+        yield drafter
+        await verifier.until(lambda: drafter.model.pool.used == 0)
+
+
+@pytest.fixture
+def listening(verifier: InProcessVerifier) -> Callable[..., ScriptedDrafter]:
+    """Puts a scripted drafter on an address."""
+
+    def listen(address: str, *arguments: Any, **fields: Any) -> ScriptedDrafter:
+        drafter = ScriptedDrafter(*arguments, **fields)
+        verifier.network.listen(address, drafter.converse)
+        return drafter
+
+    return listen
 
 
 @pytest.fixture(autouse=True)

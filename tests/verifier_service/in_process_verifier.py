@@ -214,12 +214,14 @@ async def in_process_verifier(
     max_waiting: int = 4,
     max_tree_nodes: int = 8,
     peer_limits: PeerLimits | None = None,
+    drafters_per_request: int = 1,
 ) -> AsyncIterator[InProcessVerifier]:
     """Runs a verifier. At the end nothing may be left: no KV slot, no failed task, no exception nobody saw."""
     unseen: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
     with loaded_model(checkpoint, slots) as model:
-        async with _verifier(checkpoint, model, max_sequences, max_waiting, max_tree_nodes, peer_limits) as made:
+        limits = EngineLimits(max_sequences=max_sequences, max_step_rows=128, max_tree_nodes=max_tree_nodes)
+        async with _verifier(checkpoint, model, limits, max_waiting, drafters_per_request, peer_limits) as made:
             yield made
     gc.collect()
     await asyncio.sleep(0)
@@ -231,9 +233,9 @@ async def in_process_verifier(
 async def _verifier(
     checkpoint: Path,
     model: PackedModel,
-    max_sequences: int,
+    limits: EngineLimits,
     max_waiting: int,
-    max_tree_nodes: int,
+    drafters_per_request: int,
     peer_limits: PeerLimits | None,
 ) -> AsyncIterator[InProcessVerifier]:
     tokenizer = Tokenizer.load(str(checkpoint))
@@ -249,9 +251,7 @@ async def _verifier(
         eos_token_ids=model.eos_token_ids,
         bit_exact=True,
     )
-    engine = SteppedEngine(
-        model, EngineLimits(max_sequences=max_sequences, max_step_rows=128, max_tree_nodes=max_tree_nodes)
-    )
+    engine = SteppedEngine(model, limits)
     network = Network()
     failures: list[BaseException] = []
     async with BackgroundTasks(failures.append) as tasks:
@@ -266,6 +266,7 @@ async def _verifier(
             max_waiting=max_waiting,
             max_message_bytes=1 << 20,
             peer_limits=peer_limits,
+            drafters_per_request=drafters_per_request,
         )
         verifier.start()
         made = InProcessVerifier(verifier, engine, network)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -75,21 +76,35 @@ class ScriptedDrafter:
     hellos: list[PeerInfo] = field(default_factory=list)
     ended: int = 0
     """Streams that the verifier has ended."""
+    alive: bool = True
+    """Whether it answers pings, and anything else."""
+    pings: int = 0
+    streams: dict[Stream, asyncio.Lock] = field(default_factory=dict)
+
+    async def say(self, response: pb.DraftResponse) -> None:
+        """Tell every verifier something unasked."""
+        for stream, writing in self.streams.items():
+            async with writing:
+                await stream.write(response)
 
     async def converse(self, stream: Stream) -> None:
         first = await stream.read()
         assert first is not None
         self.hellos.append(first.hello)
         await stream.write(self.greeting)
+        writing = self.streams[stream] = asyncio.Lock()
         try:
             async for message in stream:
-                for response in self._answers(message):
-                    await stream.write(response)
+                for response in self._answers(message) if self.alive else ():
+                    async with writing:
+                        await stream.write(response)
         except AssertionError as error:
             self.failed.append(error)
             raise
         finally:
-            self.open.clear()
+            del self.streams[stream]
+            if not self.streams:
+                self.open.clear()
             self.ended += 1
 
     def _answers(self, message: pb.DraftRequest) -> list[pb.DraftResponse]:
@@ -111,6 +126,9 @@ class ScriptedDrafter:
         elif kind == "close":
             for sequence_id in message.close.sequence_ids:
                 self.open.pop(sequence_id, None)
+        elif kind == "ping":
+            self.pings += 1
+            answers.append(pb.DraftResponse(pong=pb.Pong(number=message.ping.number)))
         elif kind == "sequence_error":
             self.errors.append(message.sequence_error)
             self.open.pop(message.sequence_error.sequence_id, None)

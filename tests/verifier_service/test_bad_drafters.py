@@ -9,7 +9,6 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
-import verifier_service.drafter_link as link_module
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.error_reason_pb2 import ErrorReason
@@ -26,6 +25,7 @@ from tests.verifier_service.scripted_drafter import (
     hello,
     right,
 )
+from verifier_service import drafter_conversation, drafter_link
 
 UNREACHABLE = DrafterState.DRAFTER_STATE_UNREACHABLE
 READY = DrafterState.DRAFTER_STATE_READY
@@ -79,7 +79,7 @@ class TestHandshake:
     async def test_a_drafter_that_never_says_hello(
         self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(link_module, "_HANDSHAKE_SECONDS", 0.05)
+        monkeypatch.setattr(drafter_link, "_HANDSHAKE_SECONDS", 0.05)
         left = asyncio.Event()
 
         async def silent(stream: Stream) -> None:
@@ -315,7 +315,7 @@ class TestSequenceErrors:
     @pytest.mark.parametrize("count", [1, 2, 3])
     async def test_drafters_that_are_full_are_asked_once(self, verifier: InProcessVerifier, count: int) -> None:
         """Not again and again, each after the other has refused."""
-        drafters = [ScriptedDrafter(fault(at_capacity("full", 1.0))) for _ in range(count)]
+        drafters = [ScriptedDrafter(fault(at_capacity("full", 60.0))) for _ in range(count)]
         for index, drafter in enumerate(drafters):
             verifier.network.listen(f"full:{index + 1}", drafter.converse)
             await verifier.pool.attach(f"full:{index + 1}", "")
@@ -435,7 +435,7 @@ class TestStream:
         await verifier.pool.attach("bad:1", "")
         plain = await verifier.plain(order())
         assert (await verifier.generate(order())).token_ids == plain.token_ids
-        await verifier.until(lambda: verifier.state("bad:1").last_error.code)
+        await verifier.until(lambda: verifier.network.attempts["bad:1"] > 1)
 
     async def test_a_second_hello_ends_the_stream(self, verifier: InProcessVerifier) -> None:
         drafter = ScriptedDrafter(lambda _: [hello()])
@@ -448,7 +448,7 @@ class TestStream:
         self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What waits for it is bounded; its stream ends, and a new one begins."""
-        monkeypatch.setattr(link_module, "_MAX_QUEUED", 4)
+        monkeypatch.setattr(drafter_conversation, "_MAX_QUEUED", 4)
         left = 0
 
         async def deaf(stream: Stream) -> None:

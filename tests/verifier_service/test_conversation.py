@@ -1,7 +1,6 @@
 """A verifier and real drafters in one process: whatever drafts, the tokens are those of plain decoding."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -24,26 +23,6 @@ from tests.verifier_service.in_process_verifier import (
 )
 
 SAMPLINGS = {"greedy": greedy(), "sampled": sampled(), "T 0.8": SamplingParams(temperature=0.8, seed=11)}
-
-
-@pytest.fixture
-async def twin(checkpoint: Path, verifier: InProcessVerifier) -> AsyncIterator[InProcessDrafter]:
-    """The target itself as a drafter, at `twin`."""
-    async with in_process_drafter(checkpoint) as drafter:
-        verifier.network.listen("twin:1", drafter.servicer.converse)
-        verifier.engine.drafts_awaited = True
-        yield drafter
-        await verifier.until(lambda: drafter.model.pool.used == 0)
-
-
-@pytest.fixture
-async def stranger(other_checkpoint: Path, verifier: InProcessVerifier) -> AsyncIterator[InProcessDrafter]:
-    """A drafter that is hardly ever right, at `stranger`."""
-    async with in_process_drafter(other_checkpoint) as drafter:
-        verifier.network.listen("stranger:1", drafter.servicer.converse)
-        verifier.engine.drafts_awaited = True
-        yield drafter
-        await verifier.until(lambda: drafter.model.pool.used == 0)
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)

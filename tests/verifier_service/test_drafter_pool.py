@@ -1,66 +1,25 @@
 """Drafters come and go: by call, by announcement, by accident."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
 import pytest
 
-import verifier_service.drafter_pool as pool_module
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.speculation_pb2 import SpeculationOptions
 from service_runtime.errors import ServiceError, at_capacity
 from tests.verifier_service.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, order
-from tests.verifier_service.scripted_drafter import ScriptedDrafter, Stream, hello, right
+from tests.verifier_service.running import Running, failure
+from tests.verifier_service.scripted_drafter import Stream, hello, right
 from tests.verifier_service.test_bad_drafters import fault
+from verifier_service import heartbeats, roster, sequence_move
 from verifier_service.drafter_pool_servicer import DrafterPoolServicer
 
 READY = DrafterState.DRAFTER_STATE_READY
 DRAINING = DrafterState.DRAFTER_STATE_DRAINING
 UNREACHABLE = DrafterState.DRAFTER_STATE_UNREACHABLE
-
-
-async def failure(call: Awaitable[Any]) -> tuple[str, str]:
-    """Code and reason of a call that fails."""
-    async with asyncio.timeout(PATIENCE):
-        with pytest.raises(ServiceError) as caught:
-            await call
-    return caught.value.code.name, caught.value.reason_name
-
-
-@pytest.fixture
-def listening(verifier: InProcessVerifier) -> Callable[..., ScriptedDrafter]:
-    """Puts a scripted drafter on an address."""
-
-    def listen(address: str, *arguments: Any, **fields: Any) -> ScriptedDrafter:
-        drafter = ScriptedDrafter(*arguments, **fields)
-        verifier.network.listen(address, drafter.converse)
-        return drafter
-
-    return listen
-
-
-class Running:
-    """A request that is held back after its first step."""
-
-    def __init__(self, verifier: InProcessVerifier, **fields: Any) -> None:
-        self.verifier = verifier
-        self.request = order(**fields)
-
-    async def __aenter__(self) -> "Running":
-        self.plain = await self.verifier.plain(self.request)
-        self.verifier.engine.hold(1)
-        self.task = asyncio.create_task(self.verifier.generate(self.request))
-        await self.verifier.until(lambda: self.verifier.engine._permits == 0)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.verifier.engine.go_on()
-        output = await self.task
-        assert output.token_ids == self.plain.token_ids
-        self.output = output
 
 
 class TestAttach:
@@ -148,7 +107,7 @@ class TestDetach:
     async def test_one_that_does_not_say_good_bye_is_left(
         self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(pool_module, "_GOODBYE_SECONDS", 0.05)
+        monkeypatch.setattr(roster, "_GOODBYE_SECONDS", 0.05)
         left = asyncio.Event()
 
         async def rude(stream: Stream) -> None:
@@ -198,7 +157,7 @@ class TestDetach:
     async def test_the_new_one_does_not_catch_up(
         self, verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(pool_module, "_MOVE_SECONDS", 0.05)
+        monkeypatch.setattr(sequence_move, "_MOVE_SECONDS", 0.05)
         first = listening("a:1")
         listening("b:1", says_opened=False)
         await verifier.pool.attach("a:1", "")
@@ -352,7 +311,7 @@ class TestAnnouncing:
     async def test_a_heartbeat_that_stays_out(
         self, verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(pool_module, "HEARTBEAT_SECONDS", 0.02)
+        monkeypatch.setattr(heartbeats, "HEARTBEAT_SECONDS", 0.02)
         drafter = listening("a:1")
         async with Running(verifier):
             verifier.pool.register("a:1", "", leaving=False)
@@ -386,9 +345,9 @@ class TestAnnouncing:
         listening("a:1")
         verifier.pool.register("a:1", "", leaving=False)
         await verifier.until(lambda: verifier.state("a:1").state == READY)
-        monkeypatch.setattr(pool_module, "HEARTBEAT_SECONDS", 0.01)
+        monkeypatch.setattr(heartbeats, "HEARTBEAT_SECONDS", 0.01)
         await verifier.pool.detach("a:1")
-        await verifier.until(lambda: not verifier.pool._dismissed)
+        await verifier.until(lambda: not verifier.pool._heartbeats._dismissed)
         verifier.pool.register("a:1", "", leaving=False)
         assert verifier.state("a:1") is not None
 
@@ -396,7 +355,7 @@ class TestAnnouncing:
         self, verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A drafter that was killed and starts again at another port gets its name when the old heartbeat is out."""
-        monkeypatch.setattr(pool_module, "HEARTBEAT_SECONDS", 0.05)
+        monkeypatch.setattr(heartbeats, "HEARTBEAT_SECONDS", 0.05)
         listening("a:1")
         listening("b:1")
         verifier.pool.register("a:1", "me", leaving=False)
@@ -445,7 +404,7 @@ class TestServicer:
         listening("a:1")
         servicer = DrafterPoolServicer(verifier.pool)
         answer = await servicer.RegisterDrafter(pb.RegisterDrafterRequest(address="a:1"), None)
-        assert answer.heartbeat_interval.ToTimedelta().total_seconds() == pool_module.HEARTBEAT_SECONDS
+        assert answer.heartbeat_interval.ToTimedelta().total_seconds() == heartbeats.HEARTBEAT_SECONDS
 
     async def test_watching(self, verifier: InProcessVerifier, listening: Any) -> None:
         listening("a:1")

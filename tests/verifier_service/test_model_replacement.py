@@ -1,0 +1,140 @@
+"""A drafter's service loads another model: its sequences follow, make before break, under the same name."""
+
+import asyncio
+from typing import Any
+
+import grpc
+
+from draftwire.v1.drafter_pool_service_pb2 import DrafterState
+from draftwire.v1.drafter_service_pb2 import DraftResponse, ModelReplaced
+from draftwire.v1.model_info_pb2 import ModelInfo
+from service_runtime.message_stream import StreamBroken
+from tests.verifier_service.in_process_drafter import InProcessDrafter
+from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier, order, sampled
+from tests.verifier_service.running import Running
+from tests.verifier_service.scripted_drafter import ScriptedDrafter, hello, right
+from tests.verifier_service.test_drafter_swap import opened
+
+READY = DrafterState.DRAFTER_STATE_READY
+
+
+def replaced(model: str = "newer") -> DraftResponse:
+    return DraftResponse(replaced=ModelReplaced(model=ModelInfo(model_id=model)))
+
+
+def greeting(model: str, **changes: Any) -> DraftResponse:
+    return hello(model=ModelInfo(model_id=model, vocab_size=200, **changes))
+
+
+async def test_its_sequences_move_and_the_name_stays(verifier: InProcessVerifier, listening: Any) -> None:
+    first: ScriptedDrafter = listening("a:1")
+    await verifier.pool.attach("a:1", "me", {"domain": "code"})
+    async with Running(verifier) as running:
+        await verifier.until(lambda: first.open)
+        text = [*PROMPT, *running.plain.token_ids]
+        second = listening("a:1", right(text), greeting=greeting("newer"), says_opened=False)
+        before = verifier.state("me")
+        await first.say(replaced())
+        await verifier.until(lambda: second.opened)
+        assert first.open, "the old stream drafts until the new one has caught up"
+        assert [drafter.name for drafter in verifier.pool.describe()] == ["me"]
+        await second.say(opened(second.opened[-1]))
+        await verifier.until(lambda: first.ended)
+        after = verifier.state("me")
+        assert (after.state, after.model.model_id, after.sequences) == (READY, "newer", 1)
+        assert after.attached_at == before.attached_at
+        assert dict(after.labels) == {"domain": "code"}
+        verifier.engine.drafts_awaited = True
+    assert "me" in running.output.sources
+    assert {each.name for each in running.output.finished.speculation.drafters} == {"me"}
+
+
+async def test_what_was_learned_of_the_old_model_is_not_the_new_ones(
+    verifier: InProcessVerifier, listening: Any
+) -> None:
+    verifier.engine.drafts_awaited = True
+    plain = await verifier.plain(order())
+    first = listening("a:1", right([*PROMPT, *plain.token_ids]))
+    link = await verifier.pool.attach("a:1", "")
+    await verifier.generate(order())
+    old_source = link.source
+    learned = verifier.engine.planner.models[old_source].next_probability()
+    assert verifier.state("a:1").accepted_per_second > 0
+    listening("a:1", greeting=greeting("newer"))
+    await first.say(replaced())
+    await verifier.until(lambda: verifier.state("a:1").model.model_id == "newer")
+    assert verifier.state("a:1").accepted_per_second == 0
+    assert verifier.state("a:1").accepted_tokens > 0, "counted since it was attached"
+    await verifier.until(lambda: first.ended)
+    verifier.engine.drafts_awaited = False
+    await verifier.generate(order(max_tokens=4))
+    sources = set(verifier.engine.planner.models) - {old_source}
+    assert len(sources) == 1
+    assert verifier.engine.planner.models[sources.pop()].next_probability() < learned
+    await verifier.until(lambda: old_source not in verifier.engine.planner.models)
+
+
+async def test_a_model_that_does_not_fit_is_not_followed(verifier: InProcessVerifier, listening: Any) -> None:
+    first = listening("a:1")
+    await verifier.pool.attach("a:1", "")
+    async with Running(verifier):
+        await verifier.until(lambda: first.open)
+        listening("a:1", greeting=greeting("foreign", tokenizer_sha256="beef"))
+        await first.say(replaced("foreign"))
+        await verifier.until(lambda: "foreign" in verifier.state("a:1").last_error.message)
+        state = verifier.state("a:1")
+        assert (state.state, state.model.model_id, state.sequences) == (READY, "scripted", 1)
+        assert first.open
+        third = listening("a:1", greeting=greeting("third"))
+        await first.say(replaced("third"))
+        await verifier.until(lambda: third.open and first.ended)
+    assert verifier.state("a:1").model.model_id == "third"
+
+
+async def test_it_waits_for_a_swap_to_end(verifier: InProcessVerifier, listening: Any) -> None:
+    first = listening("a:1")
+    await verifier.pool.attach("a:1", "")
+    async with Running(verifier):
+        await verifier.until(lambda: first.open)
+        second = listening("b:1", says_opened=False)
+        swapping = asyncio.create_task(verifier.pool.swap("a:1", "b:1"))
+        await verifier.until(lambda: second.opened)
+        third = listening("b:1", greeting=greeting("newer"))
+        await second.say(replaced())
+        await second.say(opened(second.opened[-1]))
+        assert (await swapping)[1] == 1
+        await verifier.until(lambda: third.open and second.ended)
+        assert verifier.state("b:1").model.model_id == "newer"
+
+
+async def test_the_old_stream_breaks_meanwhile(verifier: InProcessVerifier, listening: Any) -> None:
+    first = listening("a:1")
+    await verifier.pool.attach("a:1", "")
+    async with Running(verifier):
+        await verifier.until(lambda: first.open)
+        second = listening("a:1", greeting=greeting("newer"))
+        await first.say(replaced())
+        for call in list(verifier.network._calls["a:1"]):
+            await call.sever(StreamBroken.of(grpc.StatusCode.UNAVAILABLE, "connection reset by peer"))
+        await verifier.until(lambda: verifier.state("a:1").model.model_id == "newer" and second.open)
+        await verifier.until(lambda: len(second.streams) == 1 and verifier.state("a:1").sequences == 1)
+
+
+async def test_real_models(verifier: InProcessVerifier, twin: InProcessDrafter, stranger: InProcessDrafter) -> None:
+    """The address of one real drafter is taken over by another while requests run."""
+    requests = [order([index + 3, 8], max_tokens=50, sampling=sampled()) for index in range(3)]
+    alone = [await verifier.plain(request) for request in requests]
+    await verifier.pool.attach("stranger:1", "drafter")
+    verifier.engine.hold(4)
+    running = [asyncio.create_task(verifier.generate(request)) for request in requests]
+    await verifier.until(lambda: verifier.state("drafter").sequences == 3)
+    verifier.network.listen("stranger:1", twin.servicer.converse)
+    old = verifier.pool._roster.named("drafter")
+    old.replaced()
+    await verifier.until(lambda: verifier.pool._roster.named("drafter") is not old)
+    await verifier.until(lambda: old not in verifier.pool._roster.links)
+    verifier.engine.go_on()
+    outputs = await asyncio.gather(*running)
+    assert [output.token_ids for output in outputs] == [output.token_ids for output in alone]
+    assert all(each.finished.speculation.accepted_tokens > 0 for each in outputs)
+    assert {source for output in outputs for source in output.sources} == {None, "drafter"}

@@ -1,0 +1,183 @@
+"""Which drafters a request gets: by labels, by number, by what their time is worth."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draftwire.v1 import drafter_pool_service_pb2 as pb
+from draftwire.v1.speculation_pb2 import SpeculationOptions
+from service_runtime.errors import ServiceError
+from tests.verifier_service.in_process_drafter import InProcessDrafter
+from tests.verifier_service.in_process_verifier import (
+    PROMPT,
+    InProcessVerifier,
+    in_process_verifier,
+    order,
+    sampled,
+)
+from tests.verifier_service.running import Running, failure
+from tests.verifier_service.scripted_drafter import ScriptedDrafter, right
+from verifier_service.drafter_pool_servicer import DrafterPoolServicer
+
+CODE = SpeculationOptions(labels={"domain": "code"})
+
+
+class TestLabels:
+    async def test_only_drafters_that_carry_all(self, verifier: InProcessVerifier, listening: Any) -> None:
+        prose, code, both = (listening(address) for address in ("prose:1", "code:1", "both:1"))
+        await verifier.pool.attach("prose:1", "", {"domain": "prose"})
+        await verifier.pool.attach("code:1", "", {"domain": "code"})
+        await verifier.pool.attach("both:1", "", {"domain": "code", "size": "small"})
+        asked = {"domain": "code", "size": "small"}
+        async with Running(verifier, speculation=SpeculationOptions(labels=asked)):
+            await verifier.until(lambda: both.open)
+            await verifier.network.kill("both:1")
+            await verifier.until(lambda: verifier.state("both:1").sequences == 0)
+        assert not prose.opened
+        assert not code.opened
+
+    async def test_plainly_until_one_is_there(self, verifier: InProcessVerifier, listening: Any) -> None:
+        prose = listening("prose:1")
+        await verifier.pool.attach("prose:1", "")
+        async with Running(verifier, speculation=CODE):
+            assert not prose.opened
+            code = listening("code:1")
+            await verifier.pool.attach("code:1", "", {"domain": "code"})
+            await verifier.until(lambda: code.open)
+
+    async def test_a_swap_takes_a_request_only_where_it_may_go(
+        self, verifier: InProcessVerifier, listening: Any
+    ) -> None:
+        first, second, third = (listening(address) for address in ("a:1", "b:1", "c:1"))
+        await verifier.pool.attach("a:1", "", {"domain": "code"})
+        await verifier.pool.attach("b:1", "")
+        async with Running(verifier, speculation=CODE):
+            await verifier.until(lambda: first.open)
+            await verifier.pool.attach("c:1", "", {"domain": "code"})
+            assert (await verifier.pool.swap("a:1", "b:1"))[1] == 0
+            await verifier.until(lambda: third.open)
+        assert not second.opened
+
+    async def test_new_labels_replace_old_ones_and_none_change_nothing(
+        self, verifier: InProcessVerifier, listening: Any
+    ) -> None:
+        drafter = listening("a:1")
+        servicer = DrafterPoolServicer(verifier.pool)
+        await servicer.AttachDrafter(pb.AttachDrafterRequest(address="a:1", labels={"domain": "prose"}), None)
+        async with Running(verifier, speculation=CODE):
+            assert not drafter.opened
+            answer = await servicer.AttachDrafter(
+                pb.AttachDrafterRequest(address="a:1", labels={"domain": "code"}), None
+            )
+            assert dict(answer.drafter.labels) == {"domain": "code"}
+            await verifier.until(lambda: drafter.open)
+        await servicer.AttachDrafter(pb.AttachDrafterRequest(address="a:1"), None)
+        await servicer.RegisterDrafter(pb.RegisterDrafterRequest(address="a:1"), None)
+        assert dict(verifier.state("a:1").labels) == {"domain": "code"}
+
+    async def test_one_that_announces_itself(self, verifier: InProcessVerifier, listening: Any) -> None:
+        listening("a:1")
+        servicer = DrafterPoolServicer(verifier.pool)
+        await servicer.RegisterDrafter(pb.RegisterDrafterRequest(address="a:1", labels={"domain": "code"}), None)
+        assert dict(verifier.state("a:1").labels) == {"domain": "code"}
+
+    @pytest.mark.parametrize(
+        "labels", [{str(index): "x" for index in range(17)}, {"": "x"}, {"k" * 65: "x"}, {"k": "x" * 257}]
+    )
+    async def test_too_much(self, verifier: InProcessVerifier, labels: dict[str, str]) -> None:
+        servicer = DrafterPoolServicer(verifier.pool)
+        for call in (
+            servicer.AttachDrafter(pb.AttachDrafterRequest(address="a:1", labels=labels), None),
+            servicer.RegisterDrafter(pb.RegisterDrafterRequest(address="a:1", labels=labels), None),
+            verifier.generate(order(speculation=SpeculationOptions(labels=labels))),
+        ):
+            assert await failure(call) == ("INVALID_ARGUMENT", "INVALID_FIELD")
+
+
+class TestByWorth:
+    async def test_the_better_one_gets_the_requests(self, verifier: InProcessVerifier, listening: Any) -> None:
+        verifier.pool._choice._rng.random = lambda: 1.0  # no exploring
+        verifier.engine.drafts_awaited = True
+        plain = await verifier.plain(order())
+        text = [*PROMPT, *plain.token_ids]
+        wrong = [(token + 1) % 200 for token in text]
+        good = listening("good:1", right(text))
+        bad = listening("bad:1", lambda opening: [wrong_batch(opening, wrong)])
+        await verifier.pool.attach("bad:1", "")
+        await verifier.pool.attach("good:1", "")
+        outputs = [await verifier.generate(order()) for _ in range(14)]
+        assert all(output.token_ids == plain.token_ids for output in outputs)
+        assert len(bad.opened) <= 4, "each is tried; then the choice is clear"
+        assert len(good.opened) >= 10
+        assert verifier.state("good:1").accepted_per_second > verifier.state("bad:1").accepted_per_second
+
+
+def wrong_batch(opening: Any, wrong: list[int]) -> Any:
+    from tests.verifier_service.scripted_drafter import batch
+
+    return batch(opening.proposal(wrong[len(opening.tokens) : len(opening.tokens) + 1] or [3]))
+
+
+class TestSeveralAtOnce:
+    async def test_none_is_no_number(self, verifier: InProcessVerifier) -> None:
+        with pytest.raises(ServiceError) as caught:
+            await verifier.generate(order(speculation=SpeculationOptions(drafters=0)))
+        assert [violation.field for violation in caught.value.field_violations] == ["speculation.drafters"]
+
+    async def test_so_many_draft_and_a_lost_one_is_replaced(self, verifier: InProcessVerifier, listening: Any) -> None:
+        drafters: dict[str, ScriptedDrafter] = {f"a:{index}": listening(f"a:{index}") for index in (1, 2, 3)}
+        for address in drafters:
+            await verifier.pool.attach(address, "")
+        async with Running(verifier, speculation=SpeculationOptions(drafters=2)):
+            await verifier.until(lambda: sum(bool(each.open) for each in drafters.values()) == 2)
+            lost = next(address for address, each in drafters.items() if each.open)
+            await verifier.network.kill(lost)
+            rest = [each for address, each in drafters.items() if address != lost]
+            await verifier.until(lambda: all(each.open for each in rest))
+
+    async def test_more_than_there_are(self, verifier: InProcessVerifier, listening: Any) -> None:
+        first = listening("a:1")
+        await verifier.pool.attach("a:1", "")
+        async with Running(verifier, speculation=SpeculationOptions(drafters=5)):
+            await verifier.until(lambda: first.open)
+            second = listening("b:1")
+            await verifier.pool.attach("b:1", "")
+            await verifier.until(lambda: second.open)
+
+    async def test_one_that_is_named_is_alone(self, verifier: InProcessVerifier, listening: Any) -> None:
+        first, second = listening("a:1"), listening("b:1")
+        await verifier.pool.attach("a:1", "")
+        await verifier.pool.attach("b:1", "")
+        async with Running(verifier, speculation=SpeculationOptions(drafter="b:1", drafters=2)):
+            await verifier.until(lambda: second.open)
+        assert not first.opened
+
+    async def test_swapping_one_for_the_other_leaves_a_place(self, verifier: InProcessVerifier, listening: Any) -> None:
+        first, second, third = (listening(address) for address in ("a:1", "b:1", "c:1"))
+        await verifier.pool.attach("a:1", "")
+        await verifier.pool.attach("b:1", "")
+        async with Running(verifier, speculation=SpeculationOptions(drafters=2)):
+            await verifier.until(lambda: first.open and second.open)
+            await verifier.pool.attach("c:1", "")
+            assert (await verifier.pool.swap("a:1", "b:1"))[1] == 1
+            await verifier.until(lambda: third.open and second.open)
+            assert len(second.opened) == 1, "it had the sequence already"
+
+    async def test_real_drafters_into_one_tree(
+        self, checkpoint: Path, twin: InProcessDrafter, stranger: InProcessDrafter, verifier: InProcessVerifier
+    ) -> None:
+        async with in_process_verifier(checkpoint, drafters_per_request=2) as hedging:
+            hedging.engine.drafts_awaited = True
+            requests = [order([index + 3, 40, 5], max_tokens=30, sampling=sampled()) for index in range(4)]
+            alone = [await hedging.plain(request) for request in requests]
+            for address in ("stranger:1", "twin:1"):
+                hedging.network.listen(address, verifier.network._handlers[address])
+                await hedging.pool.attach(address, "")
+            outputs = await asyncio.gather(*(hedging.generate(request) for request in requests))
+            assert [output.token_ids for output in outputs] == [output.token_ids for output in alone]
+            assert all(output.finished.speculation.accepted_tokens > 0 for output in outputs)
+            assert hedging.state("twin:1").draft_tokens > 0
+            assert hedging.state("stranger:1").draft_tokens > 0
+        await verifier.until(lambda: twin.model.pool.used == stranger.model.pool.used == 0)

@@ -1,0 +1,40 @@
+"""A request as the pool of drafters sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from verifier_service.drafter_link import DrafterLink
+from verifier_service.running_request import RunningRequest
+
+
+@dataclass(slots=True, eq=False)
+class DraftedRequest:
+    """A running request that wants drafters."""
+
+    request: RunningRequest
+    drafter: str | None
+    """Name of the only drafter it takes; a swap puts the new one's name here."""
+    labels: Mapping[str, str]
+    """What its drafters have to carry."""
+    wanted: int
+    """How many drafters draft for it at once, if there are so many."""
+    avoided: set[DrafterLink] = field(default_factory=set)
+    """Drafters that cannot draft for it: they refused it, or it refused their proposal."""
+    reopened: int = 0
+    """How often it was opened again with a drafter that fell out of step."""
+    over: bool = False
+
+    @property
+    def sequence_id(self) -> int:
+        """The sequence."""
+        return self.request.sequence_id
+
+    def takes(self, link: DrafterLink) -> bool:
+        """Whether a drafter may draft for it."""
+        return (
+            link not in self.avoided
+            and (self.drafter is None or self.drafter == link.name)
+            and self.labels.items() <= link.labels.items()
+        )

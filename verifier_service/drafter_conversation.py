@@ -1,0 +1,281 @@
+"""What is open with a drafter on one stream, and what the two sides say about it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import grpc
+from google.rpc import status_pb2
+
+from draftwire.v1.drafter_service_pb2 import (
+    CloseSequences,
+    DraftRequest,
+    DraftResponse,
+    Ping,
+    SequenceError,
+    SequenceOpened,
+)
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.model_info_pb2 import PeerInfo
+from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
+from draftwire.v1.proposal_pb2 import ProposalBatch
+from draftwire.v1.verdict_pb2 import Verdict, VerdictBatch
+from service_runtime.errors import ServiceError, not_found
+from service_runtime.handshake import CAPABILITY_PING
+from service_runtime.logs import get_logger
+from service_runtime.message_stream import MessageStream, StreamBroken
+from service_runtime.stream_writer import OutboxFull, StreamWriter
+from speculative_engine.proposal import Proposal, ProposalError
+from verifier_service import draft_messages
+from verifier_service.draft_messages import Dropped
+from verifier_service.running_request import RunningRequest
+
+log = get_logger(__name__)
+
+DraftStream = MessageStream[DraftRequest, DraftResponse]
+
+_MAX_QUEUED = 4096
+_PING_SECONDS = 1.0
+_SILENT_PINGS = 3
+"""So many pings after the last sign of life, a drafter is lost. Counted in pings: time in which this process itself
+stood still does not count."""
+
+
+class Listener(Protocol):
+    """Who is told what the drafter says."""
+
+    def took_step(self, seconds: float) -> None:
+        """The drafter made a drafting step, as it says in so many seconds."""
+
+    def came_late(self, nodes: int) -> None:
+        """Nodes came for an opening that has ended."""
+
+    def proposed(self, proposals: list[tuple[int, Proposal]]) -> None:
+        """A message of proposals came, for sequences that are open."""
+
+    def dropped(self, sequence_id: int, status: status_pb2.Status, why: Dropped) -> None:
+        """The drafter gave a sequence up."""
+
+    def broke_protocol(self, status: status_pb2.Status) -> None:
+        """The drafter was told that it broke the protocol."""
+
+    def replaced(self) -> None:
+        """New streams to the drafter get another model."""
+
+
+@dataclass(slots=True)
+class _Opening:
+    epoch: int
+    ready: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """True once the drafter has caught up, False when it will not."""
+
+
+class DrafterConversation:
+    """One stream after its handshakes. Used in the event loop only."""
+
+    def __init__(self, stream: DraftStream, peer: PeerInfo, drafter: str, listener: Listener, last_epoch: int):
+        """drafter: its name, for the log. last_epoch: the last opening's number on earlier streams."""
+        self.peer = peer
+        self.epoch = last_epoch
+        """Number of the last opening."""
+        self._stream = stream
+        self._drafter = drafter
+        self._listener = listener
+        self._writer: StreamWriter[DraftRequest] = StreamWriter(stream, _MAX_QUEUED)
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._open: dict[int, _Opening] = {}
+        self._silent_pings = 0
+        self._has_refused = False
+
+    @property
+    def writable(self) -> bool:
+        """Whether messages still reach the drafter."""
+        return not self._writer.closed
+
+    @property
+    def sequence_ids(self) -> list[int]:
+        """What is open."""
+        return list(self._open)
+
+    @property
+    def sequences(self) -> int:
+        """Number of open sequences."""
+        return len(self._open)
+
+    def has(self, sequence_id: int) -> bool:
+        """Whether a sequence is open."""
+        return sequence_id in self._open
+
+    def opened(self, sequence_id: int) -> asyncio.Future[bool]:
+        """Of an open sequence: whether its drafter has caught up, as soon as that is known."""
+        return self._open[sequence_id].ready
+
+    async def run(self) -> None:
+        """Talk until the drafter ends the stream, after `close_stream` or by itself.
+
+        Raises StreamBroken, OutboxFull when the drafter does not read, and what `end` was given.
+        """
+        reading = asyncio.create_task(self._read(), name=f"read from {self._drafter}")
+        writing = asyncio.create_task(self._writer.run(), name=f"write to {self._drafter}")
+        parts: set[asyncio.Future[None]] = {reading, writing, self._ended}
+        if CAPABILITY_PING in self.peer.capabilities:
+            parts.add(asyncio.create_task(self._watch(), name=f"watch over {self._drafter}"))
+        try:
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            if reading not in done:
+                for part in done:
+                    part.result()
+                await reading  # released: the drafter answers by ending its side
+            reading.result()
+        finally:
+            for part in parts:
+                part.cancel()
+            await asyncio.wait(parts)
+            for part in parts:
+                if not part.cancelled():
+                    part.exception()  # seen: whichever came first is raised, the others follow from it
+
+    def end(self, why: Exception) -> None:
+        """End the conversation for a reason, unless it has one already."""
+        if not self._ended.done():
+            self._ended.set_exception(why)
+
+    def close_stream(self) -> None:
+        """Say nothing more, and let the drafter end its side."""
+        self._writer.close()
+
+    def open(self, request: RunningRequest, max_tree_nodes: int) -> None:
+        """Open a sequence with the tokens it has; `opened` tells when the drafter has caught up."""
+        self.forget(request.sequence_id)
+        self.epoch += 1
+        self._open[request.sequence_id] = _Opening(self.epoch)
+        limit = self.peer.limits.max_tree_nodes
+        credit = min(max_tree_nodes, limit) if limit else max_tree_nodes
+        for message in draft_messages.openings(request, self.epoch, credit):
+            self._send(message)
+
+    def send_verdicts(self, verdicts: Iterable[Verdict]) -> None:
+        """Tell what a step committed, for the sequences among them that are open here."""
+        batch = VerdictBatch()
+        for verdict in verdicts:
+            opening = self._open.get(verdict.sequence_id)
+            if opening is not None:
+                entry = batch.verdicts.add()
+                entry.CopyFrom(verdict)
+                entry.epoch = opening.epoch
+        if batch.verdicts:
+            self._send(DraftRequest(verdicts=batch))
+
+    def close(self, sequence_id: int) -> None:
+        """Close a sequence; does nothing if it is not open."""
+        if self.forget(sequence_id):
+            self._send(DraftRequest(close=CloseSequences(sequence_ids=[sequence_id])))
+
+    def refuse(self, sequence_id: int, error: ProposalError) -> None:
+        """Tell the drafter that its proposal was refused, and close the sequence here."""
+        opening = self._open.get(sequence_id)
+        if opening is None:
+            return
+        self.forget(sequence_id)
+        log.warning("proposal refused", drafter=self._drafter, sequence=sequence_id, reason=str(error))
+        self._tell_fault(sequence_id, opening.epoch, draft_messages.proposal_error(error))
+
+    def forget(self, sequence_id: int) -> bool:
+        """A sequence is open no more; whether it was."""
+        opening = self._open.pop(sequence_id, None)
+        if opening is not None and not opening.ready.done():
+            opening.ready.set_result(False)
+        return opening is not None
+
+    async def _watch(self) -> None:
+        """Ask for signs of life. Raises StreamBroken when they stay out."""
+        for number in itertools.count(1):
+            self._send(DraftRequest(ping=Ping(number=number)))
+            await asyncio.sleep(_PING_SECONDS)
+            self._silent_pings += 1
+            if self._silent_pings >= _SILENT_PINGS:
+                seconds = _SILENT_PINGS * _PING_SECONDS
+                raise StreamBroken.of(grpc.StatusCode.UNAVAILABLE, f"no sign of life for {seconds:g} seconds")
+
+    async def _read(self) -> None:
+        async for message in self._stream:
+            self._take(message)
+
+    def _take(self, message: DraftResponse) -> None:
+        kind = message.WhichOneof("message")
+        if kind == "proposals":
+            self._take_proposals(message.proposals)
+        elif kind == "opened":
+            self._take_opened(message.opened)
+        elif kind == "sequence_error":
+            self._take_error(message.sequence_error)
+        elif kind == "pong":
+            self._silent_pings = 0
+        elif kind == "replaced":
+            self._listener.replaced()
+        elif kind == "hello":
+            raise draft_messages.handshake_fault("a second handshake came")
+        else:  # a newer drafter's message of a kind that is not known here
+            log.debug("message passed over", drafter=self._drafter, kind=kind)
+
+    def _take_proposals(self, batch: ProposalBatch) -> None:
+        self._listener.took_step(batch.step_seconds)
+        proposals = []
+        for message in batch.proposals:
+            opening = self._open.get(message.sequence_id)
+            if message.epoch > self.epoch:
+                self._refuse_unknown(message)
+            elif opening is None or opening.epoch != message.epoch:
+                self._listener.came_late(len(message.token_ids))
+            else:
+                proposals.append((message.sequence_id, draft_messages.proposal(message)))
+        if proposals:
+            self._listener.proposed(proposals)
+
+    def _refuse_unknown(self, message: ProposalMessage) -> None:
+        """A proposal for an opening that never was; one for an opening that has ended is merely late."""
+        error = not_found(
+            ErrorReason.ERROR_REASON_UNKNOWN_SEQUENCE,
+            f"sequence_id: {message.sequence_id} was never opened as epoch {message.epoch}",
+        )
+        if not self._has_refused:  # a drafter can send any number of these
+            self._has_refused = True
+            log.warning("proposal refused", drafter=self._drafter, sequence=message.sequence_id, reason=error.message)
+        self._tell_fault(message.sequence_id, message.epoch, error)
+
+    def _take_opened(self, opened: SequenceOpened) -> None:
+        opening = self._open.get(opened.sequence_id)
+        if opening is not None and opening.epoch == opened.epoch and not opening.ready.done():
+            opening.ready.set_result(True)
+
+    def _take_error(self, error: SequenceError) -> None:
+        opening = self._open.get(error.sequence_id)
+        if opening is None or opening.epoch != error.epoch:
+            return
+        reason = StreamBroken(error.status).reason_name
+        log.warning("drafter dropped a sequence", drafter=self._drafter, sequence=error.sequence_id, reason=reason)
+        self.forget(error.sequence_id)
+        why = Dropped.REFUSED
+        if reason in ("OUT_OF_SYNC", "UNKNOWN_SEQUENCE"):
+            why = Dropped.OUT_OF_STEP
+        elif reason == "AT_CAPACITY":
+            why = Dropped.FULL
+        self._listener.dropped(error.sequence_id, error.status, why)
+
+    def _tell_fault(self, sequence_id: int, epoch: int, error: ServiceError) -> None:
+        status = error.to_status()
+        self._send(DraftRequest(sequence_error=SequenceError(sequence_id=sequence_id, epoch=epoch, status=status)))
+        self._listener.broke_protocol(status)
+
+    def _send(self, message: DraftRequest) -> None:
+        if self._writer.closed:
+            return  # the conversation is over; what was open is being dropped
+        try:
+            self._writer.send(message)
+        except OutboxFull as error:
+            # The drafter does not read. The conversation ends, and a new one begins.
+            self.end(OutboxFull(f"the drafter does not read: {error}"))

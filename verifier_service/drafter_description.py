@@ -1,0 +1,33 @@
+"""A drafter as ListDrafters and WatchDrafters tell it."""
+
+from __future__ import annotations
+
+from draftwire.v1.drafter_pool_service_pb2 import Drafter
+from verifier_service.drafter_link import DrafterLink
+from verifier_service.roster import Roster
+from verifier_service.step_loop import StepLoop
+
+
+def describe(link: DrafterLink, roster: Roster, steps: StepLoop) -> Drafter:
+    """The state of one drafter."""
+    drafter = Drafter(
+        name=link.name,
+        address=link.address,
+        state=link.state,
+        sequences=sum(each.sequences for each in {link, *roster} if each.name == link.name),
+        draft_tokens=link.stats.draft_tokens,
+        accepted_tokens=link.stats.accepted_tokens,
+        stale_nodes=link.stats.stale_nodes,
+        last_error=link.last_error,
+        announced=link.announced,
+        labels=link.labels,
+        accepted_per_second=link.speed.accepted_per_second,
+    )
+    drafter.step_time.FromNanoseconds(round(link.stats.step_seconds * 1e9))
+    timing = steps.engine.planner.timings.get(link.source)
+    if timing is not None:
+        drafter.response_time.FromNanoseconds(round(timing.response * 1e9))
+    drafter.attached_at.FromNanoseconds(round(link.attached_at * 1e9))
+    if link.peer is not None:
+        drafter.model.CopyFrom(link.peer.model)
+    return drafter

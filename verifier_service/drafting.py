@@ -1,0 +1,174 @@
+"""Which drafter drafts for which request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from service_runtime.logs import get_logger
+from verifier_service.draft_messages import Dropped
+from verifier_service.drafted_request import DraftedRequest
+from verifier_service.drafter_choice import DrafterChoice
+from verifier_service.drafter_link import DrafterLink
+from verifier_service.roster import Roster
+from verifier_service.running_request import RunningRequest
+from verifier_service.step_loop import StepLoop
+
+log = get_logger(__name__)
+
+_REOPENINGS = 3
+"""How often a sequence is opened again with a drafter that fell out of step."""
+
+Preference = Callable[[DrafterLink, Sequence[DrafterLink]], DrafterLink]
+"""Says whether another of the drafters is to have the sequence that one was chosen for."""
+
+
+class Drafting:
+    """Opens requests with drafters and closes them. Used in the event loop only."""
+
+    def __init__(
+        self, steps: StepLoop, roster: Roster, choice: DrafterChoice, max_tree_nodes: int, drafters_per_request: int
+    ):
+        self._steps = steps
+        self._roster = roster
+        self._choice = choice
+        self._max_tree_nodes = max_tree_nodes
+        self._drafters_per_request = drafters_per_request
+        self._requests: dict[int, DraftedRequest] = {}
+        # Old drafter's name to the new one's, while a swap is under way.
+        self._redirected: dict[str, str] = {}
+        self._retries: dict[DrafterLink, asyncio.TimerHandle] = {}
+        self.prefer: Preference = lambda chosen, _: chosen
+        """How a roll-out gets its share."""
+
+    def admit(self, request: RunningRequest) -> None:
+        """Draft for a request from now on, if it wants and drafters are ready."""
+        order = request.order
+        if order.speculate:
+            drafter = order.drafter
+            wanted = 1 if drafter is not None else order.drafters or self._drafters_per_request
+            drafted = DraftedRequest(request, self._redirected.get(drafter or "", drafter), order.labels, wanted)
+            self._requests[request.sequence_id] = drafted
+            self.assign(drafted)
+
+    def release(self, request: RunningRequest) -> None:
+        """Stop drafting for a request."""
+        drafted = self._requests.pop(request.sequence_id, None)
+        if drafted is None:
+            return
+        drafted.over = True
+        for link in self._roster:
+            self.close(drafted, link)
+
+    def drafted_by(self, link: DrafterLink) -> list[DraftedRequest]:
+        """The requests that are open with a drafter."""
+        return [drafted for drafted in self._requests.values() if link.has(drafted.sequence_id)]
+
+    def assign(self, drafted: DraftedRequest) -> None:
+        """Open a request with drafters until it has as many as it wants."""
+        sequence_id = drafted.sequence_id
+        having = sum(link.has(sequence_id) for link in self._roster)
+        while having < drafted.wanted and not drafted.request.finished:
+            eligible = [
+                link
+                for link in self._roster.members
+                if link.ready and link.has_room and drafted.takes(link) and not link.has(sequence_id)
+            ]
+            chosen = self._choice.among(eligible)
+            if chosen is None:
+                return
+            self.open(drafted, chosen if drafted.drafter is not None else self.prefer(chosen, eligible))
+            having += 1
+
+    def refill(self) -> None:
+        """Give drafters to requests that lack some: one has become ready, or has room again."""
+        if any(link.ready and link.has_room for link in self._roster.members):
+            for drafted in list(self._requests.values()):
+                self.assign(drafted)
+
+    def welcome(self, link: DrafterLink) -> None:
+        """A drafter's connection is new: what it refused before, it may draft for now."""
+        for drafted in self._requests.values():
+            drafted.avoided.discard(link)
+        self.refill()
+
+    def open(self, drafted: DraftedRequest, link: DrafterLink) -> None:
+        """Open a request with a drafter."""
+        self._steps.attach(drafted.sequence_id, link.source)
+        link.open(drafted.request, self._max_tree_nodes)
+
+    def close(self, drafted: DraftedRequest, link: DrafterLink) -> None:
+        """Close a request with a drafter, if it is open there."""
+        if link.has(drafted.sequence_id):
+            had_room = link.has_room
+            link.close(drafted.sequence_id)
+            self._steps.detach(drafted.sequence_id, link.source)
+            if link.has_room and not had_room:
+                self.refill()
+
+    def avoid(self, sequence_id: int, link: DrafterLink) -> None:
+        """Give a sequence another drafter; it gets this one back only with a new connection."""
+        drafted = self._requests.get(sequence_id)
+        if drafted is not None:
+            drafted.avoided.add(link)
+            self.assign(drafted)
+
+    def dropped(self, link: DrafterLink, sequence_ids: Sequence[int], why: Dropped) -> None:
+        """A drafter drafts no more for some sequences: they go on with another one, or plainly."""
+        for sequence_id in sequence_ids:
+            self._steps.detach(sequence_id, link.source)
+            drafted = self._requests.get(sequence_id)
+            if drafted is None:
+                continue
+            if why is Dropped.OUT_OF_STEP:
+                drafted.reopened += 1
+            if why is Dropped.REFUSED or (why is Dropped.OUT_OF_STEP and drafted.reopened > _REOPENINGS):
+                drafted.avoided.add(link)
+            self.assign(drafted)
+        if why is Dropped.FULL:
+            self._retry(link)
+
+    def abandon(self, link: DrafterLink) -> None:
+        """Close all that is left with a drafter, and give it to others."""
+        timer = self._retries.pop(link, None)
+        if timer is not None:
+            timer.cancel()
+        left = self.drafted_by(link)
+        for drafted in left:
+            self.close(drafted, link)
+        for drafted in self._requests.values():
+            drafted.avoided.discard(link)
+        for drafted in left:
+            self.assign(drafted)
+
+    def redirect(self, old: str, new: str) -> None:
+        """Requests that name a drafter get another one, while a swap is under way."""
+        self._redirected[old] = new
+        self._rename(old, new)
+
+    def stop_redirecting(self, old: str, *, back: bool) -> None:
+        """The swap is over; `back`: the old drafter stays, and has its requests again."""
+        new = self._redirected.pop(old)
+        if back:
+            for drafted in self._requests.values():
+                if drafted.drafter == new and drafted.request.order.drafter == old:
+                    drafted.drafter = old
+            self.refill()
+
+    def _rename(self, old: str, new: str) -> None:
+        for drafted in self._requests.values():
+            if drafted.drafter == old:
+                drafted.drafter = new
+
+    def _retry(self, link: DrafterLink) -> None:
+        """Ask a full drafter again when it said."""
+        timer = self._retries.pop(link, None)
+        if timer is not None:
+            timer.cancel()
+
+        def retry() -> None:
+            self._retries.pop(link, None)
+            self.refill()
+
+        # A little later than has_room turns true again.
+        self._retries[link] = asyncio.get_running_loop().call_later(link.full_seconds + 0.01, retry)

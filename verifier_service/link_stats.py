@@ -1,0 +1,75 @@
+"""What a drafter did, and how much its drafting time is worth."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+_SMOOTHING = 0.1
+_LEAST_STEP_SECONDS = 1e-4
+"""No step is taken to be shorter: a drafter that tells no times, or false ones, gets no infinite speed."""
+_LONGEST_STEP_SECONDS = 60.0
+_MEMORY_SECONDS = 10.0
+"""Drafting time after which what came before it has lost most of its weight."""
+_MEASURED_STEPS = 32
+_MEASURED_OPENINGS = 4
+
+
+@dataclass(slots=True)
+class LinkStats:
+    """What a drafter did since it was attached."""
+
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    stale_nodes: int = 0
+    step_seconds: float = 0.0
+    """Smoothed time of one of its drafting steps."""
+
+    def count_step(self, seconds: float) -> None:
+        """Take in the time of a step as the drafter tells it; what cannot be true is passed over."""
+        if plausible(seconds):
+            self.step_seconds += _SMOOTHING * (seconds - self.step_seconds) if self.step_seconds else seconds
+
+
+class DraftingSpeed:
+    """Accepted draft tokens per second of drafting time, lately: sums of both, in which a second of drafting that was
+    t seconds of drafting ago counts exp(-t / 10)."""
+
+    def __init__(self) -> None:
+        self._accepted = 0.0
+        self._seconds = 0.0
+        self._steps = 0
+        self._openings = 0
+
+    @property
+    def accepted_per_second(self) -> float:
+        """0 before anything is known."""
+        return self._accepted / self._seconds if self._seconds else 0.0
+
+    @property
+    def measured(self) -> bool:
+        """Whether it has had its chance: enough steps, or else enough sequences; one that is silent has had it, too."""
+        return self._steps >= _MEASURED_STEPS or self._openings >= _MEASURED_OPENINGS
+
+    def count_opening(self) -> None:
+        """A sequence was opened."""
+        self._openings += 1
+
+    def count_step(self, seconds: float) -> None:
+        """Take in the time of a drafting step; what cannot be true is passed over."""
+        if not plausible(seconds):
+            return
+        seconds = max(seconds, _LEAST_STEP_SECONDS)
+        keep = math.exp(-seconds / _MEMORY_SECONDS)
+        self._accepted *= keep
+        self._seconds = self._seconds * keep + seconds
+        self._steps += 1
+
+    def count_accepted(self, tokens: int) -> None:
+        """Take in accepted draft tokens."""
+        self._accepted += tokens
+
+
+def plausible(seconds: float) -> bool:
+    """Whether a drafter's step may have taken so long; NaN is not plausible either."""
+    return 0 <= seconds <= _LONGEST_STEP_SECONDS
