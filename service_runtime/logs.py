@@ -18,6 +18,20 @@ _SHARED: list[Processor] = [
 ]
 
 
+class _GarbageOfPeers(logging.Filter):
+    """gRPC logs bytes that it cannot read as errors of its own, with a traceback. They came from the other side, and the
+    call that they came in ends with an error that is handled and logged where it belongs: a line is enough."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Turns such a record into a warning of one line; lets all pass."""
+        text = record.getMessage()
+        if text.startswith(("Exception deserializing message", "Invalid encoding on")):
+            error = record.exc_info[1] if record.exc_info else None
+            record.msg, record.args = (f"{text} {error}" if error else text), ()
+            record.exc_info, record.levelno, record.levelname = None, logging.WARNING, "WARNING"
+        return True
+
+
 def _name_among_fields(logger: object, method: str, event: EventDict) -> EventDict:
     """Moves the logger's name behind the fields, so that a line begins `listening address=...`."""
     event["module"] = event.pop("logger", None)
@@ -43,6 +57,7 @@ def configure_logs(
             structlog.dev.ConsoleRenderer(0, colors=output.isatty(), exception_formatter=plain),
         ]
     handler = logging.StreamHandler(output)
+    handler.addFilter(_GarbageOfPeers())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*_SHARED, structlog.stdlib.ExtraAdder()],

@@ -83,3 +83,17 @@ def test_console_lines_are_plain_and_keep_local_variables_to_themselves() -> Non
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(ValueError, match="LOUD"):
         configure_logs("json", "loud", io.StringIO())
+
+
+def test_bytes_that_grpc_cannot_read_are_a_line_and_no_failure_of_ours() -> None:
+    output = io.StringIO()
+    configure_logs("json", "info", output)
+    for message in ("Exception deserializing message!", "Exception calling application"):
+        try:
+            raise ValueError("wire type 7")
+        except ValueError:
+            logging.getLogger("grpc._common").exception(message)
+    garbage, fault = records(output)
+    assert (garbage["level"], garbage["event"]) == ("warning", "Exception deserializing message! wire type 7")
+    assert "exception" not in garbage
+    assert fault["level"] == "error" and fault["exception"]
