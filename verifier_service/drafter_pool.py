@@ -24,7 +24,7 @@ from verifier_service.drafter_link import Connect, DrafterLink
 from verifier_service.drafter_rollout import DrafterRollout
 from verifier_service.drafting import Drafting
 from verifier_service.heartbeats import Heartbeats
-from verifier_service.model_replacement import replace_model
+from verifier_service.model_replacement import ModelReplacements
 from verifier_service.pool_operations import PoolOperations
 from verifier_service.rollouts import PROMOTED, Rollouts, check_share
 from verifier_service.roster import Roster, check_address
@@ -71,7 +71,9 @@ class DrafterPool:
         self._operations = PoolOperations(tasks)
         self._rollouts = Rollouts(self._roster, self._drafting, self._withdraw_worse)
         self._heartbeats = Heartbeats(self._fell_silent)
-        self._replacing: set[DrafterLink] = set()
+        self._replacements = ModelReplacements(
+            self._roster, self._drafting, self._operations, tasks, self._link, self._model_replaced
+        )
         self._ending = False
         self._changed = asyncio.Event()
         self.version = 0
@@ -292,10 +294,8 @@ class DrafterPool:
         self._rollouts.restart(link.name)
 
     def link_replaced(self, link: DrafterLink) -> None:
-        """See LinkOwner: the drafter is followed to its new model, once nothing else is done with it."""
-        if self._roster.get(link.name) is link and link not in self._replacing:
-            self._replacing.add(link)
-            self._tasks.spawn(self._follow(link), name=f"new model of {link.name}")
+        """See LinkOwner."""
+        self._replacements.begin(link)
 
     def link_proposed(self, link: DrafterLink, proposals: list[tuple[int, Proposal]]) -> None:
         """See LinkOwner."""
@@ -368,22 +368,10 @@ class DrafterPool:
         else:
             self._tasks.spawn(self._leave(link), name=f"expiry of {name}")
 
-    async def _follow(self, link: DrafterLink) -> None:
-        name = link.name
-        try:
-            await self._operations.wait_until_free(name)
-            if self._roster.get(name) is link and link.ready:
-                await self._operations.run(("new model of", name), [name], lambda: self._replace(link))
-        except ServiceError as error:
-            log.warning("new model not taken", drafter=name, reason=error.message)
-        finally:
-            self._replacing.discard(link)
-
-    async def _replace(self, link: DrafterLink) -> None:
-        new = await replace_model(self._roster, self._drafting, link, lambda: self._link(link.name, link.address))
-        if new is not None:
-            self._rollouts.restart(new.name)
-            self.link_changed(new)
+    def _model_replaced(self, link: DrafterLink) -> None:
+        """A drafter has another model, and a link to it."""
+        self._rollouts.restart(link.name)
+        self.link_changed(link)
 
     async def _withdraw(self, rollout: DrafterRollout, reason: str) -> None:
         new = self._roster.get(rollout.new.name)

@@ -6,40 +6,77 @@ from collections.abc import Callable
 
 from service_runtime.errors import ServiceError
 from service_runtime.logs import get_logger
+from service_runtime.tasks import BackgroundTasks
 from verifier_service.drafter_contact import ready
 from verifier_service.drafter_link import DrafterLink
 from verifier_service.drafter_swap import move_all
 from verifier_service.drafting import Drafting
+from verifier_service.pool_operations import PoolOperations
 from verifier_service.roster import Roster
 
 log = get_logger(__name__)
 
 
-async def replace_model(
-    roster: Roster, drafting: Drafting, old: DrafterLink, make: Callable[[], DrafterLink]
-) -> DrafterLink | None:
-    """Open a second stream to a drafter, let it have the drafter's name and sequences, and end the first.
+class ModelReplacements:
+    """One at a time for a drafter, and not while something else is done with it. Used in the event loop only."""
 
-    Returns the new link; None if it did not become ready: then the first one stays, and shows why.
-    """
-    new = make()
-    roster.start(new)
-    taken = False
-    try:
-        await ready(new)
-        taken = roster.get(old.name) is old  # not released meanwhile
-    except ServiceError as error:
-        log.warning("new model not taken", drafter=old.name, address=old.address, reason=error.message)
-        old.show_error(error)
-    finally:
+    def __init__(
+        self,
+        roster: Roster,
+        drafting: Drafting,
+        operations: PoolOperations,
+        tasks: BackgroundTasks,
+        make: Callable[[str, str], DrafterLink],
+        on_replaced: Callable[[DrafterLink], None],
+    ) -> None:
+        """make gets the name and address of a link to make; on_replaced the new link that has taken over."""
+        self._roster = roster
+        self._drafting = drafting
+        self._operations = operations
+        self._tasks = tasks
+        self._make = make
+        self._on_replaced = on_replaced
+        self._following: set[DrafterLink] = set()
+
+    def begin(self, link: DrafterLink) -> None:
+        """A drafter said that new streams get another model."""
+        if self._roster.get(link.name) is link and link not in self._following:
+            self._following.add(link)
+            self._tasks.spawn(self._follow(link), name=f"new model of {link.name}")
+
+    async def _follow(self, link: DrafterLink) -> None:
+        name = link.name
+        try:
+            await self._operations.wait_until_free(name)
+            # A link that was lost meanwhile finds the new model when it connects again.
+            if self._roster.get(name) is link and link.ready:
+                await self._operations.run(("new model of", name), [name], lambda: self._replace(link))
+        except ServiceError as error:
+            log.warning("new model not taken", drafter=name, address=link.address, reason=error.message)
+            link.show_error(error)
+        finally:
+            self._following.discard(link)
+
+    async def _replace(self, old: DrafterLink) -> None:
+        """Open a second stream to a drafter, let it have the drafter's name and sequences, and end the first.
+
+        Raises ServiceError if the second one does not become ready: then the first one stays.
+        """
+        new = self._make(old.name, old.address)
+        self._roster.start(new)
+        taken = False
+        try:
+            await ready(new)
+            taken = self._roster.get(old.name) is old  # not released meanwhile
+        finally:
+            if not taken:
+                self._roster.end(new)
         if not taken:
-            roster.end(new)
-    if not taken:
-        return None
-    new.inherit(old)
-    roster.succeed(old, new)
-    moves = await move_all(drafting, old, new)
-    drafting.abandon(old)
-    roster.end(old)
-    log.info("model replaced", drafter=new.name, moves={how.name: count for how, count in moves.items()})
-    return new
+            return
+        new.inherit(old)
+        self._roster.succeed(old, new)
+        moves = await move_all(self._drafting, old, new)
+        self._drafting.abandon(old)
+        self._roster.end(old)
+        log.info("model replaced", drafter=new.name, moves={how.name: count for how, count in moves.items()})
+        self._on_replaced(new)

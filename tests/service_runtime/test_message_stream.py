@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.rpc import status_pb2
 
 from service_runtime.channel import open_channel
 from service_runtime.errors import ServiceError, at_capacity, shutting_down
@@ -316,3 +317,16 @@ async def test_a_call_has_a_time_limit(serve_probe: Any, make_probe: Any) -> Non
         with pytest.raises(StreamBroken) as raised:
             await stream.read()
     assert raised.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class TestStreamBroken:
+    def test_when_to_ask_again(self) -> None:
+        assert StreamBroken(at_capacity("full", 1.5).to_status()).retry_seconds == 1.5
+        assert StreamBroken.of(grpc.StatusCode.UNAVAILABLE, "gone").retry_seconds is None
+
+    def test_details_that_cannot_be_read_are_passed_over(self) -> None:
+        status = status_pb2.Status(code=8, message="full")
+        for kind in ("ErrorInfo", "RetryInfo"):
+            status.details.add(type_url=f"type.googleapis.com/google.rpc.{kind}", value=b"\xff\xff")
+        broken = StreamBroken(status)
+        assert (broken.reason_name, broken.retry_seconds) == (None, None)

@@ -102,7 +102,7 @@ async def test_an_engine_that_fails_ends_every_request_and_is_reported(
     async with in_process_verifier(checkpoint) as verifier:
         verifier.engine.hold(1)
         requests = [asyncio.create_task(verifier.generate(order())) for _ in range(3)]
-        await verifier.until(lambda: verifier.engine.running == 3)
+        await verifier.until(lambda: verifier.engine.running >= 1)  # the others may have come during its first step
 
         def fail(*_: object) -> None:
             raise MemoryError("no memory")
