@@ -33,6 +33,7 @@ class HeldCall(MessageStream[Any, Any]):
         """Epoch of each sequence that is open by what both sides have sent."""
         self.tainted: set[tuple[int, int]] = set()
         """Openings (sequence, epoch) whose conversation met with an accident: their trees may differ."""
+        self.over = False
         self._inbox: deque[DraftRequest | None] = deque()
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
@@ -60,7 +61,9 @@ class HeldCall(MessageStream[Any, Any]):
         self.down.append(message.SerializeToString())
 
     async def close(self, error: ServiceError | None = None) -> None:
-        await self._stream.close(error)
+        if error is not None:
+            await self._stream.close(error)
+        # Else the stream ends when the drafter's handler has returned and what it wrote has arrived.
 
     # The way.
 
@@ -73,6 +76,7 @@ class HeldCall(MessageStream[Any, Any]):
                 self._taken.clear()
                 await self._taken.wait()
         finally:
+            self.over = True
             pump.cancel()
             await asyncio.wait({pump})
 

@@ -111,4 +111,4 @@ def _logs(world: World) -> None:
         world.seen[f"log: {entry['event']}"] += 1
     world.log.clear()
     assert not world.verifier.failures
-    assert not world.unseen
+    assert not world.unseen, world.unseen

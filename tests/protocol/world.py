@@ -220,7 +220,7 @@ class World:
         """Messages arrive."""
         way = call.up if direction == "up" else call.down
         for _ in range(min(count, len(way))):
-            if not way:
+            if call.over or not way:
                 break
             self._let(call.deliver(direction))
 
@@ -332,7 +332,7 @@ class World:
         self.orders.append(self.loop.create_task(self._services.aclose()))
         self.drain()
         gc.collect()
-        assert not self.unseen
+        assert not self.unseen, self.unseen
         assert self.engine.model.pool.used == 0, "the verifier leaks slots"
         for each in self.drafters.values():
             assert each.drafting.model.pool.used == 0, f"drafter {each.name} leaks slots"
