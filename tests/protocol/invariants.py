@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from speculative_engine.token_tree import Node, NodeState
 from tests.protocol.held_calls import HeldCall
@@ -33,32 +33,31 @@ def _outputs(world: World) -> None:
 
 def _verifier_slots(world: World) -> None:
     held: list[int] = []
-    for sequence in (*world.engine._running.values(), *world.engine._waiting):
+    for sequence in world.sequences.values():
         held += sequence.slots.array().tolist()
     assert len(held) == len(set(held)), "two tokens share a slot of the verifier"
     assert world.engine.model.pool.used == len(held), "the verifier leaks slots"
-    assert world.engine._reserved <= world.engine.model.pool.capacity
 
 
 def _drafter_slots(drafter: Drafter) -> None:
     held: list[int] = []
-    for draft in drafter.drafting._drafts.values():
+    for draft in drafter.drafts.values():
         held += draft.slots.array().tolist()
         held += [node.slot for node in draft.tree.nodes() if node.slot >= 0]
     assert len(held) == len(set(held)), f"two tokens share a slot of drafter {drafter.name}"
     assert drafter.drafting.model.pool.used == len(held), f"drafter {drafter.name} leaks slots"
-    assert drafter.drafting._reserved <= drafter.drafting.model.pool.capacity
 
 
 def _mirrors(world: World, drafter: Drafter, call: HeldCall) -> None:
     """Where nothing is on the way, both sides have the same tokens and the same nodes."""
     if not (call.quiet and world.thread.idle and drafter.thread.idle):
         return
+    running = {asked.running.sequence_id for asked in world.requests if asked.running is not None and not asked.ended}
     for sequence_id, epoch in call.opened.items():
         if (sequence_id, epoch) in call.tainted:
             continue
-        sequence = world.engine._find(sequence_id)
-        assert sequence is not None, "a drafter drafts for a request that has ended"
+        assert sequence_id in running, "a drafter drafts for a request that has ended"
+        sequence = world.sequences[sequence_id]
         drafts = _drafts(drafter, sequence_id, epoch)
         assert drafts, "a drafter lacks a sequence that is open"
         assert any(draft.tokens == sequence.tokens for draft in drafts), "the two sides have different tokens"
@@ -78,13 +77,8 @@ def _mirrors(world: World, drafter: Drafter, call: HeldCall) -> None:
 
 
 def _drafts(drafter: Drafter, sequence_id: int, epoch: int) -> list[Any]:
-    """What a drafter holds for an opening. Two verifier's links to one drafter may count alike: then it holds two."""
-    found: list[Any] = []
-    for key, draft in drafter.drafting._drafts.items():
-        _, *opening = cast(tuple[int, int, int], key)
-        if opening == [sequence_id, epoch]:
-            found.append(draft)
-    return found
+    """What a drafter holds for an opening: two things when two links to it have counted alike."""
+    return [draft for key, draft in drafter.drafts.items() if (key.sequence_id, key.epoch) == (sequence_id, epoch)]
 
 
 def _path(node: Node, root: Node) -> tuple[int, ...]:
@@ -100,7 +94,7 @@ def _credit(world: World) -> None:
         for nodes in world.engine._plan[2].nodes:
             assert len(nodes) <= MAX_TREE_NODES, "the planner takes more nodes than the limit"
     for drafter in world.drafters.values():
-        for draft in drafter.drafting._drafts.values():
+        for draft in drafter.drafts.values():
             assert draft.tree.size <= draft.spec.max_tree_nodes, "a drafter grows beyond its credit"
 
 

@@ -42,7 +42,7 @@ class PlainReference:
             seed=given.seed,
         )
         engine = VerificationEngine(self._model, StepCost([1], [0.01]), EngineLimits())
-        engine.add(SequenceSpec(1, prompt, len(prompt) + MOST_TOKENS, sampling))
+        engine.add(SequenceSpec(0, prompt, len(prompt) + MOST_TOKENS, sampling))
         tokens: list[int] = []
         while engine.running:
             for outcome in engine.step().outcomes:

@@ -23,18 +23,23 @@ Patch = pytest.MonkeyPatch
 
 def no_pruning(patch: Patch) -> None:
     """The drafter goes on below nodes that the verdict has left behind, as if they were still of use."""
+    commit, commit_tree = DraftModelDrafter.commit, TokenTree.commit
 
-    def commit(self: DraftModelDrafter, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
-        draft = self._drafts[key]
-        old, draft.tree = draft.tree, TokenTree(committed_length, tokens[-1])
-        for child in old.root.children.values():
-            if child.slot < 0:
-                node, _ = draft.tree.add(draft.tree.root, child.token, child.log_prob, child.source)
+    def without_pruning(self: TokenTree, tokens: Sequence[int]) -> tuple[list[Node], list[Node]]:
+        children = list(self.root.children.values())
+        walked, pruned = commit_tree(self, tokens)
+        if not self.size:
+            for child in children:
+                node, _ = self.add(self.root, child.token, child.log_prob, child.source)
                 node.id = child.id
-        draft.tokens.extend(tokens)
-        self.model.pool.give_back([node.slot for node in old.nodes() if node.slot >= 0])
+        return walked, pruned
 
-    patch.setattr(DraftModelDrafter, "commit", commit)
+    def follow(self: DraftModelDrafter, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(TokenTree, "commit", without_pruning)
+            commit(self, key, committed_length, tokens)
+
+    patch.setattr(DraftModelDrafter, "commit", follow)
 
 
 def slots_kept(patch: Patch) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Hashable
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from unittest import mock
 
 import structlog
 
@@ -21,12 +22,17 @@ from draftwire.v1.drafter_service_pb2 import OpenSequence
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
 from service_runtime.errors import ServiceError
 from service_runtime.message_stream import MessageStream, StreamBroken
+from speculative_engine.drafters import draft_model
 from speculative_engine.drafters.draft_model import DraftModelDrafter
+from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.kv_slots import SlotPool
+from speculative_engine.packed_model import PackedModel
+from speculative_engine.sequence import Sequence, SequenceSpec
 from tests.protocol.checkpoints import Checkpoints
 from tests.protocol.held_calls import Direction, HeldCall
 from tests.protocol.plain_reference import PlainReference
 from tests.protocol.simulated_loop import SimulatedLoop, SteppedThread, stepped_threads
+from tests.verifier_service import loaded_models
 from tests.verifier_service.in_process_drafter import InProcessDrafter, in_process_drafter
 from tests.verifier_service.in_process_verifier import InProcessVerifier, Output, in_process_verifier
 from verifier_service.drafter_pool_servicer import DrafterPoolServicer
@@ -36,8 +42,9 @@ T = TypeVar("T")
 
 REQUEST_REASONS = ("AT_CAPACITY", "DRAFTER_NOT_FOUND")
 """Why a request of these tests may be refused."""
-POOL_REASONS = ("DRAFTER_NOT_FOUND", "DRAFTER_UNREACHABLE", "INVALID_FIELD")
-"""Why a call to the pool may be: INVALID_FIELD when a drafter is to be swapped for itself."""
+POOL_REASONS = ("DRAFTER_NOT_FOUND", "DRAFTER_UNREACHABLE", "INVALID_FIELD", "HANDSHAKE_EXPECTED")
+"""Why a call to the pool may be: INVALID_FIELD when a drafter is to be swapped for itself, HANDSHAKE_EXPECTED when its
+handshake was lost or came twice."""
 MAX_TREE_NODES = 8
 _VERIFIER_SLOTS = 110
 """Room for two or three requests, so that some wait."""
@@ -53,6 +60,8 @@ class Drafter:
     name: str
     service: InProcessDrafter
     drafting: DraftModelDrafter
+    drafts: dict[Any, Any]
+    """What it holds for each opening."""
     thread: SteppedThread
     calls: list[HeldCall] = field(default_factory=list)
     up: bool = True
@@ -102,6 +111,10 @@ class World:
         self._patches = ExitStack()
         self.threads = self._patches.enter_context(stepped_threads())
         self.log = self._patches.enter_context(structlog.testing.capture_logs())
+        self.sequences: dict[int, Sequence] = {}
+        """What the engine holds for each request, those that have ended included."""
+        self._made: list[Any] = []
+        self._watch()
         self._services = AsyncExitStack()
         self.drafters: dict[str, Drafter] = {}
         self.unseen: list[dict[str, Any]] = []
@@ -121,28 +134,58 @@ class World:
         )
         self.engine: Any = self.verifier.engine
         self.engine.wait_seconds = lambda: 0.0  # when to step is the test's to say
-        self.engine.model.pool = SlotPool(_VERIFIER_SLOTS)  # whatever the world before has done to it
         self.thread = self.threads[-1]
         self.pool = DrafterPoolServicer(self.verifier.pool)
         for name, checkpoint in checkpoints.drafts.items():
-            made: list[DraftModelDrafter] = []
-            plain = DraftModelDrafter.__init__
-
-            def noted(self: DraftModelDrafter, *args: Any, made: list[Any] = made, plain: Any = plain) -> None:
-                made.append(self)
-                plain(self, *args)
-
-            DraftModelDrafter.__init__ = noted  # type: ignore[method-assign]
-            try:
-                service = await self._services.enter_async_context(
-                    in_process_drafter(checkpoint, kv_slots=_DRAFTER_SLOTS, max_sequences=3, max_tree_nodes=8)
-                )
-            finally:
-                DraftModelDrafter.__init__ = plain  # type: ignore[method-assign]
-            made[0].model.pool = SlotPool(_DRAFTER_SLOTS)
-            drafter = Drafter(name, service, made[0], self.threads[-1])
+            made = len(self._made)
+            service = await self._services.enter_async_context(
+                in_process_drafter(checkpoint, kv_slots=_DRAFTER_SLOTS, max_sequences=3, max_tree_nodes=8)
+            )
+            drafting, drafts = self._made[made]
+            drafter = Drafter(name, service, drafting, drafts, self.threads[-1])
             self.drafters[name] = drafter
             self.verifier.network.listen(drafter.address, drafter.converse)
+
+    def _watch(self) -> None:
+        """Note what engine and drafters hold, whatever they keep it in; and start with empty KV caches, whatever the
+        world before has done to them."""
+        sequences, made = self.sequences, self._made
+
+        class NotedSequence(Sequence):
+            def __init__(self, spec: SequenceSpec) -> None:
+                super().__init__(spec)
+                sequences[spec.sequence_id] = self
+
+        class NotedDraft(draft_model._Draft):
+            last: Any = None
+
+            def __init__(self, spec: DraftSpec) -> None:
+                super().__init__(spec)
+                NotedDraft.last = self
+
+        class NotedDrafter(DraftModelDrafter):
+            def __init__(self, model: PackedModel) -> None:
+                super().__init__(model)
+                self.noted: dict[Any, Any] = {}
+                made.append((self, self.noted))
+
+            def open(self, key: Hashable, spec: DraftSpec) -> None:
+                super().open(key, spec)
+                self.noted[key] = NotedDraft.last
+
+            def close(self, key: Hashable) -> None:
+                super().close(key)
+                self.noted.pop(key, None)
+
+        for target, noted in (
+            ("speculative_engine.verification_engine.Sequence", NotedSequence),
+            ("speculative_engine.drafters.draft_model._Draft", NotedDraft),
+            ("tests.verifier_service.in_process_drafter.DraftModelDrafter", NotedDrafter),
+        ):
+            self._patches.enter_context(mock.patch(target, noted))
+        for models in loaded_models._idle.values():
+            for model in models:
+                model.pool = SlotPool(model.pool.capacity)
 
     # What happens
 
