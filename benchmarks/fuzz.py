@@ -53,7 +53,8 @@ _TYPED = {
 }
 """How a call may end. Any other code is an exception that nobody thought of."""
 
-Call = Callable[[grpc.aio.Channel, str], Any]
+_CUT = "Internal error from Core"
+"""What gRPC says at our own side when the other one has ended a stream that we are writing to; its status is lost."""
 
 
 @dataclass
@@ -266,9 +267,13 @@ class Fuzzer:
             self._fault(f"{method} does not end within {SECONDS:g} s")
             call.cancel()
             return
+        details = await call.details()
+        if details == _CUT:
+            self.findings.codes[f"{method}, ended while more was said"] += 1
+            return
         self.findings.codes[f"{method} {code.name}"] += 1
         if code not in _TYPED:
-            self._fault(f"{method} ended with {code.name}: {await call.details()}")
+            self._fault(f"{method} ended with {code.name}: {details}")
 
     # Afterwards
 

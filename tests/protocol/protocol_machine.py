@@ -182,11 +182,14 @@ class ProtocolMachine(RuleBasedStateMachine):
 
     @rule(place=places, kind=st.sampled_from(sorted(accidents.LIES)), seed=places)
     def lie(self, place: int, kind: str, seed: int) -> None:
+        for drafter in self.world.drafters.values():
+            self.world.grow(drafter)
         if (call := self._call(place, "down")) is not None:
             self.seen["lies"] += accidents.lie(call, kind, random.Random(seed))
 
     @rule(place=places, seed=places)
     def mislead(self, place: int, seed: int) -> None:
+        self.world.step()
         if (call := self._call(place, "up")) is not None:
             self.seen["misled"] += accidents.mislead(call, random.Random(seed))
 

@@ -163,26 +163,28 @@ class World:
                 super().__init__(spec)
                 NotedDraft.last = self
 
-        class NotedDrafter(DraftModelDrafter):
-            def __init__(self, model: PackedModel) -> None:
-                super().__init__(model)
-                self.noted: dict[Any, Any] = {}
-                made.append((self, self.noted))
+        plain = DraftModelDrafter.__init__, DraftModelDrafter.open, DraftModelDrafter.close
+        noted: dict[DraftModelDrafter, dict[Any, Any]] = {}
 
-            def open(self, key: Hashable, spec: DraftSpec) -> None:
-                super().open(key, spec)
-                self.noted[key] = NotedDraft.last
+        def make(self: DraftModelDrafter, model: PackedModel) -> None:
+            plain[0](self, model)
+            noted[self] = {}
+            made.append((self, noted[self]))
 
-            def close(self, key: Hashable) -> None:
-                super().close(key)
-                self.noted.pop(key, None)
+        def open_(self: DraftModelDrafter, key: Hashable, spec: DraftSpec) -> None:
+            plain[1](self, key, spec)
+            noted[self][key] = NotedDraft.last
 
-        for target, noted in (
-            ("speculative_engine.verification_engine.Sequence", NotedSequence),
-            ("speculative_engine.drafters.draft_model._Draft", NotedDraft),
-            ("tests.verifier_service.in_process_drafter.DraftModelDrafter", NotedDrafter),
+        def close(self: DraftModelDrafter, key: Hashable) -> None:
+            plain[2](self, key)
+            noted[self].pop(key, None)
+
+        for patch in (
+            mock.patch("speculative_engine.verification_engine.Sequence", NotedSequence),
+            mock.patch("speculative_engine.drafters.draft_model._Draft", NotedDraft),
+            mock.patch.multiple(DraftModelDrafter, __init__=make, open=open_, close=close),
         ):
-            self._patches.enter_context(mock.patch(target, noted))
+            self._patches.enter_context(patch)
         for models in loaded_models._idle.values():
             for model in models:
                 model.pool = SlotPool(model.pool.capacity)
