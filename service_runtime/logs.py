@@ -19,8 +19,8 @@ _SHARED: list[Processor] = [
 
 
 class _GarbageOfPeers(logging.Filter):
-    """gRPC logs bytes that it cannot read as errors of its own, with a traceback. They came from the other side, and the
-    call that they came in ends with an error that is handled and logged where it belongs: a line is enough."""
+    """gRPC logs bytes that it cannot read as errors of its own, with a traceback. They came from the other side, and
+    the call that they came in ends with an error that is handled and logged where it belongs: a line is enough."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Turns such a record into a warning of one line; lets all pass."""

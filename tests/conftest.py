@@ -3,7 +3,15 @@
 import importlib.util
 import os
 
+from hypothesis import settings
+
 TORCH_THREADS = 2
+
+settings.register_profile(
+    "short", max_examples=60, stateful_step_count=60, derandomize=True, database=None, deadline=None, print_blob=True
+)
+settings.register_profile("long", settings.get_profile("short"), max_examples=3000, derandomize=False)
+settings.load_profile("short")  # --hypothesis-profile=long, at the command line, comes later and so overrides it
 
 # Before anything imports torch: small models run best on few threads, and services started by a test inherit this.
 os.environ.setdefault("OMP_NUM_THREADS", str(TORCH_THREADS))

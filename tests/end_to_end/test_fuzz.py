@@ -1,0 +1,20 @@
+"""A small part of benchmarks/fuzz.py: services that are told nonsense go on, and nobody else notices."""
+
+import asyncio
+
+from benchmarks.fuzz import attack
+from benchmarks.services import MODELS, Services
+
+MESSAGES = 4000
+SEED = 3
+
+
+def test_nonsense_harms_nobody() -> None:
+    print(f"seed {SEED}")
+    with Services() as services:
+        findings = asyncio.run(attack(SEED, MESSAGES, services, (MODELS / "target", MODELS / "draft")))
+    assert not findings.faults
+    assert findings.sent.total() >= MESSAGES
+    for who in ("verifier", "drafter", "client", "unary"):
+        assert findings.sent[f"{who}: fields"], f"nothing was said as {who}"
+    assert findings.good_requests

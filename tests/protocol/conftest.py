@@ -1,0 +1,25 @@
+"""Models of these tests, written once."""
+
+import gc
+
+import pytest
+
+from tests.protocol.checkpoints import Checkpoints, write_checkpoints
+from tests.protocol.plain_reference import PlainReference
+
+
+@pytest.fixture(scope="session", autouse=True)
+def what_was_there_before() -> None:
+    """Each world ends with a garbage collection, to find exceptions nobody saw; torch's own objects are left out."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
+    return write_checkpoints(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="session")
+def reference(checkpoints: Checkpoints) -> PlainReference:
+    return PlainReference(checkpoints.target)

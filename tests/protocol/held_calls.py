@@ -1,0 +1,174 @@
+"""Draft streams whose messages wait until a test delivers them, and can meet with accidents on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from draftwire.v1.drafter_service_pb2 import DraftRequest, DraftResponse
+from service_runtime.errors import ServiceError
+from service_runtime.message_stream import MessageStream
+
+Direction = Literal["up", "down"]
+"""Up is from the verifier to the drafter."""
+Converse = Callable[[MessageStream[Any, Any]], Awaitable[None]]
+
+_MOST_HELD = 32
+"""Messages of a drafter that the transport takes; then writing waits."""
+
+
+class HeldCall(MessageStream[Any, Any]):
+    """The drafter's end of a call over the in-process transport.
+
+    Messages are bytes on the way. `None` in `up` is the verifier's end of the stream, which stays the last.
+    """
+
+    def __init__(self, stream: MessageStream[Any, Any]) -> None:
+        self._stream = stream
+        self.up: deque[bytes | None] = deque()
+        self.down: deque[bytes] = deque()
+        self.opened: dict[int, int] = {}
+        """Epoch of each sequence that is open by what both sides have sent."""
+        self.tainted: set[tuple[int, int]] = set()
+        """Openings (sequence, epoch) whose conversation met with an accident: their trees may differ."""
+        self.over = False
+        self._inbox: deque[DraftRequest | None] = deque()
+        self._arrived = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._fault: Exception | None = None
+        self._ended = False
+
+    # The drafter's side.
+
+    async def read(self) -> Any:
+        while not self._inbox:
+            if self._ended:
+                if self._fault is not None:
+                    raise self._fault
+                return None
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._inbox.popleft()
+
+    async def write(self, message: DraftResponse) -> None:
+        while len(self.down) >= _MOST_HELD:
+            self._taken.clear()
+            await self._taken.wait()
+        if message.WhichOneof("message") == "sequence_error":
+            self._closed(message.sequence_error.sequence_id, message.sequence_error.epoch)
+        self.down.append(message.SerializeToString())
+
+    async def close(self, error: ServiceError | None = None) -> None:
+        if error is not None:
+            await self._stream.close(error)
+        # Else the stream ends when the drafter's handler has returned and what it wrote has arrived.
+
+    # The way.
+
+    async def carry(self, converse: Converse) -> None:
+        """Let a drafter take the call."""
+        pump = asyncio.create_task(self._pump())
+        try:
+            await converse(self)
+            while self.down:  # what was written before a clean end arrives
+                self._taken.clear()
+                await self._taken.wait()
+        finally:
+            self.over = True
+            pump.cancel()
+            await asyncio.wait({pump})
+
+    async def _pump(self) -> None:
+        try:
+            async for message in self._stream:
+                self._sent(message)
+                self.up.append(message.SerializeToString())
+        except Exception as fault:  # noqa: BLE001 - the drafter reads it
+            self.up.clear()
+            self._fault, self._ended = fault, True
+            self._arrived.set()
+        else:
+            self.up.append(None)
+
+    def _sent(self, message: DraftRequest) -> None:
+        kind = message.WhichOneof("message")
+        if kind == "open":
+            self.opened[message.open.sequence_id] = message.open.epoch
+        elif kind == "close":
+            for sequence_id in message.close.sequence_ids:
+                self.opened.pop(sequence_id, None)
+        elif kind == "sequence_error":
+            self._closed(message.sequence_error.sequence_id, message.sequence_error.epoch)
+
+    def _closed(self, sequence_id: int, epoch: int) -> None:
+        if self.opened.get(sequence_id) == epoch:
+            del self.opened[sequence_id]
+
+    # The test's side.
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is on the way."""
+        return not self.up and not self.down and not self._inbox
+
+    def held(self, direction: Direction) -> int:
+        """Messages on the way, without the stream's end."""
+        return len(self.down) if direction == "down" else len(self.up) - (None in self.up)
+
+    async def deliver(self, direction: Direction) -> None:
+        """The next message arrives."""
+        if direction == "down":
+            message = self.down.popleft()
+            self._taken.set()
+            await self._stream.write(DraftResponse.FromString(message))
+            return
+        sent = self.up.popleft()
+        if sent is None:
+            self._ended = True
+        else:
+            self._inbox.append(DraftRequest.FromString(sent))
+        self._arrived.set()
+
+    def message(self, direction: Direction, index: int) -> Any:
+        """A message on the way."""
+        kind: Any = DraftResponse if direction == "down" else DraftRequest
+        return kind.FromString((self.down if direction == "down" else self.up)[index])
+
+    def replace(self, direction: Direction, index: int, messages: Sequence[Any], *, harmless: bool = False) -> None:
+        """Other messages arrive in a message's place. Those that do not tell the same are no longer compared."""
+        way: Any = self.down if direction == "down" else self.up
+        if not harmless:
+            self._taint([self.message(direction, index), *messages])
+        for message in reversed(messages):
+            way.insert(index + 1, message.SerializeToString())
+        del way[index]
+        self._taken.set()
+
+    def swap(self, direction: Direction, index: int) -> None:
+        """A message and the one behind it arrive in the other order."""
+        way: Any = self.down if direction == "down" else self.up
+        self._taint([self.message(direction, index), self.message(direction, index + 1)])
+        way[index], way[index + 1] = way[index + 1], way[index]
+
+    def _taint(self, messages: Iterable[Any]) -> None:
+        for message in messages:
+            for sequence_id in _sequences(message):
+                if sequence_id in self.opened:
+                    self.tainted.add((sequence_id, self.opened[sequence_id]))
+
+
+def _sequences(message: Any) -> list[int]:
+    """The sequences that a message is about."""
+    kind = message.WhichOneof("message")
+    body = getattr(message, kind)
+    if kind in ("open", "opened", "sequence_error"):
+        return [body.sequence_id]
+    if kind == "close":
+        return list(body.sequence_ids)
+    if kind == "verdicts":
+        return [each.sequence_id for each in body.verdicts]
+    if kind == "proposals":
+        return [each.sequence_id for each in body.proposals]
+    return []

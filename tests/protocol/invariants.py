@@ -1,0 +1,108 @@
+"""What has to be true at every moment of a conversation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from speculative_engine.token_tree import Node, NodeState
+from tests.protocol.held_calls import HeldCall
+from tests.protocol.world import MAX_TREE_NODES, Drafter, World
+
+
+def check(world: World) -> None:
+    """Raise AssertionError for what is not as it has to be."""
+    _outputs(world)
+    _verifier_slots(world)
+    for drafter in world.drafters.values():
+        _drafter_slots(drafter)
+        for call in drafter.calls:
+            _mirrors(world, drafter, call)
+    _credit(world)
+    _logs(world)
+
+
+def _outputs(world: World) -> None:
+    for asked in world.requests:
+        if asked.running is not None:
+            prompt = list(asked.request.token_ids.ids)
+            committed = asked.running.tokens[len(prompt) :]
+            assert committed == asked.plain[: len(committed)], "committed tokens differ from plain decoding"
+        got = asked.output.token_ids
+        assert got == asked.plain[: len(got)], "the client got tokens that differ from plain decoding"
+
+
+def _verifier_slots(world: World) -> None:
+    held: list[int] = []
+    for sequence in world.sequences.values():
+        held += sequence.slots.array().tolist()
+    assert len(held) == len(set(held)), "two tokens share a slot of the verifier"
+    assert world.engine.model.pool.used == len(held), "the verifier leaks slots"
+
+
+def _drafter_slots(drafter: Drafter) -> None:
+    held: list[int] = []
+    for draft in drafter.drafts.values():
+        held += draft.slots.array().tolist()
+        held += [node.slot for node in draft.tree.nodes() if node.slot >= 0]
+    assert len(held) == len(set(held)), f"two tokens share a slot of drafter {drafter.name}"
+    assert drafter.drafting.model.pool.used == len(held), f"drafter {drafter.name} leaks slots"
+
+
+def _mirrors(world: World, drafter: Drafter, call: HeldCall) -> None:
+    """Where nothing is on the way, both sides have the same tokens and the same nodes."""
+    if not (call.quiet and world.thread.idle and drafter.thread.idle):
+        return
+    running = {asked.running.sequence_id for asked in world.requests if asked.running is not None and not asked.ended}
+    for sequence_id, epoch in call.opened.items():
+        if (sequence_id, epoch) in call.tainted:
+            continue
+        assert sequence_id in running, "a drafter drafts for a request that has ended"
+        sequence = world.sequences[sequence_id]
+        drafts = _drafts(drafter, sequence_id, epoch)
+        assert drafts, "a drafter lacks a sequence that is open"
+        assert any(draft.tokens == sequence.tokens for draft in drafts), "the two sides have different tokens"
+        drafted = [{node.id: _path(node, draft.tree.root) for node in draft.tree.nodes()} for draft in drafts]
+        known = [
+            {
+                node_id: _path(node, sequence.tree.root)
+                for node_id, node in reader._known.items()
+                if isinstance(node, Node) and node.state is NodeState.LIVE
+            }
+            for source, reader in sequence.readers.items()
+            if source.partition("#")[0] in (drafter.name, drafter.address)
+        ]
+        assert any(nodes in known for nodes in drafted), "the two sides have different trees"
+        world.seen["mirrors compared"] += 1
+        world.seen["nodes compared"] += len(drafted[0])
+
+
+def _drafts(drafter: Drafter, sequence_id: int, epoch: int) -> list[Any]:
+    """What a drafter holds for an opening: two things when two links to it have counted alike."""
+    return [draft for key, draft in drafter.drafts.items() if (key.sequence_id, key.epoch) == (sequence_id, epoch)]
+
+
+def _path(node: Node, root: Node) -> tuple[int, ...]:
+    return tuple(each.token for each in node.path_from(root))
+
+
+def _credit(world: World) -> None:
+    for sequence in world.engine._running.values():
+        for reader in sequence.readers.values():
+            live = [each for each in reader._known.values() if isinstance(each, Node) and each.state is NodeState.LIVE]
+            assert len(live) <= MAX_TREE_NODES, "a drafter has more nodes than its credit"
+    if world.engine._plan is not None:
+        for nodes in world.engine._plan[2].nodes:
+            assert len(nodes) <= MAX_TREE_NODES, "the planner takes more nodes than the limit"
+    for drafter in world.drafters.values():
+        for draft in drafter.drafts.values():
+            assert draft.tree.size <= draft.spec.max_tree_nodes, "a drafter grows beyond its credit"
+
+
+def _logs(world: World) -> None:
+    for entry in world.log:
+        assert entry["log_level"] not in ("error", "critical"), entry
+        assert "exc_info" not in entry, entry
+        world.seen[f"log: {entry['event']}"] += 1
+    world.log.clear()
+    assert not world.verifier.failures
+    assert not world.unseen, world.unseen

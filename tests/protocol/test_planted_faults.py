@@ -1,0 +1,125 @@
+"""Faults planted in the services and the engine: the state machine must notice each of them."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from speculative_engine.drafters.draft_model import DraftModelDrafter
+from speculative_engine.kv_slots import SlotList, SlotPool
+from speculative_engine.proposal import ProposalReader
+from speculative_engine.token_tree import Node, TokenTree
+from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.verification_job import VerificationJob
+from tests.protocol.checkpoints import Checkpoints
+from tests.protocol.plain_reference import PlainReference
+from tests.protocol.protocol_machine import ProtocolMachine
+
+Patch = pytest.MonkeyPatch
+
+
+def no_pruning(patch: Patch) -> None:
+    """The drafter goes on below nodes that the verdict has left behind, as if they were still of use."""
+    commit, commit_tree = DraftModelDrafter.commit, TokenTree.commit
+
+    def without_pruning(self: TokenTree, tokens: Sequence[int]) -> tuple[list[Node], list[Node]]:
+        children = list(self.root.children.values())
+        walked, pruned = commit_tree(self, tokens)
+        if not self.size:
+            for child in children:
+                node, _ = self.add(self.root, child.token, child.log_prob, child.source)
+                node.id = child.id
+        return walked, pruned
+
+    def follow(self: DraftModelDrafter, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(TokenTree, "commit", without_pruning)
+            commit(self, key, committed_length, tokens)
+
+    patch.setattr(DraftModelDrafter, "commit", follow)
+
+
+def slots_kept(patch: Patch) -> None:
+    """A verdict frees no slots of what it prunes."""
+    commit = DraftModelDrafter.commit
+
+    def keep(self: DraftModelDrafter, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
+        give_back = self.model.pool.give_back
+        self.model.pool.give_back = lambda slots: None  # type: ignore[method-assign]
+        try:
+            commit(self, key, committed_length, tokens)
+        finally:
+            self.model.pool.give_back = give_back  # type: ignore[method-assign]
+
+    patch.setattr(DraftModelDrafter, "commit", keep)
+
+
+def slots_of_a_removed_sequence_kept(patch: Patch) -> None:
+    """A request that was cancelled keeps what it held."""
+    remove = VerificationEngine.remove
+
+    def keep(self: VerificationEngine, sequence_id: int) -> None:
+        if sequence_id in self._running:
+            self._running[sequence_id].slots = SlotList()
+        remove(self, sequence_id)
+
+    patch.setattr(VerificationEngine, "remove", keep)
+
+
+def stale_nodes_at_the_root(patch: Patch) -> None:
+    """Nodes that a verdict has overtaken are merged below the new root."""
+    place = ProposalReader._place
+
+    def anywhere(
+        self: ProposalReader, parent: Node | int | None, token: int, log_prob: float, tree: TokenTree, tokens: list[int]
+    ) -> tuple[Node | int | None, bool]:
+        found = place(self, parent, token, log_prob, tree, tokens)
+        return found if found[0] is not None else tree.add(tree.root, token, log_prob, self.source)
+
+    patch.setattr(ProposalReader, "_place", anywhere)
+
+
+def drafts_are_trusted(patch: Patch) -> None:
+    """The first draft token is taken for the target's, whatever the target says."""
+    walk = VerificationJob.walk
+
+    def trust(self: VerificationJob, drawn: list[int]) -> tuple[list[Node], list[int]]:
+        return walk(self, [self.nodes[0].token, *drawn[1:]] if self.nodes else drawn)
+
+    patch.setattr(VerificationJob, "walk", trust)
+
+
+def no_rollback(patch: Patch) -> None:
+    """The sequence keeps the slots of the first nodes verified, accepted or not."""
+
+    def keep(self: VerificationJob, accepted: list[Node], pool: SlotPool) -> None:
+        count = len(self.chain) + len(accepted)
+        self.sequence.slots.extend(self.slots[:count])
+        pool.give_back(np.array(self.slots[count:]))
+
+    patch.setattr(VerificationJob, "keep", keep)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        no_pruning,
+        slots_kept,
+        slots_of_a_removed_sequence_kept,
+        stale_nodes_at_the_root,
+        drafts_are_trusted,
+        no_rollback,
+    ],
+)
+def test_they_show(
+    plant: Callable[[Patch], None], checkpoints: Checkpoints, reference: PlainReference, monkeypatch: Patch
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, ValueError)):
+        run_state_machine_as_test(
+            lambda: ProtocolMachine(checkpoints, reference, Counter()),
+            settings=settings(suppress_health_check=list(HealthCheck), phases=[Phase.generate]),
+        )

@@ -1,0 +1,24 @@
+"""Random interleavings of everything that happens between a verifier and its drafters.
+
+`pytest tests/protocol --hypothesis-profile=long --timeout=0` plays many more.
+"""
+
+from collections import Counter
+
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.protocol.checkpoints import Checkpoints
+from tests.protocol.plain_reference import PlainReference
+from tests.protocol.protocol_machine import ProtocolMachine
+
+
+def test_the_protocol_keeps_its_promises(checkpoints: Checkpoints, reference: PlainReference) -> None:
+    seen: Counter[str] = Counter()
+    run_state_machine_as_test(
+        lambda: ProtocolMachine(checkpoints, reference, seen),
+        settings=settings(suppress_health_check=list(HealthCheck)),
+    )
+    print(dict(seen))
+    for what in ("accepted", "nodes compared", "moved while running", "duplicates", "reordered", "lies"):
+        assert seen[what], f"no example had any: {what}"
