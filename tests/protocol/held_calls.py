@@ -7,14 +7,18 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Literal
 
-from draftwire.v1.drafter_service_pb2 import DraftRequest, DraftResponse
+from google.protobuf import text_format
+
+from draftwire.v1.drafter_service_pb2 import DraftRequest, DraftResponse, SequenceError
 from service_runtime.errors import ServiceError
-from service_runtime.message_stream import MessageStream
+from service_runtime.message_stream import MessageStream, StreamBroken
 
 Direction = Literal["up", "down"]
 """Up is from the verifier to the drafter."""
 Converse = Callable[[MessageStream[Any, Any]], Awaitable[None]]
 
+_BLAMES = ("OUT_OF_SYNC", "UNKNOWN_SEQUENCE", "MALFORMED_PROPOSAL", "CREDIT_EXCEEDED", "INVALID_FIELD")
+"""Reasons that say the other side has made a mistake; the others say that there is no room."""
 _MOST_HELD = 32
 """Messages of a drafter that the transport takes; then writing waits."""
 
@@ -33,6 +37,10 @@ class HeldCall(MessageStream[Any, Any]):
         """Epoch of each sequence that is open by what both sides have sent."""
         self.tainted: set[tuple[int, int]] = set()
         """Openings (sequence, epoch) whose conversation met with an accident: their trees may differ."""
+        self.story: list[str] = []
+        """What was said, and what became of it on the way, in one line each."""
+        self.unjust: list[str] = []
+        """Faults that one side found with the other although both are honest and no accident happened."""
         self.over = False
         self._inbox: deque[DraftRequest | None] = deque()
         self._arrived = asyncio.Event()
@@ -57,7 +65,8 @@ class HeldCall(MessageStream[Any, Any]):
             self._taken.clear()
             await self._taken.wait()
         if message.WhichOneof("message") == "sequence_error":
-            self._closed(message.sequence_error.sequence_id, message.sequence_error.epoch)
+            self._blamed(message.sequence_error)
+        self._tell("down", message)
         self.down.append(message.SerializeToString())
 
     async def close(self, error: ServiceError | None = None) -> None:
@@ -93,6 +102,7 @@ class HeldCall(MessageStream[Any, Any]):
             self.up.append(None)
 
     def _sent(self, message: DraftRequest) -> None:
+        self._tell("up", message)
         kind = message.WhichOneof("message")
         if kind == "open":
             self.opened[message.open.sequence_id] = message.open.epoch
@@ -100,11 +110,21 @@ class HeldCall(MessageStream[Any, Any]):
             for sequence_id in message.close.sequence_ids:
                 self.opened.pop(sequence_id, None)
         elif kind == "sequence_error":
-            self._closed(message.sequence_error.sequence_id, message.sequence_error.epoch)
+            self._blamed(message.sequence_error)
 
-    def _closed(self, sequence_id: int, epoch: int) -> None:
-        if self.opened.get(sequence_id) == epoch:
-            del self.opened[sequence_id]
+    def _blamed(self, error: SequenceError) -> None:
+        """One side says that the other one has got something wrong."""
+        if self.opened.get(error.sequence_id) != error.epoch:
+            return
+        del self.opened[error.sequence_id]
+        reason = StreamBroken(error.status).reason_name
+        # What an accident did to one opening may be found out when the sequence has been opened again.
+        if reason in _BLAMES and error.sequence_id not in {sequence_id for sequence_id, _ in self.tainted}:
+            told = "\n".join(line for line in self.story if f"sequence_id: {error.sequence_id} " in line)
+            self.unjust.append(f"{reason}: {error.status.message}\n{told}")
+
+    def _tell(self, what: str, message: Any) -> None:
+        self.story.append(f"{what}: {text_format.MessageToString(message, as_one_line=True)}")
 
     # The test's side.
 
@@ -154,6 +174,7 @@ class HeldCall(MessageStream[Any, Any]):
 
     def _taint(self, messages: Iterable[Any]) -> None:
         for message in messages:
+            self._tell("accident", message)
             for sequence_id in _sequences(message):
                 if sequence_id in self.opened:
                     self.tainted.add((sequence_id, self.opened[sequence_id]))

@@ -16,6 +16,7 @@ def check(world: World) -> None:
     for drafter in world.drafters.values():
         _drafter_slots(drafter)
         for call in drafter.calls:
+            assert not call.unjust, call.unjust[0]
             _mirrors(world, drafter, call)
     _credit(world)
     _logs(world)

@@ -118,7 +118,7 @@ def test_they_show(
     plant: Callable[[Patch], None], checkpoints: Checkpoints, reference: PlainReference, monkeypatch: Patch
 ) -> None:
     plant(monkeypatch)
-    with pytest.raises((AssertionError, ValueError)):
+    with pytest.raises((AssertionError, ValueError, TimeoutError)):
         run_state_machine_as_test(
             lambda: ProtocolMachine(checkpoints, reference, Counter()),
             settings=settings(suppress_health_check=list(HealthCheck), phases=[Phase.generate]),

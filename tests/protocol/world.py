@@ -42,9 +42,9 @@ T = TypeVar("T")
 
 REQUEST_REASONS = ("AT_CAPACITY", "DRAFTER_NOT_FOUND")
 """Why a request of these tests may be refused."""
-POOL_REASONS = ("DRAFTER_NOT_FOUND", "DRAFTER_UNREACHABLE", "INVALID_FIELD", "HANDSHAKE_EXPECTED")
+POOL_REASONS = ("DRAFTER_NOT_FOUND", "DRAFTER_UNREACHABLE", "INVALID_FIELD", "HANDSHAKE_EXPECTED", "BUSY")
 """Why a call to the pool may be: INVALID_FIELD when a drafter is to be swapped for itself, HANDSHAKE_EXPECTED when its
-handshake was lost or came twice."""
+handshake was lost or came twice, BUSY when another call is at it."""
 MAX_TREE_NODES = 8
 _VERIFIER_SLOTS = 110
 """Room for two or three requests, so that some wait."""
