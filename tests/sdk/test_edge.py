@@ -148,12 +148,12 @@ def test_a_drafter_that_fails(
 
 @pytest.mark.parametrize("slots", [80, 32])
 def test_more_than_fits(verifier: FakeVerifier, checkpoint: Path, caplog: pytest.LogCaptureFixture, slots: int) -> None:
-    """Requests that do not fit together take turns; one that does not fit alone is not drafted for."""
+    """Requests that do not fit together take turns; one that does not fit alone is drafted for as far as it does."""
     verifier.delay = 0.01
     with EdgeClient(verifier.address, model=str(checkpoint), dtype="float32", kv_slots=slots, retry=QUICK) as client:
         results = client.generate_batch(["a", "b", "c"], max_tokens=40, seed=3)
         assert [r.token_ids for r in results] == [expected_ids(3, 40, [ord(p)]) for p in "abc"]
-    assert ("without local drafts" in caplog.text) == (slots == 32)
+    assert not caplog.text
 
 
 def test_a_request_the_model_cannot_follow(client: EdgeClient, verifier: FakeVerifier) -> None:
