@@ -309,10 +309,10 @@ async def run_cases(options: argparse.Namespace, services: Services, say: Callab
     few = min(10, len(ids))
     engine_outputs = await asyncio.to_thread(in_process, ids[:few], options.max_tokens)
     engine_differing = sum(a != b for a, b in zip(engine_outputs, tokens_of[:few], strict=True))
-    theirs = await asyncio.to_thread(transformers_generate, ids, options.max_tokens, info.target.dtype)
+    theirs = await asyncio.to_thread(transformers_generate, ids, options.max_tokens, info.dtype)
     same = sum(a == b for a, b in zip(theirs, tokens_of, strict=True))
     return {
-        "models": f"bundled pair, {info.target.dtype}, {options.threads} threads each",
+        "models": f"bundled pair, {info.dtype}, {options.threads} threads each",
         "requests": f"{len(prompts)} held-out prompts, up to {options.max_tokens} tokens, a seed each",
         "cases": lines,
         "engine_without_services": f"{engine_differing} of {few} greedy references differ",
