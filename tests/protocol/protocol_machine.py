@@ -98,14 +98,18 @@ class ProtocolMachine(RuleBasedStateMachine):
         for _ in range(count):
             self.world.cycle()
 
-    @rule(count=st.integers(1, 3))
-    def go_on_at_once(self, count: int) -> None:
-        """Side by side: proposals and verdicts cross."""
+    @rule(seed=st.integers(0, 1000), count=st.integers(1, 20))
+    def go_on_at_random(self, seed: int, count: int) -> None:
+        """Each at a speed of its own: proposals and verdicts cross, more than one of each."""
+        rng = random.Random(seed)
         for _ in range(count):
-            self.world.deliver_all()
-            self.world.step()
-            for drafter in self.world.drafters.values():
-                self.world.grow(drafter)
+            calls = self.world.calls()
+            if rng.random() < 0.15 or not calls:
+                self.world.step()
+            elif rng.random() < 0.5:
+                self.world.grow(self._drafter(rng.choice(NAMES)))
+            else:
+                self.world.deliver(rng.choice(calls), rng.choice(["up", "down"]), rng.randrange(1, 4))
 
     @rule(count=st.integers(1, 2))
     def step(self, count: int) -> None:
