@@ -93,7 +93,7 @@ def mislead(call: HeldCall, rng: random.Random) -> bool:
             if rng.random() < 0.5:
                 verdict.token_ids[-1] = rng.randrange(64)
             else:
-                verdict.committed_length += rng.choice([-1, 1])
+                verdict.committed_length = max(0, verdict.committed_length + rng.choice([-1, 1]))
             call.replace("up", index, [message])
             return True
     return False

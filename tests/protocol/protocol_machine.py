@@ -29,25 +29,31 @@ names = st.sampled_from(NAMES)
 _MOST_REQUESTS = 6
 _MOST_ORDERS = 3
 
-requests = st.builds(
-    lambda prompt, sampling, max_tokens, ignore_eos, speculation: GenerateRequest(
-        token_ids=TokenIds(ids=prompt),
-        sampling=sampling,
-        max_tokens=max_tokens,
-        ignore_eos=ignore_eos,
-        speculation=speculation,
-    ),
-    prompt=st.sampled_from(PROMPTS),
-    sampling=st.sampled_from(SAMPLINGS),
-    max_tokens=st.sampled_from([MOST_TOKENS, MOST_TOKENS, 9, 2, 1]),
-    ignore_eos=st.sampled_from([True, True, False]),
-    speculation=st.builds(
-        SpeculationOptions,
-        drafter=st.sampled_from([None, None, None, *NAMES]),
-        drafters=st.sampled_from([None, 2]),
-        max_draft_tokens=st.sampled_from([None, None, None, None, 0, 2]),
-    ),
-)
+
+def _requests(max_tokens: list[int], drafters: list[str | None]) -> st.SearchStrategy[GenerateRequest]:
+    return st.builds(
+        lambda prompt, sampling, max_tokens, ignore_eos, speculation: GenerateRequest(
+            token_ids=TokenIds(ids=prompt),
+            sampling=sampling,
+            max_tokens=max_tokens,
+            ignore_eos=ignore_eos,
+            speculation=speculation,
+        ),
+        prompt=st.sampled_from(PROMPTS),
+        sampling=st.sampled_from(SAMPLINGS),
+        max_tokens=st.sampled_from(max_tokens),
+        ignore_eos=st.sampled_from([True, True, False]),
+        speculation=st.builds(
+            SpeculationOptions,
+            drafter=st.sampled_from(drafters),
+            drafters=st.sampled_from([None, 2]),
+            max_draft_tokens=st.sampled_from([None, None, None, None, 0, 2]),
+        ),
+    )
+
+
+requests = _requests([MOST_TOKENS, MOST_TOKENS, 9, 2, 1], [None, None, None, *NAMES])
+long_requests = _requests([MOST_TOKENS], [None])
 directions = st.sampled_from(["up", "down"])
 places = st.integers(0, 31)
 
@@ -98,14 +104,18 @@ class ProtocolMachine(RuleBasedStateMachine):
         for _ in range(count):
             self.world.cycle()
 
-    @rule(count=st.integers(1, 3))
-    def go_on_at_once(self, count: int) -> None:
-        """Side by side: proposals and verdicts cross."""
+    @rule(seed=st.integers(0, 1000), count=st.integers(1, 20))
+    def go_on_at_random(self, seed: int, count: int) -> None:
+        """Each at a speed of its own: proposals and verdicts cross, more than one of each."""
+        rng = random.Random(seed)
         for _ in range(count):
-            self.world.deliver_all()
-            self.world.step()
-            for drafter in self.world.drafters.values():
-                self.world.grow(drafter)
+            calls = self.world.calls()
+            if rng.random() < 0.15 or not calls:
+                self.world.step()
+            elif rng.random() < 0.5:
+                self.world.grow(self._drafter(rng.choice(NAMES)))
+            else:
+                self.world.deliver(rng.choice(calls), rng.choice(["up", "down"]), rng.randrange(1, 4))
 
     @rule(count=st.integers(1, 2))
     def step(self, count: int) -> None:
@@ -141,10 +151,19 @@ class ProtocolMachine(RuleBasedStateMachine):
             self.world.detach(name)
 
     @precondition(lambda self: sum(not order.done() for order in self.world.orders) < _MOST_ORDERS)
-    @rule(place=places, new=names)
-    def swap(self, place: int, new: str) -> None:
-        attached = [drafter.name for drafter in self.world.verifier.pool.describe() if drafter.name in NAMES]
-        self.world.swap(attached[place % len(attached)] if attached else "good", new)
+    @rule(place=places, new=names, request=long_requests, before=st.integers(0, 3), after=st.integers(0, 6))
+    def swap(self, place: int, new: str, request: GenerateRequest, before: int, after: int) -> None:
+        """Rather a drafter that drafts for somebody, and rather for another one than for itself."""
+        if all(asked.ended for asked in self.world.requests):
+            self.world.ask(request)
+        self.go_on(before)
+        attached = sorted(self.world.verifier.pool.describe(), key=lambda drafter: -drafter.sequences)
+        busy = [drafter.name for drafter in attached if drafter.sequences] or [drafter.name for drafter in attached]
+        old = busy[place % len(busy)] if busy else "good"
+        if new == old.removesuffix(":1") and place % 4:
+            new = NAMES[(NAMES.index(new) + 1) % len(NAMES)]
+        self.world.swap(old, new)
+        self.go_on(after)
 
     @rule(name=names, restarts=st.booleans())
     def crash(self, name: str, restarts: bool) -> None:

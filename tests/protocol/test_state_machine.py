@@ -5,6 +5,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -13,12 +14,13 @@ from tests.protocol.plain_reference import PlainReference
 from tests.protocol.protocol_machine import ProtocolMachine
 
 
+@pytest.mark.timeout(300)  # a failure is shrunk, which takes its time
 def test_the_protocol_keeps_its_promises(checkpoints: Checkpoints, reference: PlainReference) -> None:
     seen: Counter[str] = Counter()
     run_state_machine_as_test(
         lambda: ProtocolMachine(checkpoints, reference, seen),
         settings=settings(suppress_health_check=list(HealthCheck)),
     )
-    print(dict(seen))
+    print(dict(sorted(seen.items())))
     for what in ("accepted", "nodes compared", "moved while running", "duplicates", "reordered", "lies"):
         assert seen[what], f"no example had any: {what}"
