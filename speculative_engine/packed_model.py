@@ -87,10 +87,10 @@ class PackedModel:
             raise ModelLoadError(f"device {device}: this build of torch sees no CUDA device")
         if not sys.stderr.isatty():  # a log has no use for progress bars
             logging.disable_progress_bar()
-        local = Path(source).is_dir()
-        if not local and (source.startswith((".", "/", "~")) or Path(source).exists()):
-            raise ModelLoadError(f"model {source}: no such directory")
         try:
+            local = Path(source).is_dir()
+            if not local and (source.startswith((".", "/", "~")) or Path(source).exists()):
+                raise ModelLoadError(f"model {source}: no such directory")
             config = AutoConfig.from_pretrained(source, local_files_only=local, trust_remote_code=trust_remote_code)
             model = AutoModelForCausalLM.from_pretrained(
                 source,

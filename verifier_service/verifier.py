@@ -179,6 +179,7 @@ class Verifier:
 
     def _on_step(self, result: StepResult, stale: dict[tuple[int, str], int]) -> None:
         verdicts: list[Verdict] = []
+        ended: list[RunningRequest] = []
         for (sequence_id, source), nodes in stale.items():
             self.pool.count_stale(source, nodes)
             if sequence_id in self._requests:
@@ -190,7 +191,7 @@ class Verifier:
             self.pool.count(outcome)
             request.take(outcome)
             if request.finished:
-                self._end(request)
+                ended.append(request)
             else:
                 verdicts.append(
                     Verdict(
@@ -202,6 +203,9 @@ class Verifier:
                 )
         if verdicts:
             self.pool.send_verdicts(verdicts)
+        # Last: the room they leave at their drafters goes to others, which are opened with the tokens of this step.
+        for request in ended:
+            self._end(request)
 
     def _on_proposal_fault(self, fault: ProposalFault) -> None:
         refused = self._callers.get(fault.source)

@@ -36,7 +36,7 @@ def test_what_is_no_model_is_named(checkpoint: Path, tmp_path: Path) -> None:
     untokenized = tmp_path / "untokenized"
     shutil.copytree(checkpoint, untokenized, ignore=shutil.ignore_patterns("tokenizer*"))
     (tmp_path / "empty").mkdir()
-    for directory in (tmp_path / "missing", tmp_path / "empty", untokenized):
+    for directory in (tmp_path / "missing", tmp_path / "empty", untokenized, tmp_path / ("long" * 2000)):
         with pytest.raises(StartupError) as caught:
             load_model(DrafterSettings(model=str(directory)))
         assert str(directory) in str(caught.value)
