@@ -24,7 +24,7 @@ from verifier_service.drafter_link import Connect, DrafterLink
 from verifier_service.drafter_rollout import DrafterRollout
 from verifier_service.drafting import Drafting
 from verifier_service.heartbeats import Heartbeats
-from verifier_service.model_replacement import ModelReplacements
+from verifier_service.model_replacement import ModelReplacements, replacement_of
 from verifier_service.pool_operations import PoolOperations
 from verifier_service.rollouts import PROMOTED, Rollouts, check_share
 from verifier_service.roster import Roster, check_address
@@ -151,6 +151,7 @@ class DrafterPool:
     async def detach(self, name: str) -> Drafter:
         """Move a drafter's sequences to others, or leave them to plain decoding, and release it. Raises ServiceError:
         NOT_FOUND, or BUSY. Goes on when the caller is cancelled."""
+        await self._operations.after(replacement_of(name))  # nobody asked for it here, so it is no reason to refuse
         link = self._roster.named(name)
         self._rollouts.check_free(name)
 
@@ -171,6 +172,7 @@ class DrafterPool:
         what = ("swap", old_name, new_name)
         operation = self._operations.known(what, request_id)
         if operation is None:
+            await self._operations.after(replacement_of(old_name))
             old = self._roster.named(old_name)
             new_key = self._new_drafter(old_name, new_name)
             self._rollouts.check_free(old_name, new_key)

@@ -11,7 +11,7 @@ from verifier_service.drafter_contact import ready
 from verifier_service.drafter_link import DrafterLink
 from verifier_service.drafter_swap import move_all
 from verifier_service.drafting import Drafting
-from verifier_service.pool_operations import PoolOperations
+from verifier_service.pool_operations import PoolOperations, What
 from verifier_service.roster import Roster
 
 log = get_logger(__name__)
@@ -50,7 +50,7 @@ class ModelReplacements:
             await self._operations.wait_until_free(name)
             # A link that was lost meanwhile finds the new model when it connects again.
             if self._roster.get(name) is link and link.ready:
-                await self._operations.run(("new model of", name), [name], lambda: self._replace(link))
+                await self._operations.run(replacement_of(name), [name], lambda: self._replace(link))
         except ServiceError as error:
             log.warning("new model not taken", drafter=name, address=link.address, reason=error.message)
             link.show_error(error)
@@ -80,3 +80,8 @@ class ModelReplacements:
         self._roster.end(old)
         log.info("model replaced", drafter=new.name, moves={how.name: count for how, count in moves.items()})
         self._on_replaced(new)
+
+
+def replacement_of(name: str) -> What:
+    """What the operation is called among those of the pool."""
+    return ("new model of", name)

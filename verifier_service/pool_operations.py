@@ -85,6 +85,11 @@ class PoolOperations:
         while waiting := {operation.result for operation in self._running if name in operation.drafters}:
             await asyncio.wait(waiting)
 
+    async def after(self, what: What) -> None:
+        """Wait until an operation is not under way."""
+        while (running := self.known(what)) is not None:
+            await asyncio.wait({running.result})
+
     def start(self, what: What, drafters: Iterable[str], work: Callable[[], Awaitable[Any]]) -> Operation:
         """Begin an operation. Raises ServiceError (BUSY)."""
         drafters = frozenset(drafters)

@@ -138,3 +138,20 @@ async def test_real_models(verifier: InProcessVerifier, twin: InProcessDrafter, 
     assert [output.token_ids for output in outputs] == [output.token_ids for output in alone]
     assert all(each.finished.speculation.accepted_tokens > 0 for each in outputs)
     assert {source for output in outputs for source in output.sources} == {None, "drafter"}
+
+
+async def test_a_drafter_on_its_way_to_another_model_can_be_detached(
+    verifier: InProcessVerifier, listening: Any
+) -> None:
+    first: ScriptedDrafter = listening("a:1")
+    await verifier.pool.attach("a:1", "me")
+    async with Running(verifier):
+        await verifier.until(lambda: first.open)
+        second = listening("a:1", greeting=greeting("newer"), says_opened=False)
+        await first.say(replaced())
+        await verifier.until(lambda: second.opened)
+        detaching = asyncio.create_task(verifier.pool.detach("me"))
+        await second.say(opened(second.opened[-1]))
+        described = await detaching
+    assert described.model.model_id == "newer"
+    assert verifier.pool.describe() == []
