@@ -187,7 +187,7 @@ class TestAsync:
         async with AsyncEdgeClient(addresses, model=drafter, timeout=PATIENCE, retry=QUICK) as client:
             r = await client.generate(PROMPT, max_tokens=12, seed=5)
             assert r.token_ids == expected_ids(5, 12)
-            assert r.resumes == 1
+            assert r.resumes >= 1
             results = await client.generate_batch(["a", "b"], max_tokens=10, seed=3)
             assert [r.token_ids for r in results] == [expected_ids(3, 10, [ord(p)]) for p in "ab"]
         check(verifier.proposals, len(PROMPT_IDS))
