@@ -23,7 +23,7 @@ def test_the_demo() -> None:
     assert report["identical"] is True
     assert report["swaps"] >= 1
     assert report["kills"] >= 1
-    assert report["tokens"] == 240
+    assert report["tokens"] == 200
     assert report["steps"] < report["tokens"]
     assert 0 < report["acceptance_rate"] <= 1
     assert report["acceptance_length"] > 1

@@ -32,7 +32,7 @@ def demo(
         Path | None, typer.Option(metavar="DIR", help="Models of a checkout; found when run in one.")
     ] = None,
     prompt: Annotated[str, typer.Option(help="Text to continue.", show_default=False)] = PROMPT,
-    max_tokens: Annotated[int, typer.Option(min=LEAST_TOKENS, help="Tokens to generate.")] = 240,
+    max_tokens: Annotated[int, typer.Option(min=LEAST_TOKENS, help="Tokens to generate.")] = 200,
     temperature: Annotated[float, typer.Option(help="Softmax temperature; 0 is greedy.")] = 0.7,
     seed: Annotated[int, typer.Option(help="Seed; the same one gives the same text.")] = 1,
     as_json: Json = False,
