@@ -13,7 +13,7 @@ from torch import nn
 from transformers.activations import ACT2CLS
 from transformers.pytorch_utils import Conv1D
 
-from speculative_engine.row_range import row_range
+from speculative_engine.row_range import MOST_ROWS, row_range
 
 _SERIAL_ELEMENTS = 32768
 """torch splits longer element-wise work among threads, at places that depend on the whole tensor's size."""
@@ -69,16 +69,19 @@ class PlainProduct(TurnedProduct):
 class RowExactLinear(nn.Module):
     """A linear layer that multiplies as many rows at a time as give each the same bits: fewer are padded, more split.
 
-    It takes the first kind of product that needs no splitting on this processor.
+    Where the usual product would have to be split on this processor, it takes the turned one, if that need not be.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        kinds = (PackedProduct, TurnedProduct) if can_pack(weight.dtype) else (PlainProduct, TurnedProduct)
-        ranges = {kind: row_range(kind, self.out_features, self.in_features, weight.dtype) for kind in kinds}
-        best = max(kinds, key=lambda kind: ranges[kind].most)
-        self.product, self.rows = best(weight), ranges[best]
+        kind = PackedProduct if can_pack(weight.dtype) else PlainProduct
+        self.rows = row_range(kind, self.out_features, self.in_features, weight.dtype)
+        if self.rows.most < MOST_ROWS:
+            turned = row_range(TurnedProduct, self.out_features, self.in_features, weight.dtype)
+            if turned.most > self.rows.most:
+                kind, self.rows = TurnedProduct, turned
+        self.product = kind(weight)
         self.register_buffer("bias", bias, persistent=False)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:

@@ -17,8 +17,10 @@ Product = Callable[[torch.Tensor], torch.Tensor]
 
 _USUAL = 16
 """The number of rows whose bits are the measure: steps have about so many."""
+MOST_ROWS = 256
+"""Rows beyond which products are always split; nobody looks further."""
 _LEAST = (1, 2, 4, 8, _USUAL)
-_MOST = (_USUAL, 32, 64, 128, 256)
+_MOST = (_USUAL, 32, 64, 128, MOST_ROWS)
 _TRIED = (
     1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 20, 24, 25, 31, 32, 33, 36, 37, 40, 47, 48, 49, 63, 64, 65, 80,
     96, 97, 112, 127, 128, 129, 160, 161, 192, 224, 255, 256,
@@ -62,5 +64,5 @@ def _sensitive(outputs: int, inputs: int, dtype: torch.dtype) -> tuple[torch.Ten
     half = -(-inputs // 2)
     order = torch.randperm(2 * half, generator=generator)[:inputs]
     weight = torch.randn(outputs, half, generator=generator)
-    rows = torch.randn(_MOST[-1], half, generator=generator)
+    rows = torch.randn(MOST_ROWS, half, generator=generator)
     return torch.cat([weight, -weight], 1)[:, order].to(dtype), torch.cat([rows, rows], 1)[:, order].to(dtype)
