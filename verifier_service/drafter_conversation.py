@@ -29,10 +29,11 @@ from service_runtime.handshake import CAPABILITY_PING
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import MessageStream, StreamBroken
 from service_runtime.stream_writer import OutboxFull, StreamWriter
-from speculative_engine.proposal import Proposal, ProposalError
+from speculative_engine.proposal import ProposalError
 from verifier_service import draft_messages
 from verifier_service.draft_messages import Dropped
 from verifier_service.running_request import RunningRequest
+from verifier_service.step_loop import SequenceProposal
 
 log = get_logger(__name__)
 
@@ -54,7 +55,7 @@ class Listener(Protocol):
     def came_late(self, nodes: int) -> None:
         """Nodes came for an opening that has ended."""
 
-    def proposed(self, proposals: list[tuple[int, Proposal]]) -> None:
+    def proposed(self, proposals: list[SequenceProposal]) -> None:
         """A message of proposals came, for sequences that are open."""
 
     def dropped(self, sequence_id: int, status: status_pb2.Status, why: Dropped) -> None:
@@ -175,14 +176,16 @@ class DrafterConversation:
         if self.forget(sequence_id):
             self._send(DraftRequest(close=CloseSequences(sequence_ids=[sequence_id])))
 
-    def refuse(self, sequence_id: int, error: ProposalError) -> None:
-        """Tell the drafter that its proposal was refused, and close the sequence here."""
+    def refuse(self, sequence_id: int, epoch: int, error: ProposalError) -> bool:
+        """Tell the drafter that its proposal was refused, and close the sequence here; False if that opening has
+        ended already."""
         opening = self._open.get(sequence_id)
-        if opening is None:
-            return
+        if opening is None or opening.epoch != epoch:
+            return False
         self.forget(sequence_id)
         log.warning("proposal refused", drafter=self._drafter, sequence=sequence_id, reason=str(error))
-        self._tell_fault(sequence_id, opening.epoch, draft_messages.proposal_error(error))
+        self._tell_fault(sequence_id, epoch, draft_messages.proposal_error(error))
+        return True
 
     def forget(self, sequence_id: int) -> bool:
         """A sequence is open no more; whether it was."""
@@ -232,7 +235,8 @@ class DrafterConversation:
             elif opening is None or opening.epoch != message.epoch:
                 self._listener.came_late(len(message.token_ids))
             else:
-                proposals.append((message.sequence_id, draft_messages.proposal(message)))
+                proposal = draft_messages.proposal(message)
+                proposals.append(SequenceProposal(message.sequence_id, message.epoch, proposal))
         if proposals:
             self._listener.proposed(proposals)
 

@@ -22,7 +22,7 @@ from service_runtime.handshake import check_peer
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import StreamBroken
 from service_runtime.stream_writer import OutboxFull
-from speculative_engine.proposal import Proposal, ProposalError
+from speculative_engine.proposal import ProposalError
 from verifier_service import draft_messages
 from verifier_service.circuit_breaker import CircuitBreaker
 from verifier_service.draft_messages import Dropped
@@ -30,6 +30,7 @@ from verifier_service.draft_source import new_source
 from verifier_service.drafter_conversation import DrafterConversation, DraftStream
 from verifier_service.link_stats import DraftingSpeed, LinkStats
 from verifier_service.running_request import RunningRequest
+from verifier_service.step_loop import SequenceProposal
 
 log = get_logger(__name__)
 
@@ -59,7 +60,7 @@ class LinkOwner(Protocol):
     def link_replaced(self, link: DrafterLink) -> None:
         """New streams to the address get another model; this one goes on for a while."""
 
-    def link_proposed(self, link: DrafterLink, proposals: list[tuple[int, Proposal]]) -> None:
+    def link_proposed(self, link: DrafterLink, proposals: list[SequenceProposal]) -> None:
         """A message of proposals came, for sequences that are open on the link."""
 
     def link_dropped(self, link: DrafterLink, sequence_ids: list[int], why: Dropped) -> None:
@@ -205,10 +206,10 @@ class DrafterLink:
         if self._conversation is not None:
             self._conversation.close(sequence_id)
 
-    def refuse(self, sequence_id: int, error: ProposalError) -> None:
-        """Tell the drafter that its proposal was refused, and close the sequence here."""
-        if self._conversation is not None:
-            self._conversation.refuse(sequence_id, error)
+    def refuse(self, sequence_id: int, epoch: int, error: ProposalError) -> bool:
+        """Tell the drafter that its proposal was refused, and close the sequence here; False if that opening has
+        ended already."""
+        return self._conversation is not None and self._conversation.refuse(sequence_id, epoch, error)
 
     # Listener of the conversation
 
@@ -221,7 +222,7 @@ class DrafterLink:
         """See Listener."""
         self.stats.stale_nodes += nodes
 
-    def proposed(self, proposals: list[tuple[int, Proposal]]) -> None:
+    def proposed(self, proposals: list[SequenceProposal]) -> None:
         """See Listener."""
         self._owner.link_proposed(self, proposals)
 

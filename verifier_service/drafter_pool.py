@@ -13,7 +13,6 @@ from draftwire.v1.verdict_pb2 import Verdict
 from service_runtime.errors import ServiceError, invalid_field, shutting_down
 from service_runtime.logs import get_logger
 from service_runtime.tasks import BackgroundTasks
-from speculative_engine.proposal import Proposal
 from speculative_engine.step_result import SequenceOutcome
 from verifier_service import drafter_description, drafter_swap
 from verifier_service.draft_messages import Dropped
@@ -29,7 +28,7 @@ from verifier_service.pool_operations import PoolOperations
 from verifier_service.rollouts import PROMOTED, Rollouts, check_share
 from verifier_service.roster import Roster, check_address
 from verifier_service.running_request import RunningRequest
-from verifier_service.step_loop import ProposalFault, StepLoop
+from verifier_service.step_loop import ProposalFault, SequenceProposal, StepLoop
 
 log = get_logger(__name__)
 
@@ -120,8 +119,7 @@ class DrafterPool:
     def refuse(self, fault: ProposalFault) -> None:
         """A drafter sent a proposal that contradicts itself: another one drafts for that sequence, or none."""
         link = self._roster.find(fault.source)
-        if link is not None:
-            link.refuse(fault.sequence_id, fault.error)
+        if link is not None and link.refuse(fault.sequence_id, fault.epoch, fault.error):
             self._drafting.avoid(fault.sequence_id, link)
 
     # Drafters
@@ -299,7 +297,7 @@ class DrafterPool:
         """See LinkOwner."""
         self._replacements.begin(link)
 
-    def link_proposed(self, link: DrafterLink, proposals: list[tuple[int, Proposal]]) -> None:
+    def link_proposed(self, link: DrafterLink, proposals: list[SequenceProposal]) -> None:
         """See LinkOwner."""
         self._steps.propose(link.source, proposals)
 

@@ -18,10 +18,21 @@ log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class SequenceProposal:
+    """A proposal and what it is for."""
+
+    sequence_id: int
+    epoch: int
+    """Which of the source's openings of the sequence it belongs to; the engine only hands it back with a fault."""
+    proposal: Proposal
+
+
+@dataclass(frozen=True, slots=True)
 class ProposalFault:
     """A proposal that was refused."""
 
     sequence_id: int
+    epoch: int
     source: str
     error: ProposalError
 
@@ -78,21 +89,22 @@ class StepLoop:
         """Take no more proposals of a drafter, and forget what was learned about it."""
         self._thread.post(lambda: self.engine.forget(source), bounded=False)
 
-    def propose(self, source: str, proposals: Sequence[tuple[int, Proposal]]) -> None:
-        """Merge one message's proposals, each with its sequence. Raises TooManyCommands."""
+    def propose(self, source: str, proposals: Sequence[SequenceProposal]) -> None:
+        """Merge one message's proposals. Raises TooManyCommands."""
         arrived_at = time.perf_counter()
         self._thread.post(lambda: self._merge(source, proposals, arrived_at))
 
-    def _merge(self, source: str, proposals: Sequence[tuple[int, Proposal]], arrived_at: float) -> None:
+    def _merge(self, source: str, proposals: Sequence[SequenceProposal], arrived_at: float) -> None:
         assert self._loop is not None
-        for sequence_id, proposal in proposals:
+        for each in proposals:
             try:
-                count = self.engine.propose(sequence_id, source, proposal, arrived_at)
+                count = self.engine.propose(each.sequence_id, source, each.proposal, arrived_at)
             except ProposalError as error:
-                self._loop.call_soon_threadsafe(self._on_proposal_fault, ProposalFault(sequence_id, source, error))
+                fault = ProposalFault(each.sequence_id, each.epoch, source, error)
+                self._loop.call_soon_threadsafe(self._on_proposal_fault, fault)
                 continue
             if count.stale:
-                key = (sequence_id, source)
+                key = (each.sequence_id, source)
                 self._stale[key] = self._stale.get(key, 0) + count.stale
 
     def _work(self) -> float | None:

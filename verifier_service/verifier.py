@@ -24,7 +24,7 @@ from verifier_service.drafter_pool import DrafterPool, PoolLimits
 from verifier_service.peer_limits import PeerLimits
 from verifier_service.request_reader import GenerateOrder, RequestReader
 from verifier_service.running_request import RunningRequest
-from verifier_service.step_loop import ProposalFault, StepLoop
+from verifier_service.step_loop import ProposalFault, SequenceProposal, StepLoop
 
 log = get_logger(__name__)
 
@@ -161,7 +161,7 @@ class Verifier:
         self._callers[source] = refused
         try:
             self._steps.attach(request.sequence_id, source)
-            yield lambda proposal: self._steps.propose(source, [(request.sequence_id, proposal)])
+            yield lambda proposal: self._steps.propose(source, [SequenceProposal(request.sequence_id, 0, proposal)])
         finally:
             del self._callers[source]
             self._steps.forget(source)

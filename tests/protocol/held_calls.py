@@ -118,8 +118,7 @@ class HeldCall(MessageStream[Any, Any]):
             return
         del self.opened[error.sequence_id]
         reason = StreamBroken(error.status).reason_name
-        # What an accident did to one opening may be found out when the sequence has been opened again.
-        if reason in _BLAMES and error.sequence_id not in {sequence_id for sequence_id, _ in self.tainted}:
+        if reason in _BLAMES and (error.sequence_id, error.epoch) not in self.tainted:
             told = "\n".join(line for line in self.story if f"sequence_id: {error.sequence_id} " in line)
             self.unjust.append(f"{reason}: {error.status.message}\n{told}")
 

@@ -93,6 +93,8 @@ class SteppedEngine(VerificationEngine):
         super().__init__(model, SteadyCost(), limits)
         self._changed = threading.Condition()
         self._permits: int | None = None
+        self.held = False
+        """Whether a step is held back now; what the engine is told meanwhile it hears after that step."""
         self.drafts_awaited = False
         """Whether a step waits until its drafters have drafted: how busy the machine is decides nothing, then."""
         self._waiting_since: float | None = None
@@ -126,7 +128,9 @@ class SteppedEngine(VerificationEngine):
     def step(self) -> StepResult:
         self._waiting_since = None
         with self._changed:
+            self.held = self._permits == 0
             assert self._changed.wait_for(lambda: self._permits is None or self._permits > 0, PATIENCE), "held for ever"
+            self.held = False
             if self._permits is not None:
                 self._permits -= 1
         return super().step()

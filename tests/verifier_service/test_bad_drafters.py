@@ -171,6 +171,26 @@ class TestProposals:
         assert verifier.state("bad:1").last_error.code == told.status.code
         assert verifier.state("bad:1").sequences == 0
 
+    async def test_a_malformed_one_found_after_the_sequence_was_opened_again(self, verifier: InProcessVerifier) -> None:
+        def answer(opening: Opening) -> Sequence[pb.DraftResponse]:
+            if len(drafter.opened) > 1:
+                return ()
+            lost = fault(failed_precondition(ErrorReason.ERROR_REASON_OUT_OF_SYNC, "lost"))
+            return [batch(opening.proposal([3, 200])), *lost(opening)]
+
+        request = order(max_tokens=12)
+        plain = await verifier.plain(request)
+        drafter = ScriptedDrafter(answer)
+        verifier.network.listen("bad:1", drafter.converse)
+        verifier.engine.hold(0)
+        running = asyncio.create_task(verifier.generate(request))
+        await verifier.until(lambda: verifier.engine.held)
+        await verifier.pool.attach("bad:1", "")
+        await verifier.until(lambda: len(drafter.opened) == 2)
+        verifier.engine.go_on()
+        assert (await running).token_ids == plain.token_ids
+        assert not drafter.errors, "what the opening is told that has ended, the next one is not blamed for"
+
     async def test_one_beyond_the_credit(self, verifier: InProcessVerifier) -> None:
         request = order(max_tokens=12)
         plain = await verifier.plain(request)
