@@ -3,12 +3,11 @@
     python benchmarks/soak.py [--minutes 30] [--streams 8] [--swap-every 10] [--json]
 
 A verifier and two drafters (good and early) that take turns. Every 10 s the resident memory, open files and threads
-of each process are read from /proc, and the KV slots, sequences and streams in use from the services. asyncio's tasks
-cannot be seen from outside a process. The first fifth is warm-up; after it a straight line is laid through the memory,
-and its slope and growth are printed.
+of each process are read from /proc, and the KV slots, sequences, streams and asyncio tasks from the services. The
+first fifth is warm-up; after it a straight line is laid through the memory, and its slope and growth are printed.
 
-Exit status 1 if open files, threads, slots, sequences or streams have grown, if slots are in use when no request runs,
-if an output changed from one time to the next, or if a request or a swap failed. Memory is told, not judged.
+Exit status 1 if open files, threads, slots, sequences, streams or tasks have grown, if slots are in use when no request
+runs, if an output changed from one time to the next, or if a request or a swap failed. Memory is told, not judged.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ SAMPLE_SECONDS = 10.0
 WARM_UP_SHARE = 0.2
 REQUEST_SECONDS = 120.0
 REST_SECONDS = 15.0
-JUDGED = ("open_files", "threads", "used_slots", "sequences", "streams")
+JUDGED = ("open_files", "threads", "used_slots", "sequences", "streams", "tasks")
 """What must not grow."""
 
 
@@ -69,21 +68,27 @@ class Watched:
             self.readings.setdefault(name, []).append(value)
 
     async def _held(self) -> dict[str, int]:
-        """What the service says it holds; nothing from a drafter that does not tell."""
+        """What the service, or this process, holds; nothing from a drafter that does not tell."""
         if self.service is None:
-            return {}
+            return {"tasks": len(asyncio.all_tasks())}
         async with grpc.aio.insecure_channel(self.service.address) as channel:
             if self.verifier:
                 engine = (await VerifierServiceStub(channel).GetModelInfo(GetModelInfoRequest(), timeout=10.0)).engine
                 return {
                     "used_slots": engine.used_slots,
                     "sequences": engine.running_sequences + engine.waiting_requests,
+                    "tasks": engine.tasks,
                 }
             info = await DrafterServiceStub(channel).GetModelInfo(DrafterServiceGetModelInfoRequest(), timeout=10.0)
         if not info.HasField("status"):
             return {}
         status = info.status
-        return {"used_slots": status.used_slots, "sequences": status.open_sequences, "streams": status.streams}
+        return {
+            "used_slots": status.used_slots,
+            "sequences": status.open_sequences,
+            "streams": status.streams,
+            "tasks": status.tasks,
+        }
 
     def settled(self, name: str) -> list[int]:
         """The readings after the warm-up."""

@@ -87,7 +87,7 @@ class ModelChanges:
 
     async def status(self) -> drafter_service_pb2.DrafterStatus | None:
         """What all generations hold; None when a drafting thread does not say so in time."""
-        total = drafter_service_pb2.DrafterStatus()
+        total = drafter_service_pb2.DrafterStatus(tasks=len(asyncio.all_tasks()))
         try:
             async with asyncio.timeout(_STATUS_SECONDS):
                 for generation in self._generations():

@@ -175,6 +175,7 @@ class Verifier:
             used_slots=pool.used,
             total_slots=pool.capacity,
             preemptions=self._engine.preemptions,
+            tasks=len(asyncio.all_tasks()),
         )
 
     def _on_step(self, result: StepResult, stale: dict[tuple[int, str], int]) -> None:

@@ -163,13 +163,15 @@ class DrafterServiceGetModelInfoResponse(_message.Message):
     def __init__(self, info: _Optional[_Union[_model_info_pb2.PeerInfo, _Mapping]] = ..., last_load: _Optional[_Union[ModelLoad, _Mapping]] = ..., status: _Optional[_Union[DrafterStatus, _Mapping]] = ...) -> None: ...
 
 class DrafterStatus(_message.Message):
-    __slots__ = ("streams", "open_sequences", "used_slots", "total_slots")
+    __slots__ = ("streams", "open_sequences", "used_slots", "total_slots", "tasks")
     STREAMS_FIELD_NUMBER: _ClassVar[int]
     OPEN_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     USED_SLOTS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
     streams: int
     open_sequences: int
     used_slots: int
     total_slots: int
-    def __init__(self, streams: _Optional[int] = ..., open_sequences: _Optional[int] = ..., used_slots: _Optional[int] = ..., total_slots: _Optional[int] = ...) -> None: ...
+    tasks: int
+    def __init__(self, streams: _Optional[int] = ..., open_sequences: _Optional[int] = ..., used_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., tasks: _Optional[int] = ...) -> None: ...

@@ -219,15 +219,17 @@ class GetModelInfoResponse(_message.Message):
     def __init__(self, model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., build: _Optional[str] = ..., limits: _Optional[_Union[_model_info_pb2.Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ...) -> None: ...
 
 class EngineStatus(_message.Message):
-    __slots__ = ("running_sequences", "waiting_requests", "used_slots", "total_slots", "preemptions")
+    __slots__ = ("running_sequences", "waiting_requests", "used_slots", "total_slots", "preemptions", "tasks")
     RUNNING_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     WAITING_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     USED_SLOTS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_SLOTS_FIELD_NUMBER: _ClassVar[int]
     PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
     running_sequences: int
     waiting_requests: int
     used_slots: int
     total_slots: int
     preemptions: int
-    def __init__(self, running_sequences: _Optional[int] = ..., waiting_requests: _Optional[int] = ..., used_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., preemptions: _Optional[int] = ...) -> None: ...
+    tasks: int
+    def __init__(self, running_sequences: _Optional[int] = ..., waiting_requests: _Optional[int] = ..., used_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., preemptions: _Optional[int] = ..., tasks: _Optional[int] = ...) -> None: ...
