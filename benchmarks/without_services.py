@@ -26,6 +26,7 @@ from speculative_engine.proposal import Proposal
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_timing import measure_step_cost
+from speculative_engine.tree_growth import TreeGrowth
 from speculative_engine.verification_engine import EngineLimits, VerificationEngine
 
 _SOURCE = "drafter"
@@ -121,7 +122,8 @@ def _draft(
     """The life of a drafter."""
     os.sched_setaffinity(0, cores)  # of this thread
     torch.set_num_threads(1)
-    drafter = DraftModelDrafter(PackedModel.load(str(model), slots=slots))
+    loaded = PackedModel.load(str(model), slots=slots)
+    drafter = DraftModelDrafter(loaded, TreeGrowth(measure_step_cost(loaded)))
     while True:
         for name, *arguments in receive(0.0 if drafter.busy else None):
             {"open": drafter.open, "commit": drafter.commit, "close": drafter.close}[name](*arguments)

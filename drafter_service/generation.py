@@ -12,6 +12,7 @@ from drafter_service.settings import DrafterSettings
 from draftwire.v1 import drafter_service_pb2, model_info_pb2
 from service_runtime.message_stream import MessageStream
 from speculative_engine.drafters.draft_model import DraftModelDrafter
+from speculative_engine.tree_growth import TreeGrowth
 
 
 class Generation:
@@ -29,7 +30,7 @@ class Generation:
         self._idle_seconds = settings.stream_idle_seconds
         self._pool = loaded.model.pool
         self._drafting = DraftLoop(
-            DraftModelDrafter(loaded.model),
+            DraftModelDrafter(loaded.model, TreeGrowth(loaded.cost)),
             on_failure=on_failure,
             threads=settings.threads,
             max_streams=settings.max_streams,

@@ -13,6 +13,8 @@ from service_runtime.startup_error import StartupError
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import ModelLoadError, PackedModel
 from speculative_engine.self_test import run_self_test
+from speculative_engine.step_cost import StepCost
+from speculative_engine.step_timing import measure_step_cost
 from speculative_engine.tokenizer import Tokenizer
 
 log = get_logger(__name__)
@@ -28,6 +30,8 @@ class LoadedModel:
 
     model: PackedModel
     info: model_info_pb2.ModelInfo
+    cost: StepCost
+    """Of its steps."""
 
 
 def load_model(settings: DrafterSettings) -> LoadedModel:
@@ -53,6 +57,7 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
         raise StartupError(str(error)) from error
     _make_cache(model)
     info = model_info(model, tokenizer.sha256, bit_exact=report.bit_exact)
+    cost = measure_step_cost(model)
     log.info(
         "model loaded",
         model=info.model_id,
@@ -65,9 +70,10 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
         kv_slots=settings.kv_slots,
         kv_cache_mib=round(model.cache.bytes / 2**20, 1),
         bit_exact=info.bit_exact,
+        step_seconds=round(cost.seconds(1), 6),
         seconds=round(time.perf_counter() - started, 3),
     )
-    return LoadedModel(model, info)
+    return LoadedModel(model, info, cost)
 
 
 def _make_cache(model: PackedModel) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import torch
 
-from speculative_engine.acceptance_model import AcceptanceModel, observe_commit
 from speculative_engine.coupled_sampler import top_candidates
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
 from speculative_engine.kv_slots import SlotList
@@ -18,14 +17,8 @@ from speculative_engine.proposal import Proposal
 from speculative_engine.sampling_batch import SamplingBatch
 from speculative_engine.slot_queue import SlotQueue
 from speculative_engine.token_tree import Node, TokenTree
+from speculative_engine.tree_growth import GrowingTree, TreeGrowth
 
-_SOURCE = "draft"
-_WIDTH = 3
-"""Most children of a node."""
-_EXPANSIONS = 2
-"""Most nodes of one sequence that go through the model in one step."""
-_LEAST_VALUE = 0.04
-"""Nodes less likely than this to be on the target's path are not drafted: verifying them never pays."""
 _MAX_ROWS = 256
 """Most tokens of one forward pass."""
 _TREE_ROOM = 32
@@ -63,25 +56,11 @@ class _Draft:
                 node.slot = -1
         return np.array(slots, dtype=np.int64)
 
-    def frontier(self, model: AcceptanceModel) -> list[Node]:
-        """The most valuable nodes that have not been through the model, or whose KV slots were given up since."""
-        if self.tree.size >= self.spec.max_tree_nodes:
-            return []
-        leaves: list[tuple[float, Node]] = []
-        stack = [(1.0, self.tree.root)]
-        while stack:
-            value, node = stack.pop()
-            for child in node.children.values():
-                worth = value * model.probability(child)
-                # The request's last token needs no node after its parent, so no node there needs children.
-                if worth < _LEAST_VALUE or child.position >= self.spec.max_length - 2:
-                    continue
-                if child.slot < 0:
-                    leaves.append((worth, child))
-                else:
-                    stack.append((worth, child))
-        leaves.sort(key=lambda leaf: -leaf[0])
-        return [node for _, node in leaves[:_EXPANSIONS]]
+    @property
+    def growing(self) -> GrowingTree:
+        """The tree and its bounds."""
+        # The request's last token needs no node after its parent, so no node there needs children.
+        return GrowingTree(self.tree, self.spec.max_tree_nodes, self.spec.max_length - 2)
 
 
 class DraftModelDrafter:
@@ -91,10 +70,11 @@ class DraftModelDrafter:
     the token the target would draw if it agreed with the draft model.
     """
 
-    def __init__(self, model: PackedModel):
+    def __init__(self, model: PackedModel, growth: TreeGrowth | None = None):
+        """growth: what is drafted next; by default any number of rows is taken to cost the same."""
         self.model = model
         self._queue: SlotQueue[Hashable, _Draft] = SlotQueue(model.pool, _TREE_ROOM)
-        self._acceptance = AcceptanceModel()
+        self._growth = growth if growth is not None else TreeGrowth()
 
     @property
     def sequences(self) -> int:
@@ -124,7 +104,7 @@ class DraftModelDrafter:
                 f"verdict of {len(tokens)} tokens to a length of {committed_length}, "
                 f"the drafter knows {len(draft.tokens)} tokens"
             )
-        observe_commit(draft.tree, tokens, {_SOURCE: self._acceptance})
+        self._growth.observe(draft.tree, tokens)
         walked, pruned = draft.tree.commit(tokens)
         draft.tokens.extend(tokens)
         draft.slots.extend([node.slot for node in walked if node.slot >= 0])
@@ -138,7 +118,10 @@ class DraftModelDrafter:
     @property
     def busy(self) -> bool:
         """See Drafter.busy."""
-        return any(draft.pending or draft.frontier(self._acceptance) for draft in self._queue.running.values())
+        running = self._queue.running.values()
+        return any(draft.pending for draft in running) or bool(
+            self._growth.expansions([draft.growing for draft in running], 0, 1)
+        )
 
     def grow(self) -> Growth:
         """See Drafter.grow. Prompts are computed in chunks beside the other sequences' drafting.
@@ -159,11 +142,11 @@ class DraftModelDrafter:
             room = min(_MAX_ROWS // 2, most) - len(builder)
             if draft.pending and room > 0 and self._catch_up(builder, draft, min(draft.pending, room)):
                 expanded.append((key, draft, draft.tree.root))
-        for key, draft in growing:
-            for node in draft.frontier(self._acceptance):
-                if len(builder) < most:
-                    self._expand(builder, draft, node)
-                    expanded.append((key, draft, node))
+        chosen = self._growth.expansions([draft.growing for _, draft in growing], len(builder), most - len(builder))
+        for index, node in chosen:
+            key, draft = growing[index]
+            self._expand(builder, draft, node)
+            expanded.append((key, draft, node))
         growth = Growth([], {}, 0.0)
         if not len(builder):
             return growth
@@ -175,11 +158,12 @@ class DraftModelDrafter:
                 self.model.device,
             )
             limits = [min(draft.spec.vocab_size or logits.shape[1], logits.shape[1]) for _, draft, _ in expanded]
-            found = top_candidates(_within(logits, limits), sampling, _WIDTH)
+            found = top_candidates(_within(logits, limits), sampling, self._growth.width)
             token_ids, log_probs = found.token_ids.tolist(), found.log_probs.tolist()
             fresh: dict[Hashable, list[Node]] = {}
             for (key, draft, node), tokens, probabilities in zip(expanded, token_ids, log_probs, strict=True):
-                fresh.setdefault(key, []).extend(self._add_children(draft, node, tokens, probabilities))
+                if not node.children:  # one that is computed again, having given up its slot, has them already
+                    fresh.setdefault(key, []).extend(self._number(draft, node, tokens, probabilities))
                 if not draft.caught_up:
                     draft.caught_up = True
                     growth.opened.append(key)
@@ -207,27 +191,12 @@ class DraftModelDrafter:
         draft.slots.extend(slots)
         return reaches
 
-    def _add_children(self, draft: _Draft, parent: Node, tokens: list[int], log_probs: list[float]) -> list[Node]:
-        """Add the candidates that are worth it: the first always, alternatives if they may well be right.
-
-        A node that is computed again, having given up its slot, has its children already.
-        """
-        if parent.children:
-            return []
-        value = 1.0
-        for node in parent.path_from(draft.tree.root):
-            value *= self._acceptance.probability(node)
-        children: list[Node] = []
-        for token, log_prob in zip(tokens, log_probs, strict=True):
-            if token < 0 or draft.tree.size >= draft.spec.max_tree_nodes:
-                break
-            node = Node(token, parent, parent.position + 1, min(log_prob, 0.0), _SOURCE, len(parent.children))
-            if children and value * self._acceptance.probability(node) < _LEAST_VALUE:
-                break
-            added, _ = draft.tree.add(parent, token, node.log_prob, _SOURCE)
-            added.id = draft.next_id
+    def _number(self, draft: _Draft, parent: Node, tokens: list[int], log_probs: list[float]) -> list[Node]:
+        """Add children of a node, with the numbers they have on the wire."""
+        children = self._growth.children(draft.growing, parent, tokens, log_probs)
+        for node in children:
+            node.id = draft.next_id
             draft.next_id += 1
-            children.append(added)
         return children
 
     @staticmethod

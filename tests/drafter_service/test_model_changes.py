@@ -110,6 +110,8 @@ class TestChange:
                 await new.commit({1: new.mirrors[1].best_path()[:2]})
                 await new.until(lambda: new.mirrors[1].tree.size >= 4)
         status = await drafter.status()
+        assert status.tasks > 0
+        status.ClearField("tasks")
         assert status == drafter_service_pb2.DrafterStatus(total_slots=4096)
 
     async def test_the_old_models_memory_comes_back(self, drafter: InProcessDrafter, other: Path) -> None:

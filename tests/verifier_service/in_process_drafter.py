@@ -14,6 +14,7 @@ from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
 from service_runtime.lifecycle import Shutdown
 from speculative_engine.packed_model import PackedModel
+from speculative_engine.step_cost import StepCost
 from speculative_engine.tokenizer import Tokenizer
 from tests.verifier_service.loaded_models import loaded_model
 
@@ -44,7 +45,7 @@ async def in_process_drafter(checkpoint: Path, **settings: Any) -> AsyncIterator
 async def _drafter(chosen: DrafterSettings, model: PackedModel) -> AsyncIterator[InProcessDrafter]:
     info = model_info(model, Tokenizer.load(chosen.model).sha256, bit_exact=True)
     shutdown = Shutdown()
-    changes = ModelChanges(chosen, shutdown, lambda _: LoadedModel(model, info))
+    changes = ModelChanges(chosen, shutdown, lambda _: LoadedModel(model, info, StepCost([1], [0.001])))
     async with changes.running():
         yield InProcessDrafter(model, changes, DrafterServicer(changes, chosen.max_streams))
     assert shutdown.failure is None

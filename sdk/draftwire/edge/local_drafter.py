@@ -10,7 +10,9 @@ from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.self_test import run_self_test
+from speculative_engine.step_timing import measure_step_cost
 from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.tree_growth import TreeGrowth
 
 
 class LocalDrafter:
@@ -49,7 +51,8 @@ class LocalDrafter:
         self._vocab_size = loaded.vocab_size
         self._longest = min(loaded.context_length, kv_slots)
         self.thread = DraftThread(
-            DraftModelDrafter(loaded), prepare=lambda: None if threads is None else set_cpu_threads(threads)
+            DraftModelDrafter(loaded, TreeGrowth(measure_step_cost(loaded))),
+            prepare=lambda: None if threads is None else set_cpu_threads(threads),
         )
         """The thread that drafts."""
 

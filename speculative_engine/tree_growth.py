@@ -1,0 +1,107 @@
+"""What a drafter drafts next: best-first growth of all sequences' trees, and how much of it shares a step.
+
+A node is worth its chance of being on the target's path. A drafting step that takes one node more through the model
+takes longer; nodes are added, best first over all sequences, while worth per second rises. So a drafter whose steps
+cost the same for one row and for ten covers the likely verdicts side by side, and one that pays for each row goes deep
+first. Nothing here waits for a verdict: the tree grows until its credit is used or nothing worth drafting is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from speculative_engine.acceptance_model import AcceptanceModel, observe_commit
+from speculative_engine.step_cost import StepCost
+from speculative_engine.token_tree import Node, TokenTree
+
+SOURCE = "draft"
+"""What nodes are marked with that the model drafted."""
+_LEAST_WORTH = 0.04
+"""Nodes less likely than this to be on the target's path are not drafted: verifying them never pays."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingTree:
+    """A tree and its bounds."""
+
+    tree: TokenTree
+    max_nodes: int
+    """Most live nodes: the verifier's credit."""
+    max_position: int
+    """Position from which on a node needs no children."""
+
+
+class TreeGrowth:
+    """Chooses nodes; knows nothing of models and slots. A node with a KV slot has been through the model."""
+
+    def __init__(self, cost: StepCost | None = None, *, width: int = 3, depth: int | None = None):
+        """cost: of the draft model's steps; by default any number of rows costs the same. width: most children of a
+        node. depth: most nodes below the last committed token, on one path; unlimited by default."""
+        self.cost = cost if cost is not None else StepCost([1], [1.0])
+        self.width = width
+        self._depth = depth
+        self._acceptance = AcceptanceModel()
+
+    def observe(self, tree: TokenTree, tokens: Sequence[int]) -> None:
+        """Learn from tokens that are about to be committed."""
+        observe_commit(tree, tokens, {SOURCE: self._acceptance})
+
+    def expansions(self, trees: Sequence[GrowingTree], other_rows: int, max_rows: int) -> list[tuple[int, Node]]:
+        """The nodes that go through the model in the next step, most valuable first, each with its tree's index.
+
+        other_rows: rows that the step has anyway. max_rows: most rows beside them.
+        """
+        leaves = [(worth, index, node) for index, tree in enumerate(trees) for worth, node in self._leaves(tree)]
+        leaves.sort(key=lambda leaf: -leaf[0])
+        worth, best_rate, count = 0.0, 0.0, 0
+        for size, (value, _, _) in enumerate(leaves[:max_rows], start=1):
+            worth += value
+            rate = worth / self.cost.seconds(other_rows + size)
+            if rate <= best_rate:
+                break
+            best_rate, count = rate, size
+        return [(index, node) for _, index, node in leaves[:count]]
+
+    def children(
+        self, growing: GrowingTree, parent: Node, tokens: Sequence[int], log_probs: Sequence[float]
+    ) -> list[Node]:
+        """Add to the tree those of a node's candidates, best first, that are worth it; the first always is.
+
+        tokens: -1 where there are no more. log_probs: natural logarithms. Returns the new nodes.
+        """
+        tree = growing.tree
+        worth = 1.0
+        for node in parent.path_from(tree.root):
+            worth *= self._acceptance.probability(node)
+        children: list[Node] = []
+        for token, log_prob in zip(tokens[: self.width], log_probs, strict=False):
+            if token < 0 or tree.size >= growing.max_nodes:
+                break
+            candidate = Node(token, parent, parent.position + 1, min(log_prob, 0.0), SOURCE, len(parent.children))
+            if children and worth * self._acceptance.probability(candidate) < _LEAST_WORTH:
+                break
+            children.append(tree.add(parent, token, candidate.log_prob, SOURCE)[0])
+        return children
+
+    def _leaves(self, growing: GrowingTree) -> list[tuple[float, Node]]:
+        """Nodes worth expanding that have not been through the model, or whose KV slots were given up since."""
+        tree = growing.tree
+        if tree.size >= growing.max_nodes:
+            return []
+        deepest = growing.max_position
+        if self._depth is not None:
+            deepest = min(deepest, tree.root.position + self._depth)
+        leaves: list[tuple[float, Node]] = []
+        stack = [(1.0, tree.root)]
+        while stack:
+            worth, node = stack.pop()
+            for child in node.children.values():
+                value = worth * self._acceptance.probability(child)
+                if value < _LEAST_WORTH or child.position >= deepest:
+                    continue
+                if child.slot < 0:
+                    leaves.append((value, child))
+                else:
+                    stack.append((value, child))
+        return leaves
