@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+import grpc
 import pytest
 import structlog
 
@@ -97,3 +98,15 @@ def test_bytes_that_grpc_cannot_read_are_a_line_and_no_failure_of_ours() -> None
     assert (garbage["level"], garbage["event"]) == ("warning", "Exception deserializing message! wire type 7")
     assert "exception" not in garbage
     assert fault["level"] == "error" and fault["exception"]
+
+
+async def test_a_method_whose_name_is_no_text_is_a_line(serve_probe: Any, make_probe: Any) -> None:
+    """As bits flipped on the way make it. gRPC fails before any handler or interceptor is asked."""
+    output = io.StringIO()
+    configure_logs("json", "info", output)
+    async with serve_probe(make_probe()) as running:
+        call = running.channel.unary_unary(b"/draftwire.test.Probe/Ech\xe1")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call(b"", timeout=5)
+    (garbage,) = [record for record in records(output) if "UnicodeDecodeError" in record["event"]]
+    assert garbage["level"] == "warning" and "exception" not in garbage
