@@ -122,7 +122,7 @@ def _draft(
     """The life of a drafter."""
     os.sched_setaffinity(0, cores)  # of this thread
     torch.set_num_threads(1)
-    loaded = PackedModel.load(str(model), slots=slots)
+    loaded = PackedModel.load(str(model), slots=slots, row_exact=False)
     drafter = DraftModelDrafter(loaded, TreeGrowth(measure_step_cost(loaded)))
     while True:
         for name, *arguments in receive(0.0 if drafter.busy else None):

@@ -50,6 +50,7 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
             dtype=settings.dtype,
             device=settings.device,
             trust_remote_code=settings.trust_remote_code,
+            row_exact=False,
         )
         tokenizer = Tokenizer.load(settings.model, trust_remote_code=settings.trust_remote_code)
         report = run_self_test(model)

@@ -1,8 +1,9 @@
 """Attention over KV slots for packed batches, behind transformers' attention interface.
 
-Every row's sums run in an order that depends on the row's own context alone (law 1): scores and values are multiplied
-in blocks of a fixed number of positions, and the blocks are added up in a fixed order. A row therefore gets the same
-bits alone, beside other sequences, in a prompt chunk, or as a node of a drafted tree.
+Every row's sums run in an order that depends on the row's own context alone (law 1), so that a row gets the same bits
+alone, beside other sequences, in a prompt chunk, or as a node of a drafted tree. On CPUs compiled code goes through
+each row's positions in turn (slot_attention.py). Elsewhere, and where it was not built, scores and values are
+multiplied in blocks of a fixed number of positions, and the blocks are added up in a fixed order.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 from transformers import AttentionInterface
 
+from speculative_engine import slot_attention
 from speculative_engine.kv_slots import KvCache
 from speculative_engine.packed_batch import KEY_BLOCK, LaneGroup, PackedBatch
 
@@ -63,6 +65,11 @@ def packed_attention(
     keys.index_copy_(1, batch.slots, key[0])
     values.index_copy_(1, batch.slots, value[0])
     scaled = query[0].float() * (scaling if scaling is not None else query.shape[-1] ** -0.5)
+    if slot_attention.fits(keys, values):
+        attended = slot_attention.attend(
+            batch.slot_lanes, scaled.contiguous(), keys, values, sliding_window, softcap, s_aux
+        )
+        return attended.to(query.dtype).unsqueeze(0), None
     out = torch.empty(len(batch), query.shape[1], value.shape[-1], dtype=query.dtype, device=query.device)
     for group in batch.groups:
         mask, visible = group.mask(sliding_window)

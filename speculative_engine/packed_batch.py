@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
 
 from speculative_engine.kv_slots import PADDING_SLOT
+from speculative_engine.slot_attention import SlotLanes
 
 KEY_BLOCK = 128
 """Keys are summed in blocks of this many positions, so that every matrix product has the same inner size."""
@@ -70,7 +72,7 @@ class LaneGroup:
         return pair
 
 
-@dataclass(slots=True)
+@dataclass
 class PackedBatch:
     """Everything one forward pass needs to know about its rows."""
 
@@ -82,10 +84,50 @@ class PackedBatch:
     """KV slot each row writes, int64 [rows]."""
     logit_rows: torch.Tensor
     """Rows whose logits are wanted, int64 [wanted]."""
-    groups: list[LaneGroup]
+    lanes: list[Lane]
+    group_size: int
+    """Query heads per key-value head."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
+
+    @cached_property
+    def groups(self) -> list[LaneGroup]:
+        """The lanes in groups of similar size, for attention in blocks."""
+        # Scores come from products with queries * group_size rows; products of 8 rows and more give a row the same
+        # bits whatever the number of rows.
+        multiple = 8 // math.gcd(8, self.group_size)
+        buckets: dict[tuple[int, int], list[Lane]] = {}
+        for lane in self.lanes:
+            queries = -(-(len(lane.rows) - lane.first_query) // multiple) * multiple
+            blocks = -(-(len(lane.context) + len(lane.rows)) // KEY_BLOCK)
+            # Lanes of up to 4 blocks share a group, longer ones share it with lanes up to twice as long.
+            buckets.setdefault((_power_of_two(queries), max(4, _power_of_two(blocks))), []).append(lane)
+        slots, positions = self.slots.cpu().numpy(), self.positions.cpu().numpy()
+        return [_group(lanes, multiple, slots, positions, self.slots.device) for lanes in buckets.values()]
+
+    @cached_property
+    def slot_lanes(self) -> SlotLanes:
+        """The lanes for attention row by row."""
+        slots = self.slots.numpy()
+        seen, lanes, rows, counts = [], [], [], []
+        begin = first = longest = 0
+        for lane in self.lanes:
+            context, path = len(lane.context), np.array(lane.rows, dtype=np.int64)
+            asked = path[lane.first_query :]
+            seen += [lane.context, slots[path]]
+            rows.append(asked)
+            counts.append(np.arange(context + lane.first_query, context + len(path)) + 1)
+            lanes.append((begin, first, first + len(asked)))
+            begin, first = begin + context + len(path), first + len(asked)
+            longest = max(longest, context + len(path))
+        return SlotLanes(
+            np.concatenate(seen),
+            np.array(lanes, dtype=np.int64),
+            np.concatenate(rows),
+            np.concatenate(counts),
+            longest,
+        )
 
 
 class BatchBuilder:
@@ -117,27 +159,17 @@ class BatchBuilder:
 
     def build(self, group_size: int, device: torch.device) -> PackedBatch:
         """Lay out the batch. group_size: query heads per key-value head of the model."""
-        # Scores come from products with queries * group_size rows; products of 8 rows and more give a row the same
-        # bits whatever the number of rows.
-        multiple = 8 // math.gcd(8, group_size)
-        buckets: dict[tuple[int, int], list[Lane]] = {}
-        for lane in self._lanes:
-            queries = -(-(len(lane.rows) - lane.first_query) // multiple) * multiple
-            blocks = -(-(len(lane.context) + len(lane.rows)) // KEY_BLOCK)
-            # Lanes of up to 4 blocks share a group, longer ones share it with lanes up to twice as long.
-            buckets.setdefault((_power_of_two(queries), max(4, _power_of_two(blocks))), []).append(lane)
-        slots = np.array(self._slots, dtype=np.int64)
-        positions = np.array(self._positions, dtype=np.int64)
 
-        def tensor(array: np.ndarray | list[int]) -> torch.Tensor:
+        def tensor(array: list[int]) -> torch.Tensor:
             return torch.as_tensor(array, dtype=torch.int64).to(device)
 
         return PackedBatch(
             token_ids=tensor(self.tokens),
-            positions=tensor(positions),
-            slots=tensor(slots),
+            positions=tensor(self._positions),
+            slots=tensor(self._slots),
             logit_rows=tensor(self._logit_rows),
-            groups=[_group(lanes, multiple, slots, positions, tensor) for lanes in buckets.values()],
+            lanes=self._lanes,
+            group_size=group_size,
         )
 
 
@@ -145,7 +177,12 @@ def _power_of_two(value: int) -> int:
     return 1 << (value - 1).bit_length()
 
 
-def _group(lanes: list[Lane], multiple: int, slots: np.ndarray, positions: np.ndarray, tensor) -> LaneGroup:  # type: ignore[no-untyped-def]
+def _group(
+    lanes: list[Lane], multiple: int, slots: np.ndarray, positions: np.ndarray, device: torch.device
+) -> LaneGroup:
+    def tensor(array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).to(device)
+
     blocks = max(-(-(len(lane.context) + len(lane.rows)) // KEY_BLOCK) for lane in lanes)
     queries = max(-(-(len(lane.rows) - lane.first_query) // multiple) * multiple for lane in lanes)
     keys = np.full((len(lanes), blocks * KEY_BLOCK), PADDING_SLOT, dtype=np.int64)

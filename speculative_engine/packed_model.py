@@ -12,6 +12,7 @@ from transformers.utils import logging
 from speculative_engine.kv_slots import KvCache, SlotPool
 from speculative_engine.packed_attention import ATTENTION_NAME, packed_context
 from speculative_engine.packed_batch import PackedBatch
+from speculative_engine.packed_linear import pack_linears
 from speculative_engine.row_exact import can_pack, make_row_exact
 from speculative_engine.weights_fingerprint import weights_fingerprint
 
@@ -38,11 +39,12 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 class PackedModel:
     """A decoder, its KV cache and the pool of its slots.
 
-    The library's model code runs as it is; only its attention function is ours, and on CPUs its linear layers and
-    activations are replaced by row-exact ones. One thread at a time may call it.
+    The library's model code runs as it is; only its attention function is ours, and on CPUs its linear layers are
+    replaced by packed ones, for a target by row-exact ones, and its activations too. One thread at a time may call it.
     """
 
-    def __init__(self, model: PreTrainedModel, slots: int, name: str = ""):
+    def __init__(self, model: PreTrainedModel, slots: int, name: str = "", *, row_exact: bool = True):
+        """row_exact: whether a row has the same bits in any company, on CPUs; drafters do without, and are faster."""
         self.name = name or type(model).__name__
         self.model = model.eval()
         self.config = model.config.get_text_config(decoder=True)
@@ -63,7 +65,7 @@ class PackedModel:
         self.fingerprint = weights_fingerprint(model)
         """Differs where models would differ in what they say; see `weights_fingerprint`."""
         if self.device.type == "cpu":
-            make_row_exact(model)
+            (make_row_exact if row_exact else pack_linears)(model)
         model.set_attn_implementation(ATTENTION_NAME)
         self.pool = SlotPool(slots)
         self.cache = KvCache(slots)
@@ -77,10 +79,11 @@ class PackedModel:
         dtype: str = "auto",
         device: str = "cpu",
         trust_remote_code: bool = False,
+        row_exact: bool = True,
     ) -> PackedModel:
         """Load from a directory or hub id.
 
-        slots: tokens that fit into the KV cache. Raises ModelLoadError.
+        slots: tokens that fit into the KV cache. row_exact: see the constructor. Raises ModelLoadError.
         """
         place = torch.device(device)
         if place.type == "cuda" and not torch.cuda.is_available():
@@ -102,7 +105,7 @@ class PackedModel:
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise ModelLoadError(f"model {source}: {first_line}") from error
-        return cls(model.to(place), slots, name=source)
+        return cls(model.to(place), slots, name=source, row_exact=row_exact)
 
     @property
     def group_size(self) -> int:

@@ -43,7 +43,12 @@ class LocalDrafter:
             ModelLoadError: the model cannot be loaded or served.
         """
         loaded = PackedModel.load(
-            model, slots=kv_slots, dtype=dtype, device=device, trust_remote_code=trust_remote_code
+            model,
+            slots=kv_slots,
+            dtype=dtype,
+            device=device,
+            trust_remote_code=trust_remote_code,
+            row_exact=False,
         )
         self.tokenizer_sha256 = Tokenizer.load(model, trust_remote_code=trust_remote_code).sha256
         """Fingerprint of the tokenizer, as in ``ModelInfo``."""

@@ -1,0 +1,117 @@
+"""Attention over KV slots in compiled code, for CPUs: reads keys and values where they lie. See slot_attention.c.
+
+The library is built when the package is installed, if there is a C compiler (hatch_build.py). Without it, and for what
+it does not compute, `packed_attention` does the same with torch, a few times slower.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+
+LIBRARY = Path(__file__).with_name("libslot_attention.so")
+_LANES = 16
+_QUERIES = 16
+_SPLIT_SCORES = 1 << 18
+"""Scores of a layer from which on it is shared among threads: waking them takes longer than fewer."""
+_HALF = {torch.bfloat16: 1, torch.float32: 0}
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLanes:
+    """Which slots each query of a batch sees. All arrays are int64."""
+
+    seen: np.ndarray
+    """The lanes' slots by position, one lane after the other."""
+    lanes: np.ndarray
+    """[lanes, 3]: where a lane's slots begin, its first query, the query after its last."""
+    rows: np.ndarray
+    """[queries] packed row of each query."""
+    counts: np.ndarray
+    """[queries] how many of its lane's slots each query sees: the first ones."""
+    longest: int
+    """The greatest of the counts."""
+
+
+class _Call(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("query", "keys", "values", "out", "scratch", "sinks")),
+        *((name, ctypes.c_void_p) for name in ("seen", "lanes", "rows", "counts")),
+        *((name, ctypes.c_int64) for name in ("row_count", "kv_heads", "shared", "slots", "key_dim", "value_dim")),
+        *((name, ctypes.c_int64) for name in ("longest", "window", "lane_count", "first_head", "last_head")),
+        ("softcap", ctypes.c_float),
+        ("half", ctypes.c_int32),
+    )
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The compiled library, None where it was not built."""
+    return ctypes.CDLL(str(LIBRARY)) if LIBRARY.exists() else None
+
+
+def fits(keys: torch.Tensor, values: torch.Tensor) -> bool:
+    """Whether the compiled code computes with keys and values like these."""
+    return (
+        keys.device.type == "cpu"
+        and keys.dtype in _HALF
+        and keys.shape[-1] % _LANES == 0
+        and values.shape[-1] % _LANES == 0
+        and library() is not None
+    )
+
+
+@cache
+def _threads(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix="slot-attention")
+
+
+def attend(
+    lanes: SlotLanes,
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    window: int | None,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """Let each row attend to what it sees; float32 [rows, heads, value_dim].
+
+    query: scaled, float32 [heads, rows, key_dim], contiguous. keys and values: [kv_heads, slots, dim], contiguous.
+    """
+    compiled = library()
+    assert compiled is not None, "fits says so"
+    heads, row_count, key_dim = query.shape
+    kv_heads, slots, value_dim = values.shape
+    out = torch.empty(row_count, heads, value_dim, dtype=torch.float32)
+    longest = -(-(lanes.longest + _LANES) // _LANES) * _LANES
+    shared = heads // kv_heads
+    sink_scores = None if sinks is None else sinks.float().contiguous()
+
+    def compute(first_head: int, last_head: int) -> None:
+        scratch = torch.empty(_QUERIES * shared, longest, dtype=torch.float32)
+        call = _Call(
+            query.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(), scratch.data_ptr(),
+            None if sink_scores is None else sink_scores.data_ptr(),
+            lanes.seen.ctypes.data, lanes.lanes.ctypes.data, lanes.rows.ctypes.data, lanes.counts.ctypes.data,
+            row_count, kv_heads, shared, slots, key_dim, value_dim,
+            longest, window or 0, len(lanes.lanes), first_head, last_head,
+            softcap or 0.0, _HALF[keys.dtype],
+        )  # fmt: skip
+        compiled.draftwire_attend(ctypes.byref(call))
+
+    parts = min(torch.get_num_threads(), kv_heads)
+    if parts == 1 or int(lanes.counts.sum()) * heads < _SPLIT_SCORES:
+        compute(0, kv_heads)
+    else:
+        ends = [kv_heads * part // parts for part in range(parts + 1)]
+        for done in [_threads(parts).submit(compute, first, last) for first, last in itertools.pairwise(ends)]:
+            done.result()
+    return out

@@ -1,0 +1,166 @@
+"""The compiled attention: what it computes, and that a row's bits are its own."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from speculative_engine import packed_attention, slot_attention
+from speculative_engine.slot_attention import SlotLanes, attend
+from tests.speculative_engine.support import packed, random_tokens, tiny_model, walk
+
+pytestmark = pytest.mark.skipif(slot_attention.library() is None, reason="not built: there is no C compiler")
+
+SLOTS = 700
+
+
+@pytest.fixture(params=[1, 3], autouse=True)
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One thread, and several that share the smallest layer."""
+    monkeypatch.setattr(slot_attention, "_SPLIT_SCORES", 0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
+def stored(kv_heads: int, dim: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    return torch.randn(kv_heads, SLOTS, dim, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def lanes_of(paths: list[list[int]], firsts: list[int]) -> SlotLanes:
+    """Lanes over slots; of lane i all positions from `firsts[i]` on ask. Queries have rows of their own, in order."""
+    counts = [np.arange(first, len(path)) + 1 for path, first in zip(paths, firsts, strict=True)]
+    begins = np.cumsum([0, *map(len, paths)])[:-1]
+    queries = np.cumsum([0, *map(len, counts)])
+    return SlotLanes(
+        seen=np.concatenate(paths).astype(np.int64),
+        lanes=np.stack([begins, queries[:-1], queries[1:]], axis=1).astype(np.int64),
+        rows=np.arange(queries[-1]),
+        counts=np.concatenate(counts).astype(np.int64),
+        longest=max(map(len, paths)),
+    )
+
+
+def slots(count: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).permutation(SLOTS)[:count].tolist()
+
+
+def by_hand(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, path: list[int], window: int | None,
+    softcap: float | None, sinks: torch.Tensor | None,
+) -> torch.Tensor:  # fmt: skip
+    """One query [heads, dim] over what it sees, in float64."""
+    shared = len(query) // len(keys)
+    path = path[-window:] if window else path
+    out = []
+    for head, row in enumerate(query.double()):
+        scores = keys[head // shared, path].double() @ row
+        if softcap:
+            scores = torch.tanh(scores / softcap) * softcap
+        if sinks is not None:
+            scores = torch.cat([scores, sinks[head : head + 1].double()])
+        weights = scores.softmax(0)[: len(path)]
+        out.append(weights @ values[head // shared, path].double())
+    return torch.stack(out)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("shared", [1, 3, 8])
+@pytest.mark.parametrize(("key_dim", "value_dim"), [(16, 16), (32, 32), (64, 64), (80, 80), (128, 128), (192, 128)])
+def test_it_is_attention(key_dim: int, value_dim: int, shared: int, dtype: torch.dtype) -> None:
+    keys, values = stored(2, key_dim, dtype, 1), stored(2, value_dim, dtype, 2)
+    paths = [slots(37, 1), slots(200, 2)]
+    lanes = lanes_of(paths, [36, 150])
+    query = torch.randn(2 * shared, len(lanes.rows), key_dim) / math.sqrt(key_dim)
+    found = attend(lanes, query, keys, values, None, None, None)
+    assert found.shape == (51, 2 * shared, value_dim)
+    for row, path in ((0, paths[0]), (1, paths[1][:151]), (50, paths[1])):
+        expected = by_hand(query[:, row], keys, values, path, None, None, None)
+        torch.testing.assert_close(found[row].double(), expected, atol=2e-6, rtol=2e-5)
+
+
+@pytest.mark.parametrize("window", [None, 1, 20])
+@pytest.mark.parametrize("softcap", [None, 2.0])
+@pytest.mark.parametrize("sunk", [False, True])
+def test_windows_caps_and_sinks(window: int | None, softcap: float | None, sunk: bool) -> None:
+    keys, values = stored(2, 32, torch.float32, 1), stored(2, 32, torch.float32, 2)
+    sinks = torch.randn(4) if sunk else None
+    path = slots(90)
+    query = torch.randn(4, 90, 32)
+    found = attend(lanes_of([path], [0]), query, keys, values, window, softcap, sinks)
+    for row in (0, 5, 19, 20, 21, 89):
+        expected = by_hand(query[:, row], keys, values, path[: row + 1], window, softcap, sinks)
+        torch.testing.assert_close(found[row].double(), expected, atol=2e-6, rtol=2e-5)
+
+
+def test_scores_far_apart() -> None:
+    """Weights that vanish, and sums that would overflow without care."""
+    keys, values = stored(1, 16, torch.float32, 1), stored(1, 16, torch.float32, 2)
+    query = 300 * torch.randn(1, 60, 16)
+    path = slots(60)
+    found = attend(lanes_of([path], [0]), query, keys, values, None, None, None)
+    assert found.isfinite().all()
+    expected = by_hand(query[:, 59], keys, values, path, None, None, None)
+    torch.testing.assert_close(found[59].double(), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_what_is_no_number_stays_with_its_row() -> None:
+    keys, values = stored(1, 16, torch.float32, 1), stored(1, 16, torch.float32, 2)
+    query = torch.randn(1, 40, 16)
+    query[0, 7] = torch.nan
+    found = attend(lanes_of([slots(40)], [0]), query, keys, values, None, None, None)
+    assert found[7].isnan().all()
+    assert found[:7].isfinite().all() and found[8:].isfinite().all()
+
+
+@pytest.mark.parametrize("window", [None, 33])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_a_row_has_the_same_bits_alone_in_a_chunk_and_beside_others(dtype: torch.dtype, window: int | None) -> None:
+    keys, values = stored(2, 64, dtype, 1), stored(2, 64, dtype, 2)
+    path, other = slots(300, 1), slots(410, 2)
+    query = torch.randn(6, 300, 64)
+    chunk = attend(lanes_of([path], [0]), query, keys, values, window, None, None)
+    for position in (0, 1, 15, 16, 63, 150, 298, 299):
+        alone = attend(
+            lanes_of([path[: position + 1]], [position]), query[:, position : position + 1].contiguous(),
+            keys, values, window, None, None,
+        )  # fmt: skip
+        assert torch.equal(alone[0], chunk[position])
+        beside = torch.cat([torch.randn(6, 30, 64), query[:, position : position + 1], torch.randn(6, 3, 64)], dim=1)
+        mixed = lanes_of([other[:60], path[: position + 1], other], [30, position, 407])
+        assert torch.equal(attend(mixed, beside, keys, values, window, None, None)[30], chunk[position])
+
+
+def test_the_slots_a_sequence_has_change_no_bit() -> None:
+    keys, values = stored(2, 32, torch.bfloat16, 1), stored(2, 32, torch.bfloat16, 2)
+    path = slots(120, 1)
+    query = torch.randn(4, 1, 32)
+    here = attend(lanes_of([path], [119]), query, keys, values, None, None, None)
+    moved = list(range(100, 220))
+    keys[:, moved], values[:, moved] = keys[:, path].clone(), values[:, path].clone()
+    assert torch.equal(attend(lanes_of([moved], [119]), query, keys, values, None, None, None), here)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_a_model_says_what_it_says_with_torchs_attention(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model("Llama", dtype, head_dim=32)
+    texts = [random_tokens(150, seed=1), random_tokens(40, seed=2)]
+    compiled = walk(packed(model), texts, [20, 5])
+    monkeypatch.setattr(packed_attention.slot_attention, "fits", lambda keys, values: False)
+    plain = walk(packed(model), texts, [20, 5])
+    assert compiled.keys() == plain.keys()
+    tolerance = 1e-4 if dtype == torch.float32 else 0.15
+    assert max((compiled[prefix].float() - plain[prefix].float()).abs().max() for prefix in plain) < tolerance
+
+
+def test_a_models_rows_have_the_same_bits_in_other_walks() -> None:
+    model = packed(tiny_model("Llama", torch.bfloat16, head_dim=32))
+    texts = [random_tokens(150, seed=1), random_tokens(90, seed=2)]
+    alone = walk(model, texts, [20, 5], trees=False, chunk=400)
+    beside = walk(model, texts, [20, 5], seed=3, chunk=33)
+    common = alone.keys() & beside.keys()
+    assert len(common) > 100
+    assert all(torch.equal(alone[prefix], beside[prefix]) for prefix in common)
