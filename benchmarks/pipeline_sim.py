@@ -60,7 +60,7 @@ def speeds(setting: Setting, seeds: Sequence[int], draft_length: int | None = No
         return [policy(each).tokens_per_second for each in settings]
 
     lengths = _LENGTHS if draft_length is None else [draft_length]
-    chains = [of(lambda each, length=length: draft_then_verify(each, length)) for length in lengths]  # type: ignore[misc]
+    chains = [of(lambda each, length=length: draft_then_verify(each, length)) for length in lengths]
     return {
         "plain": of(plain),
         "draft_then_verify": max(chains, key=statistics.mean),
@@ -81,6 +81,7 @@ def policy_table(options: argparse.Namespace, curve: str) -> list[dict[str, obje
             rtt / 1e3,
             tokens=options.tokens,
             streams=options.streams,
+            max_tree_nodes=options.max_tree_nodes,
         )
         found = speeds(setting, options.seeds)
         rows.append({"round_trip_ms": rtt, **{name: _spread(found[name]) for name in _POLICIES}})
@@ -107,6 +108,7 @@ def useless_table(options: argparse.Namespace, curve: str) -> list[dict[str, obj
                 rtt / 1e3,
                 tokens=options.tokens,
                 streams=options.streams,
+                max_tree_nodes=options.max_tree_nodes,
             )
             ratios = []
             for seed in options.seeds:
@@ -152,22 +154,22 @@ def _read_case(case: Mapping[str, object]) -> tuple[Setting, dict[str, float]]:
     others = {"name", "target_ms", "draft_ms", "by_rank", "round_trip_ms", "draft_length", "measured"}
     if unknown := set(case) - known - others - set(shape):
         raise ValueError(f"{', '.join(sorted(unknown))}: unknown")
-    measured = {str(name): float(figure) for name, figure in case["measured"].items()}  # type: ignore[attr-defined]
+    measured = {str(name): float(figure) for name, figure in case["measured"].items()}
     if wrong := [name for name, figure in measured.items() if name not in _POLICIES or figure <= 0]:
         raise ValueError(f"measured.{wrong[0]}: not a policy ({', '.join(_POLICIES)}), or not above 0")
     setting = Setting(
         _read_curve(case, "target_ms"),
         _read_curve(case, "draft_ms"),
-        Agreement(tuple(case["by_rank"]), **shape),  # type: ignore[arg-type]
-        float(case["round_trip_ms"]) / 1e3,  # type: ignore[arg-type]
-        **sizes,  # type: ignore[arg-type]
+        Agreement(tuple(case["by_rank"]), **shape),
+        float(case["round_trip_ms"]) / 1e3,
+        **sizes,
     )
     return setting, measured
 
 
 def _read_curve(case: Mapping[str, object], name: str) -> Curve:
     try:
-        points = sorted((int(rows), float(ms) / 1e3) for rows, ms in case[name].items())  # type: ignore[attr-defined]
+        points = sorted((int(rows), float(ms) / 1e3) for rows, ms in case[name].items())
         return Curve(tuple(rows for rows, _ in points), tuple(seconds for _, seconds in points))
     except (TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{name}: {error}") from error
@@ -194,7 +196,7 @@ def _print_table(rows: Sequence[Mapping[str, object]], design: bool = False) -> 
                 digits = 2 if value["median"] < 10 else 1
                 text = f"{value['median']:.{digits}f} ({value['low']:.{digits}f} to {value['high']:.{digits}f})"
                 if design and row["round_trip_ms"] in _DESIGN:
-                    text += f"; {_DESIGN[row['round_trip_ms']][_POLICIES.index(name)]}"  # type: ignore[index]
+                    text += f"; {_DESIGN[row['round_trip_ms']][_POLICIES.index(name)]}"
                 cells.append(text)
             else:
                 cells.append(f"{value:g}" if isinstance(value, float) else str(value))
@@ -209,6 +211,7 @@ def main() -> int:
     parser.add_argument("--rtt", type=float, nargs="+", default=[0, 1, 5, 20, 50, 100, 200], help="round trips, ms")
     parser.add_argument("--tokens", type=int, default=1000, help="of a sequence")
     parser.add_argument("--streams", type=int, default=1, help="sequences at once")
+    parser.add_argument("--max-tree-nodes", type=int, default=32, help="the verifier's credit")
     parser.add_argument("--seed", type=int, default=1, help="the first one")
     parser.add_argument("--runs", type=int, default=5, help="each with a seed of its own")
     parser.add_argument("--validate", type=Path, help="compare with what was measured, see above")
@@ -222,7 +225,7 @@ def main() -> int:
     try:
         if options.validate is not None:
             tables = {"validation": validation(options.validate, options.seeds)}
-            ratios = [float(row["simulated_over_measured"]) for row in tables["validation"]]  # type: ignore[arg-type]
+            ratios = [float(row["simulated_over_measured"]) for row in tables["validation"]]
             status = int(any(abs(ratio - 1) > _TOLERANCE for ratio in ratios))
         else:
             tables = {curve: policy_table(options, curve) for curve in _CURVES}
@@ -236,11 +239,13 @@ def main() -> int:
         )
         print()
         return status
-    print(
-        f"commit {machine()['commit']}; target {options.target_ms:g} ms, draft {options.draft_ms:g} ms a row, agreement "
-        f"{options.agreement:g}, {options.streams} x {options.tokens} tokens, {options.runs} seeds from {options.seed}; "
-        "tokens per second"
-    )
+    given = f"{options.runs} seeds from {options.seed}; tokens per second"
+    if options.validate is None:
+        given = (
+            f"target {options.target_ms:g} ms, draft {options.draft_ms:g} ms a row, agreement {options.agreement:g}, "
+            f"credit {options.max_tree_nodes}, {options.streams} x {options.tokens} tokens, {given}"
+        )
+    print(f"commit {machine()['commit']}; {given}")
     usual = (options.target_ms, options.draft_ms, options.agreement, options.streams) == (30.0, 3.0, 0.75, 1)
     for title, rows in tables.items():
         print(f"\n{title}{'; after a semicolon: as designed' if usual and title == 'flat' else ''}\n")
