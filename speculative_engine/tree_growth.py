@@ -17,8 +17,10 @@ from speculative_engine.token_tree import Node, TokenTree
 
 SOURCE = "draft"
 """What nodes are marked with that the model drafted."""
-_LEAST_WORTH = 0.04
-"""Nodes less likely than this to be on the target's path are not drafted: verifying them never pays."""
+_CREDIT_WORTH = 0.8
+"""Nodes less likely than this over the credit to be on the target's path are not drafted. There are about so many
+better ones that they fill the credit: with a higher bar some of it stays unused, with a lower one unlikely nodes take
+the place of better ones to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,11 @@ class GrowingTree:
     """Most live nodes: the verifier's credit."""
     max_position: int
     """Position from which on a node needs no children."""
+
+    @property
+    def least_worth(self) -> float:
+        """Chance of being on the target's path below which a node is not worth its part of the credit."""
+        return _CREDIT_WORTH / self.max_nodes
 
 
 class TreeGrowth:
@@ -79,7 +86,7 @@ class TreeGrowth:
             if token < 0 or tree.size >= growing.max_nodes:
                 break
             candidate = Node(token, parent, parent.position + 1, min(log_prob, 0.0), SOURCE, len(parent.children))
-            if children and worth * self._acceptance.probability(candidate) < _LEAST_WORTH:
+            if children and worth * self._acceptance.probability(candidate) < growing.least_worth:
                 break
             children.append(tree.add(parent, token, candidate.log_prob, SOURCE)[0])
         return children
@@ -92,13 +99,14 @@ class TreeGrowth:
         deepest = growing.max_position
         if self._depth is not None:
             deepest = min(deepest, tree.root.position + self._depth)
+        least_worth = growing.least_worth
         leaves: list[tuple[float, Node]] = []
         stack = [(1.0, tree.root)]
         while stack:
             worth, node = stack.pop()
             for child in node.children.values():
                 value = worth * self._acceptance.probability(child)
-                if value < _LEAST_WORTH or child.position >= deepest:
+                if value < least_worth or child.position >= deepest:
                     continue
                 if child.slot < 0:
                     leaves.append((value, child))

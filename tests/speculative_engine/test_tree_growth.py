@@ -66,8 +66,21 @@ def test_alternatives_end_with_the_width_and_with_the_candidates() -> None:
 
 def test_the_credit_is_kept() -> None:
     growth, tree = TreeGrowth(), growing(max_nodes=2)
-    assert len(grown(growth, tree, tree.tree.root, [LIKELY] * 3)) == 2
+    (first,) = grown(growth, tree, tree.tree.root, [SURE])
+    assert growth.expansions([tree], 0, 8) == [(0, first)]
+    assert len(grown(growth, tree, first, [SURE, SURE, SURE])) == 1
     assert growth.expansions([tree], 0, 8) == []
+
+
+def test_a_large_credit_is_worth_filling_with_less_likely_nodes() -> None:
+    growth = TreeGrowth()
+    counts = []
+    for credit in (8, 128):
+        tree = growing(max_nodes=credit)
+        first, *others = grown(growth, tree, tree.tree.root, [UNLIKELY, UNLIKELY, UNLIKELY])
+        below = grown(growth, tree, first, [UNLIKELY, UNLIKELY, UNLIKELY])
+        counts.append((len(others), len(below), len(growth.expansions([tree], 0, 64))))
+    assert counts == [(0, 1, 1), (2, 3, 5)]
 
 
 def test_nothing_is_drafted_beyond_the_last_useful_position() -> None:

@@ -1,0 +1,56 @@
+"""Draft, then verify, as one would write it first: the policy that drafting ahead is compared with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from speculative_engine.planner import Candidate, Plan, Planner
+from speculative_engine.step_cost import StepCost
+from speculative_engine.token_tree import Node, TokenTree
+from speculative_engine.tree_growth import SOURCE, GrowingTree
+
+
+class FixedChainGrowth:
+    """Drafts so many tokens after the last committed one, and nothing while they are verified."""
+
+    def __init__(self, length: int):
+        self._length = length
+
+    def observe(self, tree: TokenTree, tokens: Sequence[int]) -> None:
+        """Learns nothing."""
+
+    def expansions(self, trees: Sequence[GrowingTree], other_rows: int, max_rows: int) -> list[tuple[int, Node]]:
+        """The ends of chains that are not complete."""
+        found = []
+        for index, growing in enumerate(trees):
+            nodes = list(growing.tree.nodes())
+            if nodes and len(nodes) < self._length and nodes[-1].position < growing.max_position:
+                found.append((index, nodes[-1]))
+        return found
+
+    def children(
+        self, growing: GrowingTree, parent: Node, tokens: Sequence[int], log_probs: Sequence[float]
+    ) -> list[Node]:
+        """The likeliest one."""
+        return [growing.tree.add(parent, tokens[0], log_probs[0], SOURCE)[0]]
+
+
+class FixedChainPlanner(Planner):
+    """Waits for whole chains and verifies all of them."""
+
+    def __init__(self, cost: StepCost, max_rows: int, length: int):
+        super().__init__(cost, max_rows)
+        self._length = length
+
+    def plan(self, candidates: Sequence[Candidate], other_rows: int = 0, max_rows: int | None = None) -> Plan:
+        """All there is."""
+        return Plan([list(each.tree.nodes()) for each in candidates], 0.0, 0.0)
+
+    def worthwhile_wait(self, plan: Plan, candidates: Sequence[Candidate], now: float) -> float:
+        """For ever, until all chains are complete."""
+        complete = all(
+            len(nodes) >= min(self._length, each.max_position - each.tree.root.position)
+            for nodes, each in zip(plan.nodes, candidates, strict=True)
+        )
+        return 0.0 if complete else math.inf

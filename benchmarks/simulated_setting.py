@@ -1,0 +1,122 @@
+"""What a simulation is given, and running it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.fixed_chain import FixedChainGrowth, FixedChainPlanner
+from benchmarks.simulated_models import Agreement, ModelPair
+from benchmarks.simulated_services import Growth, SimulatedDrafter, SimulatedVerifier, Tally, Verdict, VirtualClock
+from speculative_engine.planner import Planner
+from speculative_engine.proposal import Proposal
+from speculative_engine.step_cost import StepCost
+from speculative_engine.tree_growth import TreeGrowth
+
+_MAX_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Times of whole steps by number of rows."""
+
+    rows: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        self.cost()
+
+    def cost(self) -> StepCost:
+        """As the product holds it. Raises ValueError if it is no cost curve."""
+        return StepCost(self.rows, self.seconds)
+
+    @classmethod
+    def flat(cls, seconds: float) -> Curve:
+        """As on a GPU at small batches: 64 rows take 5 % more than one."""
+        return cls((1, 64), (seconds, 1.05 * seconds))
+
+    @classmethod
+    def cpu(cls, seconds: float) -> Curve:
+        """As packed bf16 products of a 400 M target on one CPU core."""
+        factors = (1.0, 1.25, 1.9, 3.1, 5.1)
+        return cls((1, 6, 16, 32, 64), tuple(seconds * factor for factor in factors))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A target, a draft model, and what lies between them."""
+
+    target: Curve
+    draft: Curve
+    agreement: Agreement
+    round_trip: float
+    """Seconds."""
+    tokens: int = 1000
+    """New tokens of a request."""
+    requests: int = 1
+    """Requests of a stream, one after another; what was learned in one serves the next."""
+    streams: int = 1
+    """Requests that run at once."""
+    seed: int = 1
+    max_tree_nodes: int = 32
+    """The verifier's credit."""
+
+    def __post_init__(self) -> None:
+        for name, least in [("round_trip", 0), ("tokens", 2), ("requests", 1), ("streams", 1), ("max_tree_nodes", 1)]:
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: {getattr(self, name)} is below {least}")
+
+
+def plain(setting: Setting) -> Tally:
+    """Without a drafter."""
+    return _simulate(setting, Planner(setting.target.cost(), _MAX_ROWS), None)
+
+
+def draft_then_verify(setting: Setting, length: int) -> Tally:
+    """A chain of so many tokens, drafted while nothing is verified."""
+    return _simulate(setting, FixedChainPlanner(setting.target.cost(), _MAX_ROWS, length), FixedChainGrowth(length))
+
+
+def drafted_ahead(setting: Setting, width: int | None = None) -> Tally:
+    """As the services do it. width: most children of a node; by default the product's."""
+    growth = TreeGrowth(setting.draft.cost())
+    if width is not None:
+        growth.width = width
+    return _simulate(setting, Planner(setting.target.cost(), _MAX_ROWS), growth)
+
+
+def _simulate(setting: Setting, planner: Planner, growth: Growth | None) -> Tally:
+    tally = Tally()
+    for number in range(setting.requests):
+        pairs = [
+            ModelPair(setting.agreement, setting.tokens + 1, f"{setting.seed} {stream} {number}")
+            for stream in range(setting.streams)
+        ]
+        tally.add(_run(setting, planner, growth, pairs))
+    return tally
+
+
+def _run(setting: Setting, planner: Planner, growth: Growth | None, pairs: list[ModelPair]) -> Tally:
+    """One request a stream, to their ends."""
+    clock = VirtualClock()
+    one_way = setting.round_trip / 2
+    length = setting.tokens + 1
+
+    def send_verdicts(verdicts: list[Verdict]) -> None:
+        if drafter is not None:
+            clock.after(one_way, lambda: drafter.receive(verdicts))
+
+    def send_proposals(proposals: dict[int, Proposal]) -> None:
+        clock.after(one_way, lambda: verifier.receive(proposals))
+
+    def opening(stream: int, pair: ModelPair) -> Callable[[], None]:
+        return lambda: drafter.open(stream, pair, setting.max_tree_nodes, length) if drafter is not None else None
+
+    verifier = SimulatedVerifier(clock, planner, setting.target.cost(), send_verdicts)
+    drafter = SimulatedDrafter(clock, growth, setting.draft.cost(), send_proposals) if growth is not None else None
+    for stream, pair in enumerate(pairs):
+        verifier.add(stream, pair, setting.max_tree_nodes, length, drafter is not None)
+        clock.after(one_way, opening(stream, pair))
+    verifier.start()
+    clock.run(lambda: verifier.done)
+    return verifier.tally
