@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import multiprocessing
 import os
@@ -60,6 +61,10 @@ class Service:
             else:
                 time.sleep(0.02)
         return self._address
+
+    async def served(self) -> str:
+        """As `address`, for an event loop."""
+        return await asyncio.to_thread(lambda: self.address)
 
     @property
     def alive(self) -> bool:
@@ -123,13 +128,13 @@ class Services:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # for forked ones; others set it
         signal.signal(signal.SIGTERM, _exit)  # through the `with` block
 
-    def verifier(self, model: Path, *flags: str, cores: Collection[int] = ()) -> Service:
-        """Start a verifier on some of the machine's cores; any of them by default."""
-        return self._start(VERIFIER, model, flags, cores)
+    def verifier(self, model: Path, *flags: str, cores: Collection[int] = (), module: str = VERIFIER) -> Service:
+        """Start a verifier on some of the machine's cores; any of them by default. module: what else runs as one."""
+        return self._start(module, model, flags, cores)
 
-    def drafter(self, model: Path, *flags: str, cores: Collection[int] = ()) -> Service:
-        """Start a drafter."""
-        return self._start(DRAFTER, model, flags, cores)
+    def drafter(self, model: Path, *flags: str, cores: Collection[int] = (), module: str = DRAFTER) -> Service:
+        """Start a drafter, as `verifier`."""
+        return self._start(module, model, flags, cores)
 
     def forked_drafter(self, model: Path, *flags: str) -> Service:
         """Start a drafter in a fraction of the time: a process of its own, forked with its imports done."""

@@ -18,7 +18,7 @@ from speculative_engine.token_tree import Node, TokenTree
 SOURCE = "draft"
 """What nodes are marked with that the model drafted."""
 _LEAST_WORTH = 0.04
-"""Nodes less likely than this to be on the target's path are not drafted: verifying them never pays."""
+"""Nodes less likely than this to be on the target's path are not drafted by default: verifying them never pays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,22 @@ class GrowingTree:
 class TreeGrowth:
     """Chooses nodes; knows nothing of models and slots. A node with a KV slot has been through the model."""
 
-    def __init__(self, cost: StepCost | None = None, *, width: int = 3, depth: int | None = None):
+    def __init__(
+        self,
+        cost: StepCost | None = None,
+        *,
+        width: int = 3,
+        depth: int | None = None,
+        least_worth: float = _LEAST_WORTH,
+    ):
         """cost: of the draft model's steps; by default any number of rows costs the same. width: most children of a
-        node. depth: most nodes below the last committed token, on one path; unlimited by default."""
+        node. depth: most nodes below the last committed token, on one path; unlimited by default. least_worth: chance of being on the
+        target's path below which a node gets no children, and is not added beside its parent's first child; with 0 a
+        chain always reaches its depth."""
         self.cost = cost if cost is not None else StepCost([1], [1.0])
         self.width = width
         self._depth = depth
+        self._least_worth = least_worth
         self._acceptance = AcceptanceModel()
 
     def observe(self, tree: TokenTree, tokens: Sequence[int]) -> None:
@@ -79,7 +89,7 @@ class TreeGrowth:
             if token < 0 or tree.size >= growing.max_nodes:
                 break
             candidate = Node(token, parent, parent.position + 1, min(log_prob, 0.0), SOURCE, len(parent.children))
-            if children and worth * self._acceptance.probability(candidate) < _LEAST_WORTH:
+            if children and worth * self._acceptance.probability(candidate) < self._least_worth:
                 break
             children.append(tree.add(parent, token, candidate.log_prob, SOURCE)[0])
         return children
@@ -98,7 +108,7 @@ class TreeGrowth:
             worth, node = stack.pop()
             for child in node.children.values():
                 value = worth * self._acceptance.probability(child)
-                if value < _LEAST_WORTH or child.position >= deepest:
+                if value < self._least_worth or child.position >= deepest:
                     continue
                 if child.slot < 0:
                     leaves.append((value, child))
