@@ -8,7 +8,7 @@ greedily, one at a time; the policies take turns from prompt to prompt, and plai
 - plain: no drafter.
 - draft then verify: the drafter drafts a chain of K tokens and stops; the verifier waits for all of them, verifies them
   and tells the verdict; then the next K. Only here another planner is at work (stand_ins/patient_verifier.py), since
-  the verifier's own never waits longer than tokens are worth. Each K is measured; the best one counts at each round trip.
+  the verifier's own never waits longer than tokens are worth. Each K is measured; at each round trip the best counts.
 - chain ahead: the drafter as it is, with one child a node: it never stops.
 - tree ahead: the services as they are.
 
@@ -120,7 +120,8 @@ def best_in_turn(measured: Measured, depths: Sequence[int], milliseconds: float)
 def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:
     """What is printed."""
     found: dict[str, object] = pair_figures(options) | {
-        "requests": f"{options.prompts} held-out prompts, {options.max_tokens} tokens, one at a time, greedy unless said"
+        "requests": f"{options.prompts} held-out prompts, {options.max_tokens} tokens, one at a time, "
+        "greedy unless said"
     }
     for name in measured.batches:
         found[f"{name}, tokens/s"] = measured.rate(name)
@@ -160,7 +161,7 @@ def main() -> None:
         "--depths",
         type=lambda text: [int(n) for n in numbers(text)],
         default=[3, 5, 8],
-        help="the Ks of draft-then-verify",
+        help="the Ks of draft-then-verify, with commas",
     )
     add_pair_options(parser)
     add_run_options(parser, prompts=5, max_tokens=64)

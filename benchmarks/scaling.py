@@ -76,7 +76,7 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
     async with AsyncClient(address, timeout=600.0) as client:
         for number, drafter in enumerate(drafters):
             await client.drafters.attach(drafter, f"drafter {number}")
-        texts = [await client.tokenize(text) for text in held_out_prompts(max(*options.streams, _FEW))]
+        texts = [await client.tokenize(text) for text in held_out_prompts(max(options.streams) + _FEW)]
         prompts = [text[: options.prompt_tokens] for text in texts]
         speculations = (PLAIN, Speculation(drafter="drafter 0"), Speculation())
         comparisons = []

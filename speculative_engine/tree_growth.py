@@ -44,9 +44,9 @@ class TreeGrowth:
         least_worth: float = _LEAST_WORTH,
     ):
         """cost: of the draft model's steps; by default any number of rows costs the same. width: most children of a
-        node. depth: most nodes below the last committed token, on one path; unlimited by default. least_worth: chance of being on the
-        target's path below which a node gets no children, and is not added beside its parent's first child; with 0 a
-        chain always reaches its depth."""
+        node. depth: most nodes below the last committed token, on one path; unlimited by default. least_worth: chance
+        of being on the target's path below which a node gets no children, and is not added beside its parent's first
+        child; with 0 a chain always reaches its depth."""
         self.cost = cost if cost is not None else StepCost([1], [1.0])
         self.width = width
         self._depth = depth

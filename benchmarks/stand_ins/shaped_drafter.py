@@ -2,8 +2,8 @@
 
     python -m benchmarks.stand_ins.shaped_drafter --width 1 --depth 4 --model models/draft --listen 127.0.0.1:0
 
-All other flags are those of `python -m drafter_service`. The service, its conversations and its model are the real ones;
-only what drafts is another.
+All other flags are those of `python -m drafter_service`. The service, its conversations and its model are the real
+ones; only what drafts is another.
 """
 
 from __future__ import annotations
