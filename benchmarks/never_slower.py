@@ -20,13 +20,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from functools import partial
 
 from benchmarks.arrangements import Arrangement, Comparison, Measured, measure
 from benchmarks.held_out import MODELS, held_out_prompts
 from benchmarks.inflated_models import inflated
 from benchmarks.pair_options import add_pair_options, add_run_options, pair_figures
 from benchmarks.report import print_report
-from benchmarks.services import DRAFTER, Services
+from benchmarks.services import DRAFTER, Service, Services, started
 from draftwire import AsyncClient, Speculation
 
 SHAPED = "benchmarks.stand_ins.shaped_drafter"
@@ -46,19 +47,21 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
     """Measure."""
     slots = ("--kv-slots", str(max(options.batches) * (options.prompt_tokens + options.max_tokens + 64) + 4096))
     target = inflated(MODELS / "target", options.target_millions)
-    # One after the other: each measures at its start what its steps cost.
-    address = await services.verifier(target, *slots, cores=options.verifier_cores).served()
-    drafters = {}
-    for name in options.drafters:
+
+    def drafter(name: str) -> Service:
         model, module, flags = DRAFTERS[name]
         if name == "slow":
             flags = (*flags, str(options.sleep_ms))
         draft = inflated(MODELS / model, options.draft_millions)
-        started = services.drafter(draft, *flags, *slots, cores=options.drafter_cores, module=module)
-        drafters[name] = await started.served()
+        return services.drafter(draft, *flags, *slots, cores=options.drafter_cores, module=module)
+
+    (address,), drafters = await asyncio.gather(
+        started([lambda: services.verifier(target, *slots, cores=options.verifier_cores)]),
+        started([partial(drafter, name) for name in options.drafters]),
+    )
     async with AsyncClient(address, timeout=600.0) as client:
-        for name, drafter in drafters.items():
-            await client.drafters.attach(drafter, name)
+        for name, place in zip(options.drafters, drafters, strict=True):
+            await client.drafters.attach(place, name)
         texts = held_out_prompts(max(*options.batches, options.prompts))
         prompts = [(await client.tokenize(text))[: options.prompt_tokens] for text in texts]
         comparisons = []

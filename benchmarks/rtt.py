@@ -23,13 +23,14 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 from benchmarks.arrangements import Arrangement, Comparison, Measured, measure
 from benchmarks.held_out import MODELS, held_out_prompts
 from benchmarks.inflated_models import inflated
 from benchmarks.pair_options import add_pair_options, add_run_options, pair_figures
 from benchmarks.report import print_report
-from benchmarks.services import DRAFTER, VERIFIER, Services
+from benchmarks.services import VERIFIER, Service, Services, started
 from benchmarks.tcp_proxy import TcpProxy
 from draftwire import AsyncClient, Speculation
 
@@ -72,22 +73,27 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
     target = inflated(MODELS / "target", options.target_millions)
     draft = inflated(MODELS / "draft", options.draft_millions)
 
-    # One after the other: each measures at its start what its steps cost.
-    async def verifier(module: str) -> str:
-        return await services.verifier(target, *_SLOTS, cores=options.verifier_cores, module=module).served()
+    def verifier(module: str) -> Service:
+        return services.verifier(target, *_SLOTS, cores=options.verifier_cores, module=module)
 
-    async def drafter(module: str, *shape: object) -> str:
-        flags = (*map(str, shape), *_SLOTS)
-        return await services.drafter(draft, *flags, cores=options.drafter_cores, module=module).served()
+    def chain(*depth: object) -> Service:
+        flags = ("--width", "1", *map(str, depth), *_SLOTS)
+        return services.drafter(draft, *flags, cores=options.drafter_cores, module=SHAPED)
 
+    shapes = [lambda: services.drafter(draft, *_SLOTS, cores=options.drafter_cores), chain]
+    shapes += [partial(chain, "--depth", depth) for depth in options.depths]
+    verifiers, drafters = await asyncio.gather(
+        started([partial(verifier, VERIFIER), partial(verifier, PATIENT)]), started(shapes)
+    )
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(AsyncClient(await verifier(VERIFIER), timeout=600.0))
-        waiting = await stack.enter_async_context(AsyncClient(await verifier(PATIENT), timeout=600.0))
+        client, waiting = [
+            await stack.enter_async_context(AsyncClient(address, timeout=600.0)) for address in verifiers
+        ]
         delays = Delays(options.round_trips, stack)
-        await delays.attach(client, TREE, await drafter(DRAFTER))
-        await delays.attach(client, CHAIN, await drafter(SHAPED, "--width", 1))
-        for depth in options.depths:
-            await delays.attach(waiting, in_turn(depth), await drafter(SHAPED, "--width", 1, "--depth", depth))
+        await delays.attach(client, TREE, drafters[0])
+        await delays.attach(client, CHAIN, drafters[1])
+        for depth, address in zip(options.depths, drafters[2:], strict=True):
+            await delays.attach(waiting, in_turn(depth), address)
 
         greedy = [Arrangement(PLAIN_NAME, client, PLAIN_NAME)]
         for milliseconds in options.round_trips:

@@ -23,7 +23,7 @@ from benchmarks.held_out import MODELS, held_out_prompts
 from benchmarks.inflated_models import inflated
 from benchmarks.pair_options import add_pair_options, add_run_options, pair_figures
 from benchmarks.report import print_report
-from benchmarks.services import Services
+from benchmarks.services import Services, started
 from draftwire import AsyncClient, Speculation
 
 DRAFTERS = ("no drafter", "one drafter", "two drafters")
@@ -68,11 +68,10 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
     flags = ("--kv-slots", str(slots))
     target = inflated(MODELS / "target", options.target_millions)
     draft = inflated(MODELS / "draft", options.draft_millions)
-    # One after the other: each measures at its start what its steps cost.
-    address = await services.verifier(target, *flags, cores=options.verifier_cores).served()
-    drafters = [
-        await services.drafter(draft, "--kv-slots", "16384", cores=options.drafter_cores).served() for _ in range(2)
-    ]
+    (address,), drafters = await asyncio.gather(
+        started([lambda: services.verifier(target, *flags, cores=options.verifier_cores)]),
+        started([lambda: services.drafter(draft, "--kv-slots", "16384", cores=options.drafter_cores)] * 2),
+    )
     async with AsyncClient(address, timeout=600.0) as client:
         for number, drafter in enumerate(drafters):
             await client.drafters.attach(drafter, f"drafter {number}")

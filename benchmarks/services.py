@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from multiprocessing.process import BaseProcess
@@ -61,10 +61,6 @@ class Service:
             else:
                 time.sleep(0.02)
         return self._address
-
-    async def served(self) -> str:
-        """As `address`, for an event loop."""
-        return await asyncio.to_thread(lambda: self.address)
 
     @property
     def alive(self) -> bool:
@@ -190,6 +186,16 @@ class Services:
         self._running.close()
         if error is not None:
             print(f"the services' logs are in {self.logs}", file=sys.stderr)
+
+
+async def started(starts: Iterable[Callable[[], Service]]) -> list[str]:
+    """The addresses of services that start one after the other: each measures at its start what its steps cost, so
+    those that share a core must not do it at once."""
+    addresses = []
+    for start in starts:
+        service = start()
+        addresses.append(await asyncio.to_thread(lambda s=service: s.address))
+    return addresses
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
