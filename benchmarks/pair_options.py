@@ -14,9 +14,10 @@ def add_pair_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--drafter-cores", type=cores, default=[1])
 
 
-def add_run_options(parser: argparse.ArgumentParser, *, prompts: int, max_tokens: int) -> None:
-    """Add how much is run. prompts, max_tokens: defaults."""
-    parser.add_argument("--prompts", type=int, default=prompts, help="held-out prompts")
+def add_run_options(parser: argparse.ArgumentParser, *, max_tokens: int, prompts: int | None = None) -> None:
+    """Add how much is run. max_tokens, prompts: defaults; without the latter there is no such option."""
+    if prompts is not None:
+        parser.add_argument("--prompts", type=int, default=prompts, help="held-out prompts")
     parser.add_argument("--max-tokens", type=int, default=max_tokens)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--verbose", action="store_true", help="print every run")
