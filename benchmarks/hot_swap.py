@@ -25,11 +25,11 @@ from pathlib import Path
 
 from held_out import MODELS, held_out_prompts
 from inflated_models import inflated
+from pair_options import cores
 from report import Spread, machine, print_report
 from services import Services
 from stream_load import Gap, Job, StreamLoad
 from token_rate import BUCKET_SECONDS, TokenRate, moving_rate
-from wire_overhead import cores
 
 from draftwire import AsyncClient
 

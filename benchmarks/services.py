@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import multiprocessing
 import os
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from multiprocessing.process import BaseProcess
@@ -123,13 +124,13 @@ class Services:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # for forked ones; others set it
         signal.signal(signal.SIGTERM, _exit)  # through the `with` block
 
-    def verifier(self, model: Path, *flags: str, cores: Collection[int] = ()) -> Service:
-        """Start a verifier on some of the machine's cores; any of them by default."""
-        return self._start(VERIFIER, model, flags, cores)
+    def verifier(self, model: Path, *flags: str, cores: Collection[int] = (), module: str = VERIFIER) -> Service:
+        """Start a verifier on some of the machine's cores; any of them by default. module: what else runs as one."""
+        return self._start(module, model, flags, cores)
 
-    def drafter(self, model: Path, *flags: str, cores: Collection[int] = ()) -> Service:
-        """Start a drafter."""
-        return self._start(DRAFTER, model, flags, cores)
+    def drafter(self, model: Path, *flags: str, cores: Collection[int] = (), module: str = DRAFTER) -> Service:
+        """Start a drafter, as `verifier`."""
+        return self._start(module, model, flags, cores)
 
     def forked_drafter(self, model: Path, *flags: str) -> Service:
         """Start a drafter in a fraction of the time: a process of its own, forked with its imports done."""
@@ -185,6 +186,16 @@ class Services:
         self._running.close()
         if error is not None:
             print(f"the services' logs are in {self.logs}", file=sys.stderr)
+
+
+async def started(starts: Iterable[Callable[[], Service]]) -> list[str]:
+    """The addresses of services that start one after the other: each measures at its start what its steps cost, so
+    those that share a core must not do it at once."""
+    addresses = []
+    for start in starts:
+        service = start()
+        addresses.append(await asyncio.to_thread(lambda s=service: s.address))
+    return addresses
 
 
 def _exit(number: int, frame: FrameType | None) -> None:

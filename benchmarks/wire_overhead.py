@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
-import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -25,6 +24,7 @@ from pathlib import Path
 
 from held_out import MODELS, held_out_prompts
 from inflated_models import inflated
+from pair_options import cores
 from report import Spread, print_report
 from services import Services
 from timings import Timing, acceptance_length, acceptance_rate, decode_rate, whole_rate
@@ -159,11 +159,6 @@ async def measure(options: argparse.Namespace, services: Services) -> dict[str, 
         "drafter_response_ms": round(1e3 * (listed.response_seconds or 0.0), 2),
         "outputs_identical": len({str([t.token_ids for t in each[0]]) for each in runs.values()}) == 1,
     }
-
-
-def cores(text: str) -> list[int]:
-    """Core numbers such as 0,2; "any" for all of this process."""
-    return sorted(os.sched_getaffinity(0)) if text == "any" else [int(core) for core in text.split(",")]
 
 
 def main() -> None:

@@ -73,7 +73,9 @@ class Sequence:
         self.readers.pop(source, None)
         self.clocks.pop(source, None)
 
-    def commit(self, tokens: list[int]) -> None:
-        """Append committed tokens and re-root the tree."""
-        self.tree.commit(tokens)
+    def commit(self, tokens: list[int]) -> bool:
+        """Append committed tokens and re-root the tree; whether the last token was a node, so that what is below it
+        survives."""
+        walked, _ = self.tree.commit(tokens)
         self.tokens.extend(tokens)
+        return len(walked) == len(tokens)

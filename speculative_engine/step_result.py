@@ -29,6 +29,8 @@ class SequenceOutcome:
     drafted: dict[str, int] = field(default_factory=dict)
     """Draft tokens verified, by drafter."""
     finish: Finish | None = None
+    hit: bool = False
+    """The last token was a node of the tree, so that what was drafted below it survives."""
 
     @property
     def accepted(self) -> int:

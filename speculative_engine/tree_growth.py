@@ -33,21 +33,26 @@ class GrowingTree:
     max_position: int
     """Position from which on a node needs no children."""
 
-    @property
-    def least_worth(self) -> float:
-        """Chance of being on the target's path below which a node is not worth its part of the credit."""
-        return _CREDIT_WORTH / self.max_nodes
-
 
 class TreeGrowth:
     """Chooses nodes; knows nothing of models and slots. A node with a KV slot has been through the model."""
 
-    def __init__(self, cost: StepCost | None = None, *, width: int = 3, depth: int | None = None):
+    def __init__(
+        self,
+        cost: StepCost | None = None,
+        *,
+        width: int = 3,
+        depth: int | None = None,
+        credit_worth: float = _CREDIT_WORTH,
+    ):
         """cost: of the draft model's steps; by default any number of rows costs the same. width: most children of a
-        node. depth: most nodes below the last committed token, on one path; unlimited by default."""
+        node. depth: most nodes below the last committed token, on one path; unlimited by default. credit_worth:
+        over the credit, the chance of being on the target's path below which a node gets no children, and is not added
+        beside its parent's first child; with 0 a chain always reaches its depth."""
         self.cost = cost if cost is not None else StepCost([1], [1.0])
         self.width = width
         self._depth = depth
+        self._credit_worth = credit_worth
         self._acceptance = AcceptanceModel()
 
     def observe(self, tree: TokenTree, tokens: Sequence[int]) -> None:
@@ -86,10 +91,13 @@ class TreeGrowth:
             if token < 0 or tree.size >= growing.max_nodes:
                 break
             candidate = Node(token, parent, parent.position + 1, min(log_prob, 0.0), SOURCE, len(parent.children))
-            if children and worth * self._acceptance.probability(candidate) < growing.least_worth:
+            if children and worth * self._acceptance.probability(candidate) < self._least_worth(growing):
                 break
             children.append(tree.add(parent, token, candidate.log_prob, SOURCE)[0])
         return children
+
+    def _least_worth(self, growing: GrowingTree) -> float:
+        return self._credit_worth / growing.max_nodes
 
     def _leaves(self, growing: GrowingTree) -> list[tuple[float, Node]]:
         """Nodes worth expanding that have not been through the model, or whose KV slots were given up since."""
@@ -99,7 +107,7 @@ class TreeGrowth:
         deepest = growing.max_position
         if self._depth is not None:
             deepest = min(deepest, tree.root.position + self._depth)
-        least_worth = growing.least_worth
+        least_worth = self._least_worth(growing)
         leaves: list[tuple[float, Node]] = []
         stack = [(1.0, tree.root)]
         while stack:

@@ -240,12 +240,13 @@ class VerificationEngine:
         sources: list[str | None] = [node.source for node in accepted[: len(tokens)]]
         sources += [None] * (len(tokens) - len(sources))
         job.keep(accepted, self.model.pool)
+        hit = False
         if tokens:
             observe_commit(sequence.tree, tokens, self.planner.models)
-            sequence.commit(tokens)
+            hit = sequence.commit(tokens)
         if finish is not None:
             self.remove(spec.sequence_id)
         elif not sequence.tree.size:
             for clock in sequence.clocks.values():
                 clock.asked(len(sequence.tokens), now)
-        return SequenceOutcome(spec.sequence_id, tokens, sources, len(sequence.tokens), drafted, finish)
+        return SequenceOutcome(spec.sequence_id, tokens, sources, len(sequence.tokens), drafted, finish, hit)

@@ -76,6 +76,7 @@ class RunningRequest:
     def take(self, outcome: SequenceOutcome) -> None:
         """Take in what a step did. May finish the request earlier than the engine does: at a stop string."""
         self._stats.steps += 1
+        self._stats.hits += outcome.hit
         for drafted_by, count in outcome.drafted.items():
             self._drafter(drafter_of(drafted_by)).draft_tokens += count
             self._stats.draft_tokens += count

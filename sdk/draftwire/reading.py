@@ -174,4 +174,5 @@ def read_speculation(message: speculation_pb2.SpeculationStats, tokens: int) -> 
         accepted_tokens=message.accepted_tokens,
         stale_nodes=message.stale_nodes,
         drafters=[DrafterShare(d.name, d.draft_tokens, d.accepted_tokens) for d in message.drafters],
+        hits=message.hits,
     )

@@ -67,6 +67,8 @@ class SpeculationStats:
     """Proposed nodes that arrived too late to be of use."""
     drafters: list[DrafterShare]
     """The same counts by drafter."""
+    hits: int = 0
+    """Steps whose last token was a node of the tree, verified or not: what was drafted below it stayed of use."""
 
     @property
     def acceptance_rate(self) -> float:

@@ -246,6 +246,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         finished.speculation.steps = steps
         finished.speculation.draft_tokens = 2 * steps
         finished.speculation.accepted_tokens = sent // 2
+        finished.speculation.hits = steps // 2
         finished.speculation.drafters.add(name="good", draft_tokens=2 * steps, accepted_tokens=sent // 2)
         yield pb.GenerateResponse(finished=finished)
 

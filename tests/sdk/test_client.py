@@ -19,6 +19,7 @@ def test_generate(client: Client) -> None:
     assert (r.usage.first_token_seconds, r.usage.total_seconds) == (0.25, 0.5)
     s = r.speculation
     assert (s.steps, s.draft_tokens, s.accepted_tokens) == (4, 8, 3)
+    assert s.hits == 2
     assert s.acceptance_rate == 3 / 8
     assert s.acceptance_length == 7 / 4
     assert (s.drafters[0].name, s.drafters[0].acceptance_rate) == ("good", 3 / 8)

@@ -101,6 +101,18 @@ def test_a_bounded_depth() -> None:
     assert growth.expansions([tree], 0, 8) == [(0, node)]
 
 
+def test_a_chain_of_a_fixed_length_is_drafted_however_unlikely() -> None:
+    for credit_worth, length in ((0.0, 6), (1.28, 3)):
+        growth, tree = TreeGrowth(width=1, depth=6, credit_worth=credit_worth), growing()
+        node, drafted = tree.tree.root, 0
+        while True:
+            (node,) = grown(growth, tree, node, [UNLIKELY])
+            drafted += 1
+            if growth.expansions([tree], 0, 8) == []:
+                break
+        assert drafted == length
+
+
 def test_what_was_committed_is_learned_from() -> None:
     growth = TreeGrowth()
     for _ in range(300):

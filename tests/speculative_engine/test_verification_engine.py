@@ -139,6 +139,7 @@ def test_outcomes_say_who_drafted_what(model: PackedModel) -> None:
     assert second.sources == ["b", None] and second.accepted == 1
     assert second.drafted == {"a": 1, "b": 1}
     assert second.committed_length == 13 and second.finish is None
+    assert first.hit and not second.hit, "the last token was a node, then none"
     engine.remove(0)
 
 

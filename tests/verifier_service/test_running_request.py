@@ -74,10 +74,11 @@ class Requests:
         tokens: Sequence[int],
         sources: Sequence[str | None] | None = None,
         finish: Finish | None = None,
+        hit: bool = False,
     ) -> None:
         found = list(sources) if sources is not None else [None] * len(tokens)
         drafted = {name: found.count(name) + 1 for name in found if name is not None}
-        request.take(SequenceOutcome(9, list(tokens), found, len(request.tokens) + len(tokens), drafted, finish))
+        request.take(SequenceOutcome(9, list(tokens), found, len(request.tokens) + len(tokens), drafted, finish, hit))
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ async def collect(request: RunningRequest) -> Output:
 
 async def test_started_chunks_finished(requests: Requests) -> None:
     request = requests.make()
-    requests.step(request, requests.encode("ab"))
+    requests.step(request, requests.encode("ab"), hit=True)
     requests.step(request, requests.encode("c"), finish=Finish.LENGTH)
     output = await collect(request)
     assert output.started.request_id == "r"
@@ -105,7 +106,7 @@ async def test_started_chunks_finished(requests: Requests) -> None:
     assert output.finished.finish_reason == FinishReason.FINISH_REASON_LENGTH
     assert (output.finished.usage.prompt_tokens, output.finished.usage.completion_tokens) == (3, 3)
     assert 0 <= output.finished.usage.first_token_seconds <= output.finished.usage.total_seconds
-    assert output.finished.speculation.steps == 2
+    assert (output.finished.speculation.steps, output.finished.speculation.hits) == (2, 1)
 
 
 async def test_a_caller_that_reads_slowly_gets_all_in_one_chunk(requests: Requests) -> None:

@@ -36,6 +36,7 @@ def generation_json(result: Generation) -> dict[str, Any]:
             "acceptance_rate": speculation.acceptance_rate,
             "acceptance_length": speculation.acceptance_length,
             "stale_nodes": speculation.stale_nodes,
+            "hits": speculation.hits,
             "drafters": [share_json(share) for share in speculation.drafters],
         },
     }

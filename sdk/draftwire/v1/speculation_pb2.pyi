@@ -38,18 +38,20 @@ class SpeculationOptions(_message.Message):
     def __init__(self, enabled: bool = ..., drafter: _Optional[str] = ..., max_draft_tokens: _Optional[int] = ..., acceptance: _Optional[_Union[AcceptanceRule, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., drafters: _Optional[int] = ...) -> None: ...
 
 class SpeculationStats(_message.Message):
-    __slots__ = ("steps", "draft_tokens", "accepted_tokens", "stale_nodes", "drafters")
+    __slots__ = ("steps", "draft_tokens", "accepted_tokens", "stale_nodes", "drafters", "hits")
     STEPS_FIELD_NUMBER: _ClassVar[int]
     DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     STALE_NODES_FIELD_NUMBER: _ClassVar[int]
     DRAFTERS_FIELD_NUMBER: _ClassVar[int]
+    HITS_FIELD_NUMBER: _ClassVar[int]
     steps: int
     draft_tokens: int
     accepted_tokens: int
     stale_nodes: int
     drafters: _containers.RepeatedCompositeFieldContainer[DrafterStats]
-    def __init__(self, steps: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., stale_nodes: _Optional[int] = ..., drafters: _Optional[_Iterable[_Union[DrafterStats, _Mapping]]] = ...) -> None: ...
+    hits: int
+    def __init__(self, steps: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., stale_nodes: _Optional[int] = ..., drafters: _Optional[_Iterable[_Union[DrafterStats, _Mapping]]] = ..., hits: _Optional[int] = ...) -> None: ...
 
 class DrafterStats(_message.Message):
     __slots__ = ("name", "draft_tokens", "accepted_tokens")

@@ -1,0 +1,182 @@
+"""What a round trip between verifier and drafter costs, by policy: draft then verify, a chain drafted ahead, a tree.
+
+    python -m benchmarks.rtt [--round-trips 0,1,5,20,50] [--depths 3,5,8] [--runs 5] [--json]
+
+Between the services is a proxy that delays every byte by half the round trip. Held-out prompts are generated from
+greedily, one at a time; the policies take turns from prompt to prompt, and plain decoding with them.
+
+- plain: no drafter.
+- draft then verify: the drafter drafts a chain of K tokens and stops; the verifier waits for all of them, verifies them
+  and tells the verdict; then the next K. Only here another planner is at work (stand_ins/patient_verifier.py), since
+  the verifier's own never waits longer than tokens are worth. Each K is measured; at each round trip the best counts.
+- chain ahead: the drafter as it is, with one child a node: it never stops.
+- tree ahead: the services as they are.
+
+The share of hits is that of verdicts whose last token was a node of the tree, so that the subtree below it survived and
+no round trip is waited for. It is taken at temperatures 0, 0.8 and 1, without a delay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+
+from benchmarks.arrangements import Arrangement, Comparison, Measured, measure
+from benchmarks.held_out import MODELS, held_out_prompts
+from benchmarks.inflated_models import inflated
+from benchmarks.pair_options import add_pair_options, add_run_options, pair_figures
+from benchmarks.report import print_report
+from benchmarks.services import VERIFIER, Service, Services, started
+from benchmarks.tcp_proxy import TcpProxy
+from draftwire import AsyncClient, Speculation
+
+SHAPED = "benchmarks.stand_ins.shaped_drafter"
+PATIENT = "benchmarks.stand_ins.patient_verifier"
+TREE, CHAIN = "tree ahead", "chain ahead"
+PLAIN_NAME = "plain"
+TEMPERATURES = (0.8, 1.0)
+_SLOTS = ("--kv-slots", "4096")
+
+
+class Delays:
+    """Attaches drafters to verifiers over lines of all lengths. Each has a name of its own for each round trip, so that
+    what a verifier learns of one line's times it does not take for another's."""
+
+    def __init__(self, round_trips: Sequence[float], stack: AsyncExitStack):
+        self._round_trips = round_trips
+        self._stack = stack
+
+    async def attach(self, client: AsyncClient, policy: str, address: str) -> None:
+        """Attach a drafter once for each round trip."""
+        for milliseconds in self._round_trips:
+            proxy = await self._stack.enter_async_context(TcpProxy(address))
+            proxy.set_delay(milliseconds / 2e3)
+            await client.drafters.attach(proxy.address, at(policy, milliseconds))
+
+
+def at(policy: str, milliseconds: float) -> str:
+    """What a policy is called at a round trip."""
+    return f"{policy}, {milliseconds:g} ms"
+
+
+def in_turn(depth: int) -> str:
+    """What draft-then-verify is called with so many tokens."""
+    return f"draft then verify, K = {depth}"
+
+
+async def run(options: argparse.Namespace, services: Services) -> Measured:
+    """Measure."""
+    target = inflated(MODELS / "target", options.target_millions)
+    draft = inflated(MODELS / "draft", options.draft_millions)
+
+    def verifier(module: str) -> Service:
+        return services.verifier(target, *_SLOTS, cores=options.verifier_cores, module=module)
+
+    def chain(*depth: object) -> Service:
+        flags = ("--width", "1", *map(str, depth), *_SLOTS)
+        return services.drafter(draft, *flags, cores=options.drafter_cores, module=SHAPED)
+
+    shapes = [lambda: services.drafter(draft, *_SLOTS, cores=options.drafter_cores), chain]
+    shapes += [partial(chain, "--depth", depth) for depth in options.depths]
+    verifiers, drafters = await asyncio.gather(
+        started([partial(verifier, VERIFIER), partial(verifier, PATIENT)]), started(shapes)
+    )
+    async with AsyncExitStack() as stack:
+        client, waiting = [
+            await stack.enter_async_context(AsyncClient(address, timeout=600.0)) for address in verifiers
+        ]
+        delays = Delays(options.round_trips, stack)
+        await delays.attach(client, TREE, drafters[0])
+        await delays.attach(client, CHAIN, drafters[1])
+        for depth, address in zip(options.depths, drafters[2:], strict=True):
+            await delays.attach(waiting, in_turn(depth), address)
+
+        greedy = [Arrangement(PLAIN_NAME, client, PLAIN_NAME)]
+        for milliseconds in options.round_trips:
+            for policy in (TREE, CHAIN):
+                name = at(policy, milliseconds)
+                greedy.append(Arrangement(name, client, PLAIN_NAME, Speculation(drafter=name)))
+            for depth in options.depths:
+                name = at(in_turn(depth), milliseconds)
+                speculation = Speculation(drafter=name, max_draft_tokens=depth)
+                greedy.append(Arrangement(name, waiting, PLAIN_NAME, speculation))
+        prompts = [[await client.tokenize(text)] for text in held_out_prompts(options.prompts)]
+        comparisons = [Comparison(greedy, prompts, options.max_tokens)]
+        nearest = Speculation(drafter=at(TREE, options.round_trips[0]))
+        for temperature in TEMPERATURES:
+            plain = f"{PLAIN_NAME}, T = {temperature:g}"
+            warm = [
+                Arrangement(plain, client, plain, temperature=temperature),
+                Arrangement(f"{TREE}, T = {temperature:g}", client, plain, nearest, temperature),
+            ]
+            comparisons.append(Comparison(warm, prompts, options.max_tokens))
+        return await measure(comparisons, options.runs, verbose=options.verbose)
+
+
+def best_in_turn(measured: Measured, depths: Sequence[int], milliseconds: float) -> str:
+    """The fastest draft-then-verify at a round trip."""
+    names = [at(in_turn(depth), milliseconds) for depth in depths]
+    return max(names, key=lambda name: measured.rate(name).median)
+
+
+def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:
+    """What is printed."""
+    found: dict[str, object] = pair_figures(options) | {
+        "requests": f"{options.prompts} held-out prompts, {options.max_tokens} tokens, one at a time, "
+        "greedy unless said"
+    }
+    for name in measured.batches:
+        found[f"{name}, tokens/s"] = measured.rate(name)
+        if not name.startswith(PLAIN_NAME):
+            found[f"{name}, speculation"] = (
+                f"{measured.acceptance_length(name):.2f} tokens and {measured.nodes_per_step(name):.1f} draft tokens "
+                f"a step, {measured.hit_share(name):.1%} hits"
+            )
+    for milliseconds in options.round_trips:
+        tree, chain = at(TREE, milliseconds), at(CHAIN, milliseconds)
+        best = best_in_turn(measured, options.depths, milliseconds)
+        found[f"{tree} / plain"] = measured.ratio(tree, PLAIN_NAME)
+        found[f"{tree} / {best}"] = measured.ratio(tree, best)
+        found[f"{chain} / {best}"] = measured.ratio(chain, best)
+        if milliseconds != options.round_trips[0]:
+            nearest = at(TREE, options.round_trips[0])
+            found[f"{tree} / {nearest}"] = measured.ratio(tree, nearest)
+    hits = {"greedy": at(TREE, options.round_trips[0])}
+    hits |= {f"T = {temperature:g}": f"{TREE}, T = {temperature:g}" for temperature in TEMPERATURES}
+    found["share of hits"] = ", ".join(f"{name} {measured.hit_share(each):.1%}" for name, each in hits.items())
+    for temperature in TEMPERATURES:
+        each = f"{TREE}, T = {temperature:g}"
+        found[f"{each} / plain"] = measured.ratio(each, f"{PLAIN_NAME}, T = {temperature:g}")
+    return found | measured.figures()
+
+
+def numbers(text: str) -> list[float]:
+    """Comma-separated numbers, ascending."""
+    return sorted({float(number) for number in text.split(",")})
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--round-trips", type=numbers, default=[0, 1, 5, 20, 50], help="milliseconds, with commas")
+    parser.add_argument(
+        "--depths",
+        type=lambda text: [int(n) for n in numbers(text)],
+        default=[3, 5, 8],
+        help="the Ks of draft-then-verify, with commas",
+    )
+    add_pair_options(parser)
+    add_run_options(parser, prompts=5, max_tokens=64)
+    options = parser.parse_args()
+    with Services() as services:
+        measured = asyncio.run(run(options, services))
+    print_report("rtt", figures(measured, options), options.json)
+    sys.exit(bool(measured.differing()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Draft, then verify: a planner that waits for all the draft tokens a request asks for, and verifies them all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from speculative_engine.planner import Candidate, Plan, Planner
+
+_POLL_SECONDS = 0.2
+"""How long the engine sleeps where nothing wakes it; a proposal does."""
+
+
+class PatientPlanner(Planner):
+    """What drafters and a verifier do in turn. A request's `max_draft_tokens` is the number of tokens to wait for; it
+    waits for a drafter that has the sequence open for as long as the request lasts."""
+
+    def plan(self, candidates: Sequence[Candidate], other_rows: int = 0, max_rows: int | None = None) -> Plan:
+        """All nodes that may be verified."""
+        nodes = [
+            [node for node in candidate.tree.nodes() if node.position <= candidate.max_position][: candidate.max_nodes]
+            for candidate in candidates
+        ]
+        rows = len(candidates) + other_rows + sum(map(len, nodes))
+        return Plan(nodes, float(len(candidates)), self.cost.seconds(rows))
+
+    def worthwhile_wait(self, plan: Plan, candidates: Sequence[Candidate], now: float) -> float:
+        """Seconds to sleep while a drafter owes tokens."""
+        for candidate, nodes in zip(candidates, plan.nodes, strict=True):
+            useful = candidate.max_position - candidate.tree.root.position
+            if candidate.clocks and len(nodes) < min(candidate.max_nodes, useful):
+                return _POLL_SECONDS
+        return 0.0

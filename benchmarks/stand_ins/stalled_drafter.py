@@ -1,0 +1,37 @@
+"""A drafter that follows every conversation and says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from speculative_engine.drafters.drafter import DraftSpec, Growth
+
+
+class StalledDrafter:
+    """A Drafter (see `speculative_engine.drafters.drafter`) that opens sequences and never proposes a token."""
+
+    def __init__(self, *_: object):
+        """Takes what a drafter with a model takes, and has no use for it."""
+        self._fresh: dict[Hashable, None] = {}
+
+    @property
+    def busy(self) -> bool:
+        """See Drafter.busy."""
+        return bool(self._fresh)
+
+    def open(self, key: Hashable, spec: DraftSpec) -> None:
+        """See Drafter.open."""
+        self._fresh[key] = None
+
+    def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
+        """See Drafter.commit."""
+
+    def close(self, key: Hashable) -> None:
+        """See Drafter.close."""
+        self._fresh.pop(key, None)
+
+    def grow(self) -> Growth:
+        """See Drafter.grow."""
+        opened = list(self._fresh)
+        self._fresh.clear()
+        return Growth(opened, {}, 0.0)

@@ -1,0 +1,106 @@
+"""Requests that run side by side, and how fast they went while all of them did."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from draftwire import AsyncClient, Speculation
+from draftwire.requests import BatchOptions
+
+
+class Arrival(NamedTuple):
+    """Tokens that came together."""
+
+    at: float
+    """Seconds, by time.perf_counter."""
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One request."""
+
+    arrivals: tuple[Arrival, ...]
+    token_ids: tuple[int, ...]
+    steps: int
+    draft_tokens: int
+    accepted_tokens: int
+    hits: int
+
+
+@dataclass(frozen=True)
+class StreamBatch:
+    """Requests that were asked for at once.
+
+    Rates are of the window in which all of them were decoding: from the last one's first tokens to the first one's
+    end. Prompts are the same work whoever drafts, and a batch that runs empty is a smaller batch.
+    """
+
+    streams: tuple[Stream, ...]
+
+    @property
+    def window(self) -> tuple[float, float]:
+        """Start and end. Raises ValueError if one request ended before another one began."""
+        start = max(stream.arrivals[0].at for stream in self.streams)
+        end = min(stream.arrivals[-1].at for stream in self.streams)
+        if end <= start:
+            raise ValueError(f"{len(self.streams)} requests never ran all at once: they need more tokens")
+        return start, end
+
+    @property
+    def seconds(self) -> float:
+        """Length of the window."""
+        start, end = self.window
+        return end - start
+
+    @property
+    def tokens(self) -> float:
+        """Tokens of the window. A stream's tokens are spread over the time since its last ones."""
+        start, end = self.window
+        total = 0.0
+        for stream in self.streams:
+            for before, arrival in zip(stream.arrivals, stream.arrivals[1:], strict=False):
+                inside = min(arrival.at, end) - max(before.at, start)
+                if inside > 0:
+                    total += arrival.tokens * inside / (arrival.at - before.at)
+        return total
+
+    @property
+    def token_ids(self) -> tuple[tuple[int, ...], ...]:
+        """The outputs."""
+        return tuple(stream.token_ids for stream in self.streams)
+
+
+async def run_batch(
+    client: AsyncClient, prompts: Sequence[Sequence[int]], options: BatchOptions, speculation: Speculation
+) -> StreamBatch:
+    """Run a request for each prompt, all at once; the seed is the prompt's number."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(_stream(client, prompt, seed, options, speculation))
+            for seed, prompt in enumerate(prompts)
+        ]
+    return StreamBatch(tuple(task.result() for task in tasks))
+
+
+async def _stream(
+    client: AsyncClient, prompt: Sequence[int], seed: int, options: BatchOptions, speculation: Speculation
+) -> Stream:
+    arrivals: list[Arrival] = []
+    async with client.stream(prompt, seed=seed, ignore_eos=True, speculation=speculation, **options) as stream:
+        async for chunk in stream:
+            arrivals.append(Arrival(time.perf_counter(), len(chunk.token_ids)))
+    result = stream.result
+    counts = result.speculation
+    return Stream(
+        tuple(arrivals),
+        tuple(result.token_ids),
+        counts.steps,
+        counts.draft_tokens,
+        counts.accepted_tokens,
+        counts.hits,
+    )

@@ -1,0 +1,54 @@
+"""What is made of the runs of several arrangements."""
+
+import pytest
+
+from benchmarks.arrangements import Arrangement, Measured, turned
+from benchmarks.stream_batch import Arrival, Stream, StreamBatch
+from draftwire import AsyncClient
+
+
+def batch(seconds: float, token_ids: tuple[int, ...] = (1, 2, 3, 4), hits: int = 0) -> StreamBatch:
+    """One request of a token at once and the others after so many seconds, in as many steps as tokens."""
+    arrivals = (Arrival(0.0, 1), Arrival(seconds, len(token_ids) - 1))
+    return StreamBatch((Stream(arrivals, token_ids, 2, 6, 3, hits),))
+
+
+@pytest.fixture
+def measured() -> Measured:
+    return Measured(
+        {"plain": [[batch(1.0)], [batch(2.0)]], "fast": [[batch(0.5, hits=1)], [batch(0.5)]]},
+        {"plain": "plain", "fast": "plain"},
+    )
+
+
+def test_ratios_are_taken_within_a_run(measured: Measured) -> None:
+    assert measured.rate("plain").median == pytest.approx(2.25)
+    ratio = measured.ratio("fast", "plain")
+    assert (ratio.low, ratio.high, ratio.runs) == (pytest.approx(2.0), pytest.approx(4.0), 2)
+    assert measured.step_ms("plain").low == pytest.approx(1e3 / 3)
+
+
+def test_how_an_arrangement_speculates(measured: Measured) -> None:
+    assert measured.acceptance_length("fast") == 2.0
+    assert measured.nodes_per_step("fast") == 3.0
+    assert measured.acceptance_rate("fast") == 0.5
+    assert measured.hit_share("fast") == 0.25
+
+
+def test_an_output_that_differs_is_found(measured: Measured) -> None:
+    assert measured.differing() == []
+    measured.batches["fast"][1] = [batch(0.5, (1, 2, 3, 5))]
+    assert measured.differing() == ["fast: 1 of 2"]
+    assert measured.figures()["outputs_identical"] is False
+
+
+def test_an_output_that_differs_from_the_references_own_first_one_is_found(measured: Measured) -> None:
+    measured.batches["plain"][1] = [batch(0.5, (1, 2, 3))]
+    assert measured.differing() == ["plain: 1 of 2"]
+
+
+async def test_each_is_first_in_its_turn() -> None:
+    async with AsyncClient("127.0.0.1:1") as client:
+        arrangements = [Arrangement(name, client, name) for name in "abc"]
+        orders = ["".join(arrangement.name for arrangement in turned(arrangements, by)) for by in range(4)]
+    assert orders == ["abc", "bca", "cab", "abc"]

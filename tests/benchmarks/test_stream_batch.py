@@ -1,0 +1,30 @@
+"""Rates of requests that run side by side."""
+
+import pytest
+
+from benchmarks.stream_batch import Arrival, Stream, StreamBatch
+
+
+def stream(*arrivals: tuple[float, int]) -> Stream:
+    tokens = tuple(range(sum(count for _, count in arrivals)))
+    return Stream(tuple(Arrival(*arrival) for arrival in arrivals), tokens, len(arrivals), 0, 0, 0)
+
+
+def test_a_stream_alone_counts_from_its_first_tokens() -> None:
+    batch = StreamBatch((stream((1.0, 3), (2.0, 4), (4.0, 6)),))
+    assert batch.window == (1.0, 4.0)
+    assert (batch.seconds, batch.tokens) == (3.0, 10.0)
+
+
+def test_what_one_does_before_or_after_the_others_counts_for_nothing() -> None:
+    early = stream((0.0, 1), (1.0, 9), (3.0, 4), (4.0, 2))
+    late = stream((2.0, 1), (3.0, 1), (4.0, 1), (6.0, 90))
+    batch = StreamBatch((early, late))
+    assert batch.window == (2.0, 4.0)
+    assert batch.tokens == pytest.approx(2 + 2 + 1 + 1)  # half of the four tokens that came a second after the start
+
+
+def test_streams_that_never_met_have_no_rate() -> None:
+    batch = StreamBatch((stream((0.0, 1), (1.0, 1)), stream((2.0, 1), (3.0, 1))))
+    with pytest.raises(ValueError, match="2 requests never ran all at once"):
+        batch.seconds  # noqa: B018
