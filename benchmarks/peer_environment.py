@@ -34,11 +34,13 @@ class Environment:
     """Those whose versions are reported."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables while installing."""
+    unusable: tuple[str, ...] = ()
+    """What comes along as a dependency and is taken out again."""
 
     @property
     def place(self) -> Path:
         """Where it is, or will be."""
-        named = json.dumps([self.requirements, dict(self.variables), sys.version_info[:2]])
+        named = json.dumps([self.requirements, dict(self.variables), sys.version_info[:2], *self.unusable])
         return PLACE / "environments" / f"{self.name}-{hashlib.sha256(named.encode()).hexdigest()[:12]}"
 
     @property
@@ -68,7 +70,9 @@ class Environment:
         print(f"installing {', '.join(self.requirements)} in {self.place}", file=sys.stderr)
         self._run([sys.executable, "-m", "venv", str(self.place)], _RESOLVE_SECONDS)
         self._refuse_cuda()
-        self._run(self._pip("install", "--quiet", *self.requirements), _INSTALL_SECONDS)
+        self._run(self._pip("install", "--quiet", "--no-compile", *self.requirements), _INSTALL_SECONDS)
+        if self.unusable:
+            self._run(self._pip("uninstall", "--quiet", "--yes", *self.unusable), _RESOLVE_SECONDS)
         listed = json.loads(self._run(self._pip("list", "--format", "json"), _RESOLVE_SECONDS))
         (self.place / _READY).write_text(json.dumps({each["name"].lower(): each["version"] for each in listed}))
 

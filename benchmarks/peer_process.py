@@ -57,6 +57,11 @@ class PeerProcess:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
+    @property
+    def pid(self) -> int:
+        """Of the process and of its group."""
+        return self._process.pid
+
     def load(self, order: dict[str, Any]) -> str:
         """Load the models; what is to be known of their precision. Raises PeerUnavailable."""
         about = str(self._ask(order, _LOAD_SECONDS)["about"])
@@ -110,11 +115,15 @@ class PeerProcess:
         except BrokenPipeError:
             line = ""
         if not line:
-            raise PeerUnavailable(f"its process has ended: {self._last_words()}")
+            raise PeerUnavailable(f"its process has ended, {self._end()}: {self._last_words()}")
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
             raise PeerUnavailable(f"{reply['error']} (log {self.log})")
         return reply
+
+    def _end(self) -> str:
+        status = self._process.wait(_STOP_SECONDS)
+        return signal.strsignal(-status) or str(status) if status < 0 else f"status {status}"
 
     def _last_words(self) -> str:
         lines = self.log.read_text(errors="replace").strip().splitlines()

@@ -58,7 +58,7 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
         str(port),
     ]
     command += ["--threads", threads, "--threads-batch", threads, "--ctx-size", str(order["max_length"])]
-    command += ["--parallel", "1", "--cache-type-k", "bf16", "--cache-type-v", "bf16", "--no-webui"]
+    command += ["--parallel", "1", "--cache-type-k", "bf16", "--cache-type-v", "bf16", "--no-webui", "--cache-ram", "0"]
     if order["method"] == "draft model":
         command += ["--spec-draft-model", str(exported(order["draft"], cache)), "--spec-draft-threads", threads]
     for flag, value in order["setting"].items():

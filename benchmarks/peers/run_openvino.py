@@ -33,9 +33,12 @@ def _exported(model: str, weights: str, cache: str) -> Path:
     place = Path(cache) / f"{Path(model).name}-openvino-{weights}"
     if not place.exists():
         unfinished = place.with_name(f"{place.name}.{os.getpid()}")
-        command = Path(sys.executable).with_name("optimum-cli")
-        task = ["--task", "text-generation-with-past", "--weight-format", weights]
-        subprocess.run([command, "export", "openvino", "--model", model, *task, unfinished], check=True)
+        command = [sys.executable, "-m", "optimum.commands.optimum_cli", "export", "openvino", "--model", model]
+        command += ["--task", "text-generation-with-past", "--weight-format", weights, str(unfinished)]
+        exported = subprocess.run(command, check=False, stdout=sys.stderr, stderr=subprocess.PIPE, text=True)
+        if exported.returncode:
+            print(exported.stderr, file=sys.stderr)
+            raise RuntimeError(f"optimum-intel cannot export: {exported.stderr.strip().splitlines()[-1]}")
         unfinished.rename(place)
     return place
 
@@ -54,7 +57,9 @@ def _weight_types(place: Path) -> str:
 
 def load(order: dict[str, Any]) -> tuple[Generate, str]:
     """One process for each method, whose pipelines differ."""
-    method = order["method"]
+    method, isa = order["method"], order["setting"]["isa"]
+    if isa != "any":
+        os.environ["ONEDNN_MAX_CPU_ISA"] = isa  # read with the first pipeline
     weights = "int8" if "int8" in method else "fp16"
     target = _exported(order["target"], weights, order["cache"])
     properties = {
@@ -75,8 +80,9 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
     pipeline = openvino_genai.LLMPipeline(str(target), "CPU", **options)
 
     def generate(prompt: list[int], max_tokens: int, setting: dict[str, Any], arrived: Arrivals) -> list[int]:
+        drafting = {name: value for name, value in setting.items() if name != "isa"}
         config = openvino_genai.GenerationConfig(
-            max_new_tokens=max_tokens, ignore_eos=True, do_sample=False, apply_chat_template=False, **setting
+            max_new_tokens=max_tokens, ignore_eos=True, do_sample=False, apply_chat_template=False, **drafting
         )
         given = pipeline.generate(openvino.Tensor(np.array([prompt], np.int64)), config, _Streamer(arrived))
         return list(given.tokens[0])
