@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -208,6 +209,7 @@ def main() -> None:
     parser.add_argument("--drafter-core", type=int, default=1, help="the host of our drafter")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # peers' processes are ended then
     models = {
         "target": str(inflated(MODELS / "target", options.target_millions)),
         "draft": str(inflated(MODELS / "draft", options.draft_millions)),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 PLACE = Path(tempfile.gettempdir()) / "draftwire-peers"
 _FREE_BYTES = 8 << 30
-_RESOLVE_SECONDS = 900.0
+_RESOLVE_SECONDS = 1800.0
 _INSTALL_SECONDS = 3600.0  # one of them compiles
 _READY = "versions.json"
 
