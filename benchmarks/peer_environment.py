@@ -1,0 +1,107 @@
+"""A virtual environment of a peer's own, made once and kept where temporary files are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PLACE = Path(tempfile.gettempdir()) / "draftwire-peers"
+_FREE_BYTES = 8 << 30
+_RESOLVE_SECONDS = 1800.0
+_INSTALL_SECONDS = 3600.0  # one of them compiles
+_READY = "versions.json"
+
+
+class PeerUnavailable(RuntimeError):
+    """A peer cannot be installed, loaded or run; the message says why."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What a peer needs from PyPI."""
+
+    name: str
+    requirements: tuple[str, ...]
+    packages: tuple[str, ...]
+    """Those whose versions are reported."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables while installing."""
+    unusable: tuple[str, ...] = ()
+    """What comes along as a dependency and is taken out again."""
+
+    @property
+    def place(self) -> Path:
+        """Where it is, or will be."""
+        named = json.dumps([self.requirements, dict(self.variables), sys.version_info[:2], *self.unusable])
+        return PLACE / "environments" / f"{self.name}-{hashlib.sha256(named.encode()).hexdigest()[:12]}"
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.place / "bin" / "python"
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is there."""
+        return (self.place / _READY).exists()
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions of its `packages`, once it is there."""
+        versions: dict[str, str] = json.loads((self.place / _READY).read_text())
+        return {name: versions[name] for name in self.packages}
+
+    def prepare(self) -> None:
+        """Make it unless it is there. Raises PeerUnavailable with what pip says."""
+        if self.ready:
+            return
+        shutil.rmtree(self.place, ignore_errors=True)
+        self.place.parent.mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(self.place.parent).free < _FREE_BYTES:
+            raise PeerUnavailable(f"less than {_FREE_BYTES >> 30} GiB are free in {self.place.parent}")
+        print(f"installing {', '.join(self.requirements)} in {self.place}", file=sys.stderr)
+        self._run([sys.executable, "-m", "venv", str(self.place)], _RESOLVE_SECONDS)
+        self._refuse_cuda()
+        self._run(self._pip("install", "--quiet", "--no-compile", *self.requirements), _INSTALL_SECONDS)
+        if self.unusable:
+            self._run(self._pip("uninstall", "--quiet", "--yes", *self.unusable), _RESOLVE_SECONDS)
+        listed = json.loads(self._run(self._pip("list", "--format", "json"), _RESOLVE_SECONDS))
+        (self.place / _READY).write_text(json.dumps({each["name"].lower(): each["version"] for each in listed}))
+
+    def _refuse_cuda(self) -> None:
+        """Gigabytes of libraries for a device that is not measured would only fill the disk."""
+        resolved = self._run(
+            self._pip("install", "--quiet", "--dry-run", "--report", "-", *self.requirements), _RESOLVE_SECONDS
+        )
+        names = [each["metadata"]["name"] for each in json.loads(resolved)["install"]]
+        cuda = [name for name in names if name.startswith("nvidia-")]
+        if cuda:
+            raise PeerUnavailable(f"pip would install CUDA libraries: {', '.join(cuda)}")
+
+    def _pip(self, *arguments: str) -> list[str]:
+        return [str(self.python), "-m", "pip", "--disable-pip-version-check", *arguments]
+
+    def _run(self, command: Sequence[str], seconds: float) -> str:
+        try:
+            ran = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=seconds,
+                env=os.environ | dict(self.variables),
+            )
+        except subprocess.TimeoutExpired:
+            raise PeerUnavailable(f"{self.name}: {' '.join(command[1:5])} takes longer than {seconds:.0f} s") from None
+        if ran.returncode:
+            errors = [line for line in ran.stderr.splitlines() if "error" in line.lower()] or ran.stderr.splitlines()
+            raise PeerUnavailable(f"{self.name}: {' '.join(command[1:5])}: {' '.join(errors[-3:])}")
+        return ran.stdout

@@ -1,0 +1,110 @@
+"""A Llama checkpoint in llama.cpp's format, bfloat16 left as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+_LAYER = {
+    "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+}  # fmt: skip
+_WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+
+
+def exported(model: str, cache: str) -> Path:
+    """The model as one file, made once. Raises ValueError for weights that are not bfloat16."""
+    place = Path(cache) / f"{Path(model).name}-bf16.gguf"
+    if not place.exists():
+        unfinished = place.with_name(f"{place.name}.{os.getpid()}")
+        _export(Path(model), unfinished)
+        unfinished.rename(place)
+    return place
+
+
+def _export(model: Path, out: Path) -> None:
+    config = json.loads((model / "config.json").read_text())
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    writer = gguf.GGUFWriter(str(out), "llama")
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(kv_heads)
+    writer.add_key_length(config["head_dim"])
+    writer.add_value_length(config["head_dim"])
+    writer.add_rope_dimension_count(config["head_dim"])
+    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    _add_vocabulary(writer, model, config)
+    for name, values in _weights(model / "model.safetensors"):
+        if "norm" in name:
+            writer.add_tensor(_named(name), (values.astype(np.uint32) << 16).view(np.float32))
+            continue
+        if "q_proj" in name or "k_proj" in name:
+            values = _interleaved(values, heads if "q_proj" in name else kv_heads)
+        writer.add_tensor(_named(name), values.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _add_vocabulary(writer: gguf.GGUFWriter, model: Path, config: dict[str, Any]) -> None:
+    """Requests come as token ids, so how text is split does not matter."""
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    names = {number: token for token, number in tokenizer["model"]["vocab"].items()}
+    special = {added["id"]: added["content"] for added in tokenizer["added_tokens"]}
+    numbers = range(config["vocab_size"])
+    kinds = [gguf.TokenType.CONTROL if n in special else gguf.TokenType.NORMAL for n in numbers]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("llama-bpe")
+    writer.add_token_list([special.get(n) or names.get(n) or f"[unused {n}]" for n in numbers])
+    writer.add_token_types(kinds)
+    merges = tokenizer["model"]["merges"]
+    writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in merges])
+    writer.add_bos_token_id(config["bos_token_id"])
+    writer.add_eos_token_id(config["eos_token_id"])
+    writer.add_add_bos_token(False)
+
+
+def _weights(path: Path) -> list[tuple[str, Any]]:
+    """Name and bits, uint16, of each tensor: numpy has no bfloat16."""
+    data = np.memmap(path, np.uint8, "r")
+    start = 8 + int(data[:8].view(np.uint64)[0])
+    header = json.loads(bytes(data[8:start]))
+    found = []
+    for name, about in header.items():
+        if name == "__metadata__":
+            continue
+        if about["dtype"] != "BF16":
+            raise ValueError(f"{name} is {about['dtype']}, not BF16")
+        first, last = about["data_offsets"]
+        bits = np.frombuffer(bytes(data[start + first : start + last]), np.uint16)
+        found.append((name, bits.reshape(about["shape"])))
+    return found
+
+
+def _named(name: str) -> str:
+    base = name.removesuffix(".weight")
+    if base in _WHOLE:
+        return f"{_WHOLE[base]}.weight"
+    _, _, layer, part = base.split(".", 3)
+    return f"blk.{layer}.{_LAYER[part]}.weight"
+
+
+def _interleaved(values: Any, heads: int) -> Any:
+    """Rows in the order of llama.cpp's rotation, which pairs neighbours where transformers pairs halves."""
+    rows, columns = values.shape
+    return np.ascontiguousarray(values.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2)).reshape(
+        rows, columns
+    )
