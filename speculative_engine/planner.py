@@ -18,6 +18,10 @@ from speculative_engine.step_cost import StepCost
 from speculative_engine.token_tree import Node, TokenTree
 
 _LEAST_PROBABILITY = 1e-3
+_PROMPT_STRETCH = 3.0
+"""How many times as long a step may take for the prompts that are computed in it."""
+_LEAST_PROMPT_ROWS = 16
+"""Prompts get on by so many tokens a step whatever it takes."""
 
 
 @dataclass(slots=True)
@@ -116,6 +120,17 @@ class Planner:
             nodes[index].append(node)
         full = base + best_count >= most
         return Plan(nodes, best_expected, self.cost.seconds(base + best_count), full, leaf)
+
+    def prompt_rows(self, decoding: int, pending: int, most: int) -> int:
+        """How many of `pending` prompt tokens to compute in a step of at most `most` rows beside `decoding` sequences.
+
+        These have to wait for as long as the step takes. Half of its rows stay for nodes.
+        """
+        if not decoding:
+            return min(pending, most)
+        room = min(max(most // 2, 1), most - decoding)
+        rows = self.cost.rows_beside(decoding, room, _PROMPT_STRETCH)
+        return min(pending, max(rows, _LEAST_PROMPT_ROWS), room)
 
     def worthwhile_wait(self, plan: Plan, candidates: Sequence[Candidate], now: float) -> float:
         """Seconds to wait for the next proposal before stepping with `plan`; 0 when stepping now is better."""

@@ -28,6 +28,18 @@ class StepCost:
         """Expected time of a step of `rows` rows, in seconds."""
         return self._scale * self._curve(rows)
 
+    def rows_beside(self, rows: int, most: int, stretch: float) -> int:
+        """How many rows, at most `most`, may join a step of `rows` rows before it takes `stretch` times as long."""
+        limit = stretch * self.seconds(rows)
+        low, high = 0, most
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.seconds(rows + middle) <= limit:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
     def observe(self, rows: int, seconds: float) -> None:
         """Take in a measured step."""
         ratio = min(seconds / self.seconds(rows), _OUTLIER)

@@ -11,13 +11,13 @@ from speculative_engine.packed_batch import BatchBuilder, PackedBatch
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.step_cost import StepCost
 
-_ROWS = (1, 2, 4, 8, 16, 32, 64)
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 _ROUNDS = 5
 _CONTEXT = 128
 
 
 def measure_step_cost(model: PackedModel) -> StepCost:
-    """Time forward passes of 1 to 64 rows after a context of 128 tokens (less if the KV cache is smaller).
+    """Time forward passes of 1 to 128 rows after a context of 128 tokens (less if the KV cache is smaller).
 
     Row counts take turns, and the best of a few rounds counts: what is slower is the machine, not the model, and a
     moment in which it is busy must not bend the curve. Leaves the slots as they were.

@@ -37,7 +37,7 @@ class VerifierSettings(ServiceSettings):
     """Most tokens of one host's requests, at their greatest lengths, that run or wait. 0 sets no limit."""
     max_step_rows: int = Field(default=256, ge=8)
     """Most tokens of one forward pass."""
-    max_tree_nodes: int = Field(default=32, ge=1, le=256)
+    max_tree_nodes: int = Field(default=64, ge=1, le=256)
     """Most live nodes of one drafter in a request's token tree."""
     max_drafters: int = Field(default=64, ge=1)
     """Most drafters attached at once; more are refused."""

@@ -138,8 +138,9 @@ class DraftModelDrafter:
         growing = [(key, draft) for key, draft in running.items() if not draft.pending]
         expanded: list[tuple[Hashable, _Draft, Node]] = []
         # What was committed comes before guesses about it, the shortest first: a verdict's one new token, then prompts.
+        most_pending = min(self._growth.catch_up_rows(len(growing), _MAX_ROWS // 2), most)
         for key, draft in sorted(running.items(), key=lambda item: item[1].pending):
-            room = min(_MAX_ROWS // 2, most) - len(builder)
+            room = most_pending - len(builder)
             if draft.pending and room > 0 and self._catch_up(builder, draft, min(draft.pending, room)):
                 expanded.append((key, draft, draft.tree.root))
         chosen = self._growth.expansions([draft.growing for _, draft in growing], len(builder), most - len(builder))

@@ -52,3 +52,11 @@ def test_follows_a_machine_that_became_slower_and_shrugs_off_one_hiccup() -> Non
         cost.observe(16, 0.040)
     assert cost.seconds(16) == pytest.approx(0.040, rel=0.02)
     assert cost.seconds(1) == pytest.approx(0.020, rel=0.02)
+
+
+def test_rows_that_may_join_a_step() -> None:
+    cost = StepCost([1, 101], [1.0, 11.0])
+    assert cost.rows_beside(1, 200, 3.0) == 20
+    assert cost.rows_beside(1, 7, 3.0) == 7
+    assert cost.rows_beside(101, 200, 1.0) == 0
+    assert StepCost([1, 64], [1.0, 1.0]).rows_beside(4, 256, 3.0) == 256
