@@ -10,6 +10,7 @@
 PYTHON ?= python3
 TORCH_INDEX_URL ?=
 PYTEST_ARGS ?=
+TEST_WORKERS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -40,7 +41,7 @@ demo: $(READY) ## Start a verifier and drafters on this machine and watch them w
 	@$(BIN)/draftwire demo
 
 test: $(READY) ## Run the tests (PYTEST_ARGS="-k tree" for some of them)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 lint: $(READY) ## Check style, types and import directions
 	$(BIN)/ruff check

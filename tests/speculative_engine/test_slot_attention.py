@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(slot_attention.library() is None, reason="not bu
 SLOTS = 700
 
 
-@pytest.fixture(params=[1, 3], autouse=True)
+@pytest.fixture(params=[1, 3])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One thread, and several that share the smallest layer."""
     monkeypatch.setattr(slot_attention, "_SPLIT_SCORES", 0)
@@ -116,6 +116,7 @@ def test_what_is_no_number_stays_with_its_row() -> None:
     assert found[:7].isfinite().all() and found[8:].isfinite().all()
 
 
+@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("window", [None, 33])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def test_a_row_has_the_same_bits_alone_in_a_chunk_and_beside_others(dtype: torch.dtype, window: int | None) -> None:
@@ -156,6 +157,7 @@ def test_a_model_says_what_it_says_with_torchs_attention(dtype: torch.dtype, mon
     assert max((compiled[prefix].float() - plain[prefix].float()).abs().max() for prefix in plain) < tolerance
 
 
+@pytest.mark.usefixtures("threads")
 def test_a_models_rows_have_the_same_bits_in_other_walks() -> None:
     model = packed(tiny_model("Llama", torch.bfloat16, head_dim=32))
     texts = [random_tokens(150, seed=1), random_tokens(90, seed=2)]
