@@ -35,7 +35,7 @@ from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
 
 SAMPLE_SECONDS = 10.0
 WARM_UP_SHARE = 0.2
-REQUEST_SECONDS = 120.0
+REQUEST_SECONDS = 600.0
 REST_SECONDS = 15.0
 JUDGED = ("open_files", "threads", "used_slots", "sequences", "streams", "tasks")
 """What must not grow."""
