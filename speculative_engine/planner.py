@@ -121,16 +121,12 @@ class Planner:
         full = base + best_count >= most
         return Plan(nodes, best_expected, self.cost.seconds(base + best_count), full, leaf)
 
-    def prompt_rows(self, decoding: int, pending: int, most: int) -> int:
-        """How many of `pending` prompt tokens to compute in a step of at most `most` rows beside `decoding` sequences.
-
-        These have to wait for as long as the step takes. Half of its rows stay for nodes.
-        """
+    def prompt_rows(self, decoding: int, room: int) -> int:
+        """How many prompt tokens, at most `room`, to compute in a step beside `decoding` sequences, which have to wait
+        for as long as it takes."""
         if not decoding:
-            return min(pending, most)
-        room = min(max(most // 2, 1), most - decoding)
-        rows = self.cost.rows_beside(decoding, room, _PROMPT_STRETCH)
-        return min(pending, max(rows, _LEAST_PROMPT_ROWS), room)
+            return room
+        return min(max(self.cost.rows_beside(decoding, room, _PROMPT_STRETCH), _LEAST_PROMPT_ROWS), room)
 
     def worthwhile_wait(self, plan: Plan, candidates: Sequence[Candidate], now: float) -> float:
         """Seconds to wait for the next proposal before stepping with `plan`; 0 when stepping now is better."""

@@ -180,13 +180,14 @@ INLINE void attend_tile(const Attention *a, const int64_t *seen, int64_t first, 
     }
 }
 
-/* Sizes that occur are compiled with constant loops. */
-INLINE void attend_sized(const Attention *a, const int64_t *seen, int64_t first, int64_t last, int64_t head, int half) {
+/* The usual sizes are compiled with constant loops. */
+INLINE void attend_sized(const Attention *a, const int64_t *seen, int64_t first, int64_t last, int64_t head) {
     int key = (int)(a->key_dim / LANES), value = (int)(a->value_dim / LANES);
-    if (key == 2 && value == 2) attend_tile(a, seen, first, last, head, 2, 2, half);
-    else if (key == 4 && value == 4) attend_tile(a, seen, first, last, head, 4, 4, half);
-    else if (key == 8 && value == 8) attend_tile(a, seen, first, last, head, 8, 8, half);
-    else attend_tile(a, seen, first, last, head, key, value, half);
+    if (!a->half) attend_tile(a, seen, first, last, head, key, value, 0);
+    else if (key == 2 && value == 2) attend_tile(a, seen, first, last, head, 2, 2, 1);
+    else if (key == 4 && value == 4) attend_tile(a, seen, first, last, head, 4, 4, 1);
+    else if (key == 8 && value == 8) attend_tile(a, seen, first, last, head, 8, 8, 1);
+    else attend_tile(a, seen, first, last, head, key, value, 1);
 }
 
 CLONES void draftwire_attend(const Attention *a) {
@@ -195,8 +196,7 @@ CLONES void draftwire_attend(const Attention *a) {
         for (int64_t head = a->first_head; head < a->last_head; head++) {
             for (int64_t first = a->lanes[3 * l + 1]; first < end; first += QUERIES) {
                 int64_t last = first + QUERIES < end ? first + QUERIES : end;
-                if (a->half) attend_sized(a, seen, first, last, head, 1);
-                else attend_sized(a, seen, first, last, head, 0);
+                attend_sized(a, seen, first, last, head);
             }
         }
     }

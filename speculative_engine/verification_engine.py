@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from speculative_engine.acceptance_model import observe_commit
 from speculative_engine.coupled_sampler import sample
@@ -37,15 +36,6 @@ class EngineLimits:
     """Most live nodes of one drafter in a sequence's tree, and most nodes verified for a sequence in one step."""
 
 
-class _Step(NamedTuple):
-    """What the next step is to do."""
-
-    decoding: list[Sequence]
-    candidates: list[Candidate]
-    plan: Plan
-    prompt_rows: int
-
-
 class VerificationEngine:
     """Runs sequences on a target model, with or without drafters."""
 
@@ -59,7 +49,7 @@ class VerificationEngine:
             model.pool, tree_room=limits.max_tree_nodes, most_running=limits.max_sequences
         )
         self._running = self._queue.running
-        self._plan: _Step | None = None
+        self._plan: tuple[list[Sequence], list[Candidate], Plan] | None = None
 
     @property
     def running(self) -> int:
@@ -139,7 +129,7 @@ class VerificationEngine:
 
     def wait_seconds(self) -> float:
         """How long to wait for proposals before the next step; 0 means step now."""
-        sequences, candidates, plan, _ = self._planned()
+        sequences, candidates, plan = self._planned()
         if len(candidates) < len(self._running) or not sequences:
             return 0.0  # prompts are waiting to be computed; drafters can use that time
         return self.planner.worthwhile_wait(plan, candidates, time.perf_counter())
@@ -147,13 +137,13 @@ class VerificationEngine:
     def step(self) -> StepResult:
         """Verify the planned nodes of all running sequences, and compute a part of new prompts, in one pass."""
         started = time.perf_counter()
-        decoding, candidates, plan, prompt_rows = self._planned()
+        decoding, candidates, plan = self._planned()
         self._plan = None
         jobs = [
             VerificationJob(sequence, sequence.pending, nodes)
             for sequence, nodes in zip(decoding, plan.nodes, strict=True)
         ]
-        room = prompt_rows
+        room = self.planner.prompt_rows(len(decoding), self._most_rows() - sum(job.rows for job in jobs))
         for sequence in self._running.values():
             if sequence.pending > 1 and room > 0:
                 jobs.append(VerificationJob(sequence, min(sequence.pending, room), []))
@@ -191,16 +181,17 @@ class VerificationEngine:
         self._queue.admit()
         return StepResult(outcomes, len(builder), time.perf_counter() - started, forward_seconds)
 
-    def _planned(self) -> _Step:
+    def _planned(self) -> tuple[list[Sequence], list[Candidate], Plan]:
         if self._plan is None:
             self._queue.make_room(self._least_rows)
             decoding = [sequence for sequence in self._running.values() if sequence.pending == 1]
             candidates = [self._candidate(sequence) for sequence in decoding]
             pending = sum(sequence.pending for sequence in self._running.values() if sequence.pending > 1)
             most = self._most_rows()
-            prompt_rows = self.planner.prompt_rows(len(decoding), pending, most)
-            plan = self.planner.plan(candidates, prompt_rows, most) if candidates else Plan([], 0.0, 0.0)
-            self._plan = _Step(decoding, candidates, plan, prompt_rows)
+            # Prompt chunks share the step; half of it stays for nodes.
+            other = min(pending, self.planner.prompt_rows(len(decoding), most // 2))
+            plan = self.planner.plan(candidates, other, most) if candidates else Plan([], 0.0, 0.0)
+            self._plan = decoding, candidates, plan
         return self._plan
 
     def _least_rows(self) -> int:

@@ -28,6 +28,7 @@ from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.kv_slots import SlotPool
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.sequence import Sequence, SequenceSpec
+from speculative_engine.tree_growth import TreeGrowth
 from tests.protocol.checkpoints import Checkpoints
 from tests.protocol.held_calls import Direction, HeldCall
 from tests.protocol.plain_reference import PlainReference
@@ -166,8 +167,8 @@ class World:
         plain = DraftModelDrafter.__init__, DraftModelDrafter.open, DraftModelDrafter.close
         noted: dict[DraftModelDrafter, dict[Any, Any]] = {}
 
-        def make(self: DraftModelDrafter, model: PackedModel) -> None:
-            plain[0](self, model)
+        def make(self: DraftModelDrafter, model: PackedModel, growth: TreeGrowth | None = None) -> None:
+            plain[0](self, model, growth)
             noted[self] = {}
             made.append((self, noted[self]))
 
