@@ -111,7 +111,7 @@ class PackedBatch:
         """The lanes for attention row by row."""
         slots = self.slots.numpy()
         seen, lanes, rows, counts = [], [], [], []
-        begin = first = longest = 0
+        begin = first = longest = widest = 0
         for lane in self.lanes:
             context, path = len(lane.context), np.array(lane.rows, dtype=np.int64)
             asked = path[lane.first_query :]
@@ -121,12 +121,14 @@ class PackedBatch:
             lanes.append((begin, first, first + len(asked)))
             begin, first = begin + context + len(path), first + len(asked)
             longest = max(longest, context + len(path))
+            widest = max(widest, len(asked))
         return SlotLanes(
             np.concatenate(seen),
             np.array(lanes, dtype=np.int64),
             np.concatenate(rows),
             np.concatenate(counts),
             longest,
+            widest,
         )
 
 

@@ -35,7 +35,7 @@ typedef struct {
     const void *keys;      /* [kv_heads, slots, key_dim] */
     const void *values;    /* [kv_heads, slots, value_dim] */
     float *out;            /* [rows, heads, value_dim] */
-    float *scratch;        /* [QUERIES * shared, longest], longest a multiple of LANES */
+    float *scratch;        /* [a lane's queries, at most QUERIES, * shared, longest], longest a multiple of LANES */
     const float *sinks;    /* [heads] or NULL: scores that take probability and give no value */
     const int64_t *seen;   /* the lanes' slots by position, one lane after the other */
     const int64_t *lanes;  /* [lanes, 3]: where its slots begin in seen, its first query, the query after its last */

@@ -38,6 +38,8 @@ class SlotLanes:
     """[queries] how many of its lane's slots each query sees: the first ones."""
     longest: int
     """The greatest of the counts."""
+    widest: int
+    """Most queries of a lane."""
 
 
 class _Call(ctypes.Structure):
@@ -96,7 +98,7 @@ def attend(
     sink_scores = None if sinks is None else sinks.float().contiguous()
 
     def compute(first_head: int, last_head: int) -> None:
-        scratch = torch.empty(_QUERIES * shared, longest, dtype=torch.float32)
+        scratch = torch.empty(min(lanes.widest, _QUERIES) * shared, longest, dtype=torch.float32)
         call = _Call(
             query.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(), scratch.data_ptr(),
             None if sink_scores is None else sink_scores.data_ptr(),

@@ -41,6 +41,7 @@ def lanes_of(paths: list[list[int]], firsts: list[int]) -> SlotLanes:
         rows=np.arange(queries[-1]),
         counts=np.concatenate(counts).astype(np.int64),
         longest=max(map(len, paths)),
+        widest=max(map(len, counts)),
     )
 
 
