@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from benchmarks.report import Spread
+from benchmarks.report import Spread, print_report
+from benchmarks.services import Services
 from benchmarks.stream_batch import StreamBatch, run_batch
 from draftwire import AsyncClient, Speculation
 from draftwire.requests import BatchOptions
@@ -144,6 +148,19 @@ async def measure(
                 for arrangement in comparison.arrangements:
                     print(f"run {run}, {summary(measured, arrangement.name)}", file=sys.stderr, flush=True)
     return measured
+
+
+def measure_and_report(
+    name: str,
+    run: Callable[[argparse.Namespace, Services], Coroutine[Any, Any, Measured]],
+    figures: Callable[[Measured, argparse.Namespace], Mapping[str, object]],
+    options: argparse.Namespace,
+) -> int:
+    """Measure with services that end with it, and print; the exit status, 1 if an output differs."""
+    with Services() as services:
+        measured = asyncio.run(run(options, services))
+    print_report(name, figures(measured, options), options.json)
+    return bool(measured.differing())
 
 
 def summary(measured: Measured, name: str) -> str:

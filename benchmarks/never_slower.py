@@ -22,11 +22,10 @@ import asyncio
 import sys
 from functools import partial
 
-from benchmarks.arrangements import Arrangement, Comparison, Measured, measure
+from benchmarks.arrangements import Arrangement, Comparison, Measured, measure, measure_and_report
 from benchmarks.held_out import MODELS, held_out_prompts
 from benchmarks.inflated_models import inflated
-from benchmarks.pair_options import add_pair_options, add_run_options, pair_figures
-from benchmarks.report import print_report
+from benchmarks.pair_options import add_pair_options, add_run_options, counts, pair_figures
 from benchmarks.services import DRAFTER, Service, Services, started
 from draftwire import AsyncClient, Speculation
 
@@ -110,9 +109,7 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 4, 16], help="sizes, with commas"
-    )
+    parser.add_argument("--batches", type=counts, default=[1, 4, 16], help="sizes, with commas")
     parser.add_argument("--drafters", type=lambda text: text.split(","), default=list(DRAFTERS), help="with commas")
     parser.add_argument("--sleep-ms", type=float, default=100.0, help="how long the slow drafter sleeps before a step")
     parser.add_argument("--prompt-tokens", type=int, default=64)
@@ -122,10 +119,7 @@ def main() -> None:
     for name in options.drafters:
         if name not in DRAFTERS:
             parser.error(f"--drafters: there is no {name}, only {', '.join(DRAFTERS)}")
-    with Services() as services:
-        measured = asyncio.run(run(options, services))
-    print_report("never_slower", figures(measured, options), options.json)
-    sys.exit(bool(measured.differing()))
+    sys.exit(measure_and_report("never_slower", run, figures, options))
 
 
 if __name__ == "__main__":

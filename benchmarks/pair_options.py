@@ -24,9 +24,14 @@ def add_run_options(parser: argparse.ArgumentParser, *, max_tokens: int, prompts
     parser.add_argument("--json", action="store_true")
 
 
+def counts(text: str) -> list[int]:
+    """Comma-separated counts; none for an empty text."""
+    return [int(number) for number in text.split(",")] if text else []
+
+
 def cores(text: str) -> list[int]:
     """Core numbers such as 0,2; "any" for all of this process."""
-    return sorted(os.sched_getaffinity(0)) if text == "any" else [int(core) for core in text.split(",")]
+    return sorted(os.sched_getaffinity(0)) if text == "any" else counts(text)
 
 
 def pair_figures(options: argparse.Namespace) -> dict[str, object]:

@@ -25,11 +25,10 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
-from benchmarks.arrangements import Arrangement, Comparison, Measured, measure
+from benchmarks.arrangements import Arrangement, Comparison, Measured, measure, measure_and_report
 from benchmarks.held_out import MODELS, held_out_prompts
 from benchmarks.inflated_models import inflated
-from benchmarks.pair_options import add_pair_options, add_run_options, pair_figures
-from benchmarks.report import print_report
+from benchmarks.pair_options import add_pair_options, add_run_options, counts, pair_figures
 from benchmarks.services import VERIFIER, Service, Services, started
 from benchmarks.tcp_proxy import TcpProxy
 from draftwire import AsyncClient, Speculation
@@ -163,19 +162,11 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--round-trips", type=numbers, default=[0, 1, 5, 20, 50], help="milliseconds, with commas")
-    parser.add_argument(
-        "--depths",
-        type=lambda text: [int(n) for n in numbers(text)],
-        default=[3, 5, 8],
-        help="the Ks of draft-then-verify, with commas",
-    )
+    parser.add_argument("--depths", type=counts, default=[3, 5, 8], help="the Ks of draft-then-verify, with commas")
     add_pair_options(parser)
     add_run_options(parser, prompts=5, max_tokens=64)
     options = parser.parse_args()
-    with Services() as services:
-        measured = asyncio.run(run(options, services))
-    print_report("rtt", figures(measured, options), options.json)
-    sys.exit(bool(measured.differing()))
+    sys.exit(measure_and_report("rtt", run, figures, options))
 
 
 if __name__ == "__main__":

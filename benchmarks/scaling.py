@@ -18,11 +18,10 @@ import math
 import sys
 from collections.abc import Sequence
 
-from benchmarks.arrangements import PLAIN, Arrangement, Comparison, Measured, measure
+from benchmarks.arrangements import PLAIN, Arrangement, Comparison, Measured, measure, measure_and_report
 from benchmarks.held_out import MODELS, held_out_prompts
 from benchmarks.inflated_models import inflated
-from benchmarks.pair_options import add_pair_options, add_run_options, pair_figures
-from benchmarks.report import print_report
+from benchmarks.pair_options import add_pair_options, add_run_options, counts, pair_figures
 from benchmarks.services import Services, started
 from draftwire import AsyncClient, Speculation
 
@@ -133,11 +132,6 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
     return found | measured.figures()
 
 
-def counts(text: str) -> list[int]:
-    """Comma-separated counts; none for an empty text."""
-    return [int(number) for number in text.split(",")] if text else []
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -148,10 +142,7 @@ def main() -> None:
     add_pair_options(parser)
     add_run_options(parser, max_tokens=128)
     options = parser.parse_args()
-    with Services() as services:
-        measured = asyncio.run(run(options, services))
-    print_report("scaling", figures(measured, options), options.json)
-    sys.exit(bool(measured.differing()))
+    sys.exit(measure_and_report("scaling", run, figures, options))
 
 
 if __name__ == "__main__":

@@ -18,10 +18,6 @@ from speculative_engine.step_cost import StepCost
 from speculative_engine.token_tree import Node, TokenTree
 
 _LEAST_PROBABILITY = 1e-3
-_PROMPT_STRETCH = 3.0
-"""How many times as long a step may take for the prompts that are computed in it."""
-_LEAST_PROMPT_ROWS = 16
-"""Prompts get on by so many tokens a step whatever it takes."""
 
 
 @dataclass(slots=True)
@@ -120,13 +116,6 @@ class Planner:
             nodes[index].append(node)
         full = base + best_count >= most
         return Plan(nodes, best_expected, self.cost.seconds(base + best_count), full, leaf)
-
-    def prompt_rows(self, decoding: int, room: int) -> int:
-        """How many prompt tokens, at most `room`, to compute in a step beside `decoding` sequences, which have to wait
-        for as long as it takes."""
-        if not decoding:
-            return room
-        return min(max(self.cost.rows_beside(decoding, room, _PROMPT_STRETCH), _LEAST_PROMPT_ROWS), room)
 
     def worthwhile_wait(self, plan: Plan, candidates: Sequence[Candidate], now: float) -> float:
         """Seconds to wait for the next proposal before stepping with `plan`; 0 when stepping now is better."""

@@ -10,6 +10,10 @@ _WEIGHT = 0.1
 _OUTLIER = 4.0
 """Measurements beyond this multiple of what was expected count as this multiple: a machine that was briefly busy
 says little about the cost of a step."""
+_STRETCH = 3.0
+"""How many times as long a step may take for the prompts that are computed in it."""
+_LEAST_PROMPT_ROWS = 16
+"""Prompts get on by so many tokens a step whatever it takes."""
 
 
 class StepCost:
@@ -28,13 +32,19 @@ class StepCost:
         """Expected time of a step of `rows` rows, in seconds."""
         return self._scale * self._curve(rows)
 
-    def rows_beside(self, rows: int, most: int, stretch: float) -> int:
-        """How many rows, at most `most`, may join a step of `rows` rows before it takes `stretch` times as long."""
-        limit = stretch * self.seconds(rows)
-        low, high = 0, most
+    def prompt_rows(self, waiting: int, most: int) -> int:
+        """How many tokens of prompts, at most `most`, to compute in a step with `waiting` rows of other sequences.
+
+        Those have to wait for as long as it takes: at most three times as long as without, but for a few rows by which
+        prompts always get on.
+        """
+        if not waiting:
+            return most
+        limit = _STRETCH * self.seconds(waiting)
+        low, high = min(_LEAST_PROMPT_ROWS, most), most
         while low < high:
             middle = (low + high + 1) // 2
-            if self.seconds(rows + middle) <= limit:
+            if self.seconds(waiting + middle) <= limit:
                 low = middle
             else:
                 high = middle - 1

@@ -21,10 +21,6 @@ _CREDIT_WORTH = 0.8
 """Nodes less likely than this over the credit to be on the target's path are not drafted. There are about so many
 better ones that they fill the credit: with a higher bar some of it stays unused, with a lower one unlikely nodes take
 the place of better ones to come."""
-_CATCH_UP_STRETCH = 3.0
-"""How many times as long a step may take for sequences that have to catch up with their tokens."""
-_LEAST_CATCH_UP = 16
-"""Those get on by so many tokens a step whatever it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +58,6 @@ class TreeGrowth:
     def observe(self, tree: TokenTree, tokens: Sequence[int]) -> None:
         """Learn from tokens that are about to be committed."""
         observe_commit(tree, tokens, {SOURCE: self._acceptance})
-
-    def catch_up_rows(self, growing: int, most: int) -> int:
-        """How many committed tokens to compute in a step, at most `most`, where `growing` trees wait to be grown."""
-        if not growing:
-            return most
-        return max(self.cost.rows_beside(growing, most, _CATCH_UP_STRETCH), min(_LEAST_CATCH_UP, most))
 
     def expansions(self, trees: Sequence[GrowingTree], other_rows: int, max_rows: int) -> list[tuple[int, Node]]:
         """The nodes that go through the model in the next step, most valuable first, each with its tree's index.

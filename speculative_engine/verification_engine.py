@@ -143,7 +143,7 @@ class VerificationEngine:
             VerificationJob(sequence, sequence.pending, nodes)
             for sequence, nodes in zip(decoding, plan.nodes, strict=True)
         ]
-        room = self.planner.prompt_rows(len(decoding), self._most_rows() - sum(job.rows for job in jobs))
+        room = self.planner.cost.prompt_rows(len(decoding), self._most_rows() - sum(job.rows for job in jobs))
         for sequence in self._running.values():
             if sequence.pending > 1 and room > 0:
                 jobs.append(VerificationJob(sequence, min(sequence.pending, room), []))
@@ -189,7 +189,7 @@ class VerificationEngine:
             pending = sum(sequence.pending for sequence in self._running.values() if sequence.pending > 1)
             most = self._most_rows()
             # Prompt chunks share the step; half of it stays for nodes.
-            other = min(pending, self.planner.prompt_rows(len(decoding), most // 2))
+            other = min(pending, self.planner.cost.prompt_rows(len(decoding), most // 2))
             plan = self.planner.plan(candidates, other, most) if candidates else Plan([], 0.0, 0.0)
             self._plan = decoding, candidates, plan
         return self._plan

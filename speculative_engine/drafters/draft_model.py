@@ -138,7 +138,7 @@ class DraftModelDrafter:
         growing = [(key, draft) for key, draft in running.items() if not draft.pending]
         expanded: list[tuple[Hashable, _Draft, Node]] = []
         # What was committed comes before guesses about it, the shortest first: a verdict's one new token, then prompts.
-        most_pending = min(self._growth.catch_up_rows(len(growing), _MAX_ROWS // 2), most)
+        most_pending = min(self._growth.cost.prompt_rows(len(growing), _MAX_ROWS // 2), most)
         for key, draft in sorted(running.items(), key=lambda item: item[1].pending):
             room = most_pending - len(builder)
             if draft.pending and room > 0 and self._catch_up(builder, draft, min(draft.pending, room)):

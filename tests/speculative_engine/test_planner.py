@@ -166,16 +166,3 @@ def test_what_was_learned_of_a_drafter_stays_until_it_is_forgotten() -> None:
     planner.remove_source("d")
     planner.remove_source("d")
     assert not planner.models and not planner.timings
-
-
-def test_prompts_hold_up_those_that_decode_only_so_long() -> None:
-    cost = StepCost([1, 65], [0.010, 0.042])
-    assert planner_of(cost).prompt_rows(1, 255) == 40
-    assert cost.seconds(1 + 40) == pytest.approx(3 * cost.seconds(1))
-    assert planner_of(FREE).prompt_rows(1, 255) == 255, "rows that cost nothing"
-    assert planner_of(DEAR).prompt_rows(1, 255) == 16, "a prompt gets on however dear its rows are"
-    assert planner_of(DEAR).prompt_rows(1, 5) == 5
-
-
-def test_prompts_have_all_of_a_step_in_which_nobody_decodes() -> None:
-    assert planner_of(DEAR).prompt_rows(0, 256) == 256

@@ -54,9 +54,20 @@ def test_follows_a_machine_that_became_slower_and_shrugs_off_one_hiccup() -> Non
     assert cost.seconds(1) == pytest.approx(0.020, rel=0.02)
 
 
-def test_rows_that_may_join_a_step() -> None:
+def test_prompts_hold_up_others_only_so_long() -> None:
     cost = StepCost([1, 101], [1.0, 11.0])
-    assert cost.rows_beside(1, 200, 3.0) == 20
-    assert cost.rows_beside(1, 7, 3.0) == 7
-    assert cost.rows_beside(101, 200, 1.0) == 0
-    assert StepCost([1, 64], [1.0, 1.0]).rows_beside(4, 256, 3.0) == 256
+    assert cost.prompt_rows(1, 200) == 20
+    assert cost.seconds(1 + 20) == pytest.approx(3 * cost.seconds(1))
+    assert cost.prompt_rows(1, 7) == 7
+    assert StepCost([1, 64], [1.0, 1.0]).prompt_rows(4, 256) == 256, "rows that cost nothing"
+
+
+def test_a_prompt_gets_on_however_dear_its_rows_are() -> None:
+    dear = StepCost([1, 2], [1.0, 100.0])
+    assert dear.prompt_rows(1, 255) == 16
+    assert dear.prompt_rows(1, 5) == 5
+    assert dear.prompt_rows(1, 0) == 0
+
+
+def test_prompts_have_all_of_a_step_for_which_nobody_waits() -> None:
+    assert StepCost([1, 2], [1.0, 100.0]).prompt_rows(0, 256) == 256

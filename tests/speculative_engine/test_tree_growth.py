@@ -122,11 +122,3 @@ def test_what_was_committed_is_learned_from() -> None:
     tree = growing()
     (first,) = grown(growth, tree, tree.tree.root, [SURE])
     assert growth.expansions([tree], 0, 8) == [], "not worth a step any more"
-
-
-def test_catching_up_holds_up_what_is_drafted_only_so_long() -> None:
-    growth = TreeGrowth(StepCost([1, 101], [1.0, 11.0]))
-    assert growth.catch_up_rows(0, 128) == 128
-    assert growth.catch_up_rows(1, 128) == 20
-    assert growth.catch_up_rows(1, 12) == 12
-    assert TreeGrowth(StepCost([1, 2], [1.0, 100.0])).catch_up_rows(1, 128) == 16
