@@ -29,7 +29,7 @@ help: ## Show this list
 setup: $(READY) ## Create .venv and install everything into it
 
 # torch comes first and alone, so that TORCH_INDEX_URL serves torch and nothing else.
-$(READY): pyproject.toml constraints.txt hatch_build.py speculative_engine/slot_attention.c
+$(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard speculative_engine/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("draftwire needs Python 3.11 or newer: make PYTHON=...")'
 	@echo "Setting up $(VENV) (once, a few minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

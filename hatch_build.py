@@ -1,6 +1,6 @@
 """Builds the compiled part of the engine when the package is installed or a wheel is made.
 
-Without a C compiler the package works as well, with slower attention on CPUs.
+Without a C compiler the package works as well, slower on CPUs.
 """
 
 from __future__ import annotations
@@ -16,31 +16,32 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi", "-fPIC", "-shared")
+LIBRARY = "libspeculative_engine.so"
 COMPILE_SECONDS = 600
 
 
-class CompiledAttention(BuildHookInterface):  # type: ignore[type-arg]
-    """Compiles speculative_engine/slot_attention.c beside itself."""
+class CompiledEngine(BuildHookInterface):  # type: ignore[type-arg]
+    """Compiles the C files of speculative_engine into one library beside them."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and have the wheel take the library along."""
-        source = Path(self.root) / "speculative_engine" / "slot_attention.c"
-        library = source.with_name("libslot_attention.so")
+        place = Path(self.root) / "speculative_engine"
+        library = place / LIBRARY
         compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
         if compiler is None:
-            print("no C compiler: attention on CPUs will be slower", file=sys.stderr)
+            print("no C compiler: the engine will be slower on CPUs", file=sys.stderr)
             return
         unfinished = library.with_suffix(".so.new")
-        command = [*compiler.split(), *FLAGS, "-o", str(unfinished), str(source), "-lm"]
+        command = [*compiler.split(), *FLAGS, "-o", str(unfinished), *map(str, sorted(place.glob("*.c"))), "-lm"]
         try:
             subprocess.run(command, check=True, timeout=COMPILE_SECONDS)
         except (OSError, subprocess.SubprocessError) as error:
-            print(f"attention on CPUs will be slower, as its C code does not compile here: {error}", file=sys.stderr)
+            print(f"the engine will be slower on CPUs, as its C code does not compile here: {error}", file=sys.stderr)
             return
         unfinished.replace(library)  # a process that has the old one open keeps it
-        build_data["artifacts"].append("speculative_engine/libslot_attention.so")
+        build_data["artifacts"].append(f"speculative_engine/{LIBRARY}")
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"

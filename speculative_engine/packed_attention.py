@@ -42,6 +42,11 @@ def packed_context(batch: PackedBatch, cache: KvCache) -> Iterator[None]:
         _current.reset(token)
 
 
+def current_pass() -> tuple[PackedBatch, KvCache]:
+    """The batch and the cache of the model call under way."""
+    return _current.get()
+
+
 def packed_attention(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -60,7 +65,7 @@ def packed_attention(
     query [1, heads, rows, dim], key and value [1, kv_heads, rows, dim]; returns [1, rows, heads, value dim].
     `s_aux` [heads] are attention sinks: extra scores that take probability and give no value.
     """
-    batch, cache = _current.get()
+    batch, cache = current_pass()
     keys, values = cache.layer(module.layer_idx, key[0], value[0])
     keys.index_copy_(1, batch.slots, key[0])
     values.index_copy_(1, batch.slots, value[0])

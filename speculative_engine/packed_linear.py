@@ -10,16 +10,17 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from speculative_engine.row_exact import PackedProduct, can_pack
+from speculative_engine.row_exact import PackedProduct, PlainProduct, can_pack
+from speculative_engine.row_product import CompiledProduct, can_multiply
 
 
 class PackedLinear(nn.Module):
-    """A linear layer over a packed weight."""
+    """A linear layer over a weight that is packed where it can be."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        self.product = PackedProduct(weight)
+        self.product = _product(weight)
         self.register_buffer("bias", bias, persistent=False)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -28,8 +29,14 @@ class PackedLinear(nn.Module):
         return out.view(*inputs.shape[:-1], self.out_features)
 
 
+def _product(weight: torch.Tensor) -> nn.Module:
+    if can_multiply(weight):
+        return CompiledProduct(weight)
+    return PackedProduct(weight) if can_pack(weight.dtype) else PlainProduct(weight)
+
+
 def pack_linears(model: nn.Module) -> None:
-    """Replace the linear layers of `model` by packed ones, in place, where their weights can be packed."""
+    """Replace the linear layers of `model` by packed ones, in place."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, Conv1D):
@@ -38,5 +45,4 @@ def pack_linears(model: nn.Module) -> None:
                 weight = child.weight.data
             else:
                 continue
-            if can_pack(weight.dtype):
-                setattr(parent, name, PackedLinear(weight, None if child.bias is None else child.bias.data))
+            setattr(parent, name, PackedLinear(weight, None if child.bias is None else child.bias.data))

@@ -9,11 +9,12 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
+from speculative_engine.fused_layer import fuse_layers
 from speculative_engine.kv_slots import KvCache, SlotPool
 from speculative_engine.packed_attention import ATTENTION_NAME, packed_context
 from speculative_engine.packed_batch import PackedBatch
-from speculative_engine.packed_linear import pack_linears
-from speculative_engine.row_exact import can_pack, make_row_exact
+from speculative_engine.packed_linear import PackedLinear, pack_linears
+from speculative_engine.row_exact import RowExactLinear, can_pack, make_row_exact
 from speculative_engine.weights_fingerprint import weights_fingerprint
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -65,6 +66,7 @@ class PackedModel:
         self.fingerprint = weights_fingerprint(model)
         """Differs where models would differ in what they say; see `weights_fingerprint`."""
         if self.device.type == "cpu":
+            fuse_layers(model, RowExactLinear if row_exact else PackedLinear)
             (make_row_exact if row_exact else pack_linears)(model)
         model.set_attn_implementation(ATTENTION_NAME)
         self.pool = SlotPool(slots)

@@ -13,6 +13,7 @@ from torch import nn
 from transformers.activations import ACT2CLS
 from transformers.pytorch_utils import Conv1D
 
+from speculative_engine.row_product import CompiledProduct, can_multiply
 from speculative_engine.row_range import MOST_ROWS, row_range
 
 _SERIAL_ELEMENTS = 32768
@@ -53,7 +54,7 @@ class TurnedProduct(nn.Module):
     def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """rows [rows, inputs] -> [rows, outputs]"""
         # One row would go the way of a matrix times a vector, which takes a fifth longer than two rows.
-        wide = rows if len(rows) > 1 else rows.repeat(2, 1)
+        wide = rows if len(rows) > 1 else torch.cat([rows, rows])
         out = nn.functional.linear(self.stored, wide).t()[: len(rows)].contiguous()
         return out if bias is None else out.add_(bias)
 
@@ -75,7 +76,9 @@ class RowExactLinear(nn.Module):
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        kind = PackedProduct if can_pack(weight.dtype) else PlainProduct
+        kind: type[nn.Module] = PackedProduct if can_pack(weight.dtype) else PlainProduct
+        if can_multiply(weight):
+            kind = CompiledProduct
         self.rows = row_range(kind, self.out_features, self.in_features, weight.dtype)
         if self.rows.most < MOST_ROWS:
             turned = row_range(TurnedProduct, self.out_features, self.in_features, weight.dtype)
@@ -136,7 +139,8 @@ def make_row_exact(model: nn.Module) -> None:
             continue
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
-                replacement: nn.Module = RowExactLinear(child.weight.data, _data(child.bias))
+                # A copy, as weights in a mapped file are read a tenth slower than memory.
+                replacement: nn.Module = RowExactLinear(child.weight.data.clone(), _data(child.bias))
             elif isinstance(child, Conv1D):
                 replacement = RowExactLinear(child.weight.data.t().contiguous(), _data(child.bias))
             elif isinstance(child, _ACTIVATIONS):

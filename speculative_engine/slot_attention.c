@@ -1,33 +1,14 @@
 /* Attention over KV slots, one row after the other: each row reads the keys and values it may see where they lie.
  *
  * A row's result is a function of the row and of what it sees, to the bit: its sums run in the order of its positions,
- * each by one piece of code, whatever rows are beside it. That holds only if the compiler neither reorders sums nor
- * fuses a product with a sum in one place and not in another: no -ffast-math, and -ffp-contract=off.
- *
- * Vectors are GCC's and Clang's own (16 floats), so the compiler makes AVX-512, AVX2, SSE or NEON of them.
+ * each by one piece of code, whatever rows are beside it.
  */
-#include <math.h>
-#include <stdint.h>
-#include <string.h>
+#include "vectors.h"
 
-#define LANES 16
+#include <math.h>
+
 #define QUERIES 16 /* of one lane at a time: keys are read once for all of them */
 #define GROUP 4    /* heads at a time whose sums are held in registers */
-
-typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef float half_vec __attribute__((vector_size(2 * LANES), aligned(4)));
-typedef float quarter_vec __attribute__((vector_size(LANES), aligned(4)));
-typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef uint32_t uvec __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef uint16_t hvec __attribute__((vector_size(2 * LANES), aligned(2)));
-
-#define INLINE static inline __attribute__((always_inline))
-
-#if defined(__x86_64__) && defined(__GLIBC__)
-#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define CLONES
-#endif
 
 /* What one call needs to know; speculative_engine/slot_attention.py has the same fields in the same order. */
 typedef struct {
@@ -46,47 +27,6 @@ typedef struct {
     float softcap; /* 0: none */
     int32_t half;  /* keys and values are bfloat16, else float32 */
 } Attention;
-
-INLINE vec widened(const void *from, int64_t at, int half) {
-    if (half) {
-        hvec bits;
-        memcpy(&bits, (const uint16_t *)from + at, sizeof bits);
-        return (vec)(__builtin_convertvector(bits, uvec) << 16);
-    }
-    vec whole;
-    memcpy(&whole, (const float *)from + at, sizeof whole);
-    return whole;
-}
-
-INLINE float sum_of(vec parts) {
-    half_vec low, high;
-    memcpy(&low, &parts, sizeof low);
-    memcpy(&high, (char *)&parts + sizeof low, sizeof high);
-    low = low + high;
-    quarter_vec left, right;
-    memcpy(&left, &low, sizeof left);
-    memcpy(&right, (char *)&low + sizeof left, sizeof right);
-    left = left + right;
-    return (left[0] + left[2]) + (left[1] + left[3]);
-}
-
-/* e^x for x <= 0; 0 below -87. A polynomial of degree 6 after Cody and Waite: within 2 units in the last place. */
-INLINE vec exp_of(vec x) {
-    const vec least = {-87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87};
-    ivec small = x < least;
-    x = (vec)(((ivec)least & small) | ((ivec)x & ~small));
-    ivec whole = __builtin_convertvector(x * 1.44269504f - 0.5f, ivec);
-    vec n = __builtin_convertvector(whole, vec);
-    vec f = (x - n * 0.693359375f) - n * -2.12194440e-4f;
-    vec p = f * 1.9875691500e-4f + 1.3981999507e-3f;
-    p = p * f + 8.3334519073e-3f;
-    p = p * f + 4.1665795894e-2f;
-    p = p * f + 1.6666665459e-1f;
-    p = p * f + 5.0000001201e-1f;
-    p = p * f * f + f + 1.0f;
-    vec power = (vec)((uvec)(whole + 127) << 23);
-    return (vec)((ivec)(p * power) & ~small);
-}
 
 /* Scores of up to GROUP queries' heads with one key. `chunks` is a constant where this is inlined. */
 INLINE void score(const float *const *query, const void *keys, int64_t at, int count, int chunks, int half,

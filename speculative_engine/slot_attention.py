@@ -1,7 +1,7 @@
 """Attention over KV slots in compiled code, for CPUs: reads keys and values where they lie. See slot_attention.c.
 
-The library is built when the package is installed, if there is a C compiler (hatch_build.py). Without it, and for what
-it does not compute, `packed_attention` does the same with torch, a few times slower.
+Without the compiled library, and for what it does not compute, `packed_attention` does the same with torch, a few times
+slower.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ import itertools
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import torch
 
-LIBRARY = Path(__file__).with_name("libslot_attention.so")
-_LANES = 16
+from speculative_engine.compiled_library import HALF, LANES, library
+
 _QUERIES = 16
 _SPLIT_SCORES = 1 << 18
 """Scores of a layer from which on it is shared among threads: waking them takes longer than fewer."""
-_HALF = {torch.bfloat16: 1, torch.float32: 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +51,13 @@ class _Call(ctypes.Structure):
     )
 
 
-@cache
-def library() -> ctypes.CDLL | None:
-    """The compiled library, None where it was not built."""
-    return ctypes.CDLL(str(LIBRARY)) if LIBRARY.exists() else None
-
-
 def fits(keys: torch.Tensor, values: torch.Tensor) -> bool:
     """Whether the compiled code computes with keys and values like these."""
     return (
         keys.device.type == "cpu"
-        and keys.dtype in _HALF
-        and keys.shape[-1] % _LANES == 0
-        and values.shape[-1] % _LANES == 0
+        and keys.dtype in HALF
+        and keys.shape[-1] % LANES == 0
+        and values.shape[-1] % LANES == 0
         and library() is not None
     )
 
@@ -93,7 +85,7 @@ def attend(
     heads, row_count, key_dim = query.shape
     kv_heads, slots, value_dim = values.shape
     out = torch.empty(row_count, heads, value_dim, dtype=torch.float32)
-    longest = -(-(lanes.longest + _LANES) // _LANES) * _LANES
+    longest = -(-(lanes.longest + LANES) // LANES) * LANES
     shared = heads // kv_heads
     sink_scores = None if sinks is None else sinks.float().contiguous()
 
@@ -105,7 +97,7 @@ def attend(
             lanes.seen.ctypes.data, lanes.lanes.ctypes.data, lanes.rows.ctypes.data, lanes.counts.ctypes.data,
             row_count, kv_heads, shared, slots, key_dim, value_dim,
             longest, window or 0, len(lanes.lanes), first_head, last_head,
-            softcap or 0.0, _HALF[keys.dtype],
+            softcap or 0.0, HALF[keys.dtype],
         )  # fmt: skip
         compiled.draftwire_attend(ctypes.byref(call))
 

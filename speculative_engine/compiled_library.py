@@ -1,0 +1,41 @@
+"""The compiled part of the engine, for CPUs, if it is there.
+
+It is built when the package is installed, where there is a C compiler (hatch_build.py). Without it, and for what it
+does not compute, torch does the same, slower.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+import torch
+
+LIBRARY = Path(__file__).with_name("libspeculative_engine.so")
+LANES = 16
+"""Widths that it computes with are multiples of this."""
+HALF = {torch.bfloat16: 1, torch.float32: 0}
+"""The types it computes with, and what it calls them."""
+
+_POINTER, _COUNT, _FLAG = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
+_ARGUMENTS = {
+    "draftwire_attend": (_POINTER,),
+    "draftwire_rotate": (_POINTER,),
+    "draftwire_product": (_POINTER, _COUNT, _COUNT, _FLAG),
+    "draftwire_product_kind": (),
+    "draftwire_rms_norm": (_POINTER, _POINTER, _POINTER, _COUNT, _COUNT, ctypes.c_float, _FLAG),
+    "draftwire_gate": (_POINTER, _POINTER, _COUNT, _COUNT, _FLAG),
+}
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The compiled library, None where it was not built."""
+    if not LIBRARY.exists():
+        return None
+    compiled = ctypes.CDLL(str(LIBRARY))
+    for name, arguments in _ARGUMENTS.items():
+        function = getattr(compiled, name)
+        function.argtypes = arguments
+    return compiled

@@ -1,0 +1,187 @@
+/* Rows times a packed weight, bfloat16, for few rows: what takes time is to read the weight, once, at the memory's speed.
+ *
+ * Each sum runs over the inputs in order, by the same instructions whatever the number of rows, so a row has the same
+ * bits in any company.
+ *
+ * A packed weight holds groups of 32 outputs; a group, blocks of 32 inputs; a block, two tiles of 16 outputs; a tile, 16
+ * pairs of inputs; a pair, 16 outputs with 2 inputs each. That is what the tile registers of AMX want, and the vectors
+ * of AVX-512's bfloat16 dot product.
+ */
+#include <stdint.h>
+
+#if defined(__x86_64__) && defined(__linux__)
+
+#include <cpuid.h>
+#include <immintrin.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define BLOCK 32                 /* inputs, and outputs of a group */
+#define TILE 16                  /* rows, outputs and pairs of inputs of a tile */
+#define TILE_ELEMENTS (TILE * 32)
+#define AHEAD 8192               /* bytes */
+#define AVX_ROWS 8               /* whose sums are held in registers at a time */
+
+#define AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")))
+#define AVX __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
+
+/* One product; speculative_engine/row_product.py has the same fields in the same order. */
+typedef struct {
+    const uint16_t *rows;   /* [row_count, inputs] */
+    const uint16_t *weight; /* packed; outputs beyond the last are zeros */
+    const uint16_t *bias;   /* [outputs] or NULL */
+    uint16_t *out;          /* [row_count, outputs] */
+    int64_t row_count, outputs, inputs; /* inputs: a multiple of BLOCK */
+} Product;
+
+/* 2: AMX, 1: AVX-512 with bfloat16, 0: neither. Asks the kernel for the tile registers. */
+int32_t draftwire_product_kind(void) {
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+    const int amx = (d >> 22 & 1) && (d >> 24 & 1);
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a >> 5 & 1) || !__builtin_cpu_supports("avx512vl")) return 0;
+    const long request_permission = 0x1023, tile_data = 18;
+    return amx && !syscall(SYS_arch_prctl, request_permission, tile_data) ? 2 : 1;
+}
+
+AVX static void store_outputs(const Product *p, int64_t row, int64_t output, __m512 sums) {
+    int64_t left = p->outputs - output;
+    if (left <= 0) return;
+    __mmask16 which = left < TILE ? (__mmask16)((1u << left) - 1) : (__mmask16)0xffff;
+    if (p->bias) {
+        __m512i bias = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(which, p->bias + output));
+        sums = _mm512_add_ps(sums, _mm512_castsi512_ps(_mm512_slli_epi32(bias, 16)));
+    }
+    __m256i rounded = (__m256i)_mm512_cvtneps_pbh(sums);
+    _mm256_mask_storeu_epi16(p->out + row * p->outputs + output, which, rounded);
+}
+
+AMX static void store_tile(const Product *p, int64_t row, int64_t output, const float *tile) {
+    for (int64_t r = 0; r < TILE && row + r < p->row_count; r++)
+        store_outputs(p, row + r, output, _mm512_loadu_ps(tile + r * TILE));
+}
+
+typedef struct {
+    uint8_t palette, start, reserved[14];
+    uint16_t columns[16];
+    uint8_t rows[16];
+} TileShapes;
+
+/* Tiles 0 to 3 are sums, of the upper 16 rows and two times 16 outputs, then of the lower rows; 4 and 5 upper and lower
+ * rows; 6 and 7 weights. */
+AMX static void shape_tiles(int upper, int lower) {
+    TileShapes shapes = {.palette = 1};
+    const int rows[8] = {upper, upper, lower, lower, upper, lower, TILE, TILE};
+    for (int t = 0; t < 8; t++)
+        if (rows[t]) shapes.columns[t] = 64, shapes.rows[t] = (uint8_t)rows[t];
+    _tile_loadconfig(&shapes);
+}
+
+/* One group of outputs for up to 32 rows. */
+AMX static void amx_rows(const Product *p, int64_t group, int64_t row, int lower) {
+    float sums[4][TILE * TILE] __attribute__((aligned(64)));
+    const int64_t inputs = p->inputs, stride = 2 * inputs;
+    const uint16_t *weight = p->weight + group * BLOCK * inputs, *rows = p->rows + row * inputs;
+    _tile_zero(0);
+    _tile_zero(1);
+    if (lower) {
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    for (int64_t k = 0; k < inputs; k += BLOCK, weight += 2 * TILE_ELEMENTS) {
+        for (int line = 0; row == 0 && line < 4 * TILE_ELEMENTS; line += 64) /* later rows find it in the cache */
+            _mm_prefetch((const char *)weight + AHEAD + line, _MM_HINT_T0);
+        _tile_loadd(4, rows + k, stride);
+        _tile_loadd(6, weight, 64);
+        _tile_loadd(7, weight + TILE_ELEMENTS, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        if (lower) {
+            _tile_loadd(5, rows + TILE * inputs + k, stride);
+            _tile_dpbf16ps(2, 5, 6);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+    }
+    _tile_stored(0, sums[0], 64);
+    _tile_stored(1, sums[1], 64);
+    store_tile(p, row, group * BLOCK, sums[0]);
+    store_tile(p, row, group * BLOCK + TILE, sums[1]);
+    if (lower) {
+        _tile_stored(2, sums[2], 64);
+        _tile_stored(3, sums[3], 64);
+        store_tile(p, row + TILE, group * BLOCK, sums[2]);
+        store_tile(p, row + TILE, group * BLOCK + TILE, sums[3]);
+    }
+}
+
+AMX static void amx_product(const Product *p, int64_t first, int64_t last) {
+    const int64_t whole = p->row_count / (2 * TILE) * (2 * TILE);
+    const int left = (int)(p->row_count - whole), upper = left < TILE ? left : TILE, lower = left - upper;
+    TileShapes before; /* others on this thread may rely on theirs */
+    _tile_storeconfig(&before);
+    if (!whole) shape_tiles(upper, lower);
+    else if (!left) shape_tiles(TILE, TILE);
+    for (int64_t group = first; group < last; group++) {
+        if (whole && left) shape_tiles(TILE, TILE);
+        for (int64_t row = 0; row < whole; row += 2 * TILE) amx_rows(p, group, row, TILE);
+        if (whole && left) shape_tiles(upper, lower);
+        if (left) amx_rows(p, group, whole, lower);
+    }
+    _tile_loadconfig(&before);
+}
+
+/* `count` is a constant where this is inlined. */
+AVX static inline __attribute__((always_inline)) void avx_rows(const Product *p, int64_t group, int64_t row, int count) {
+    const int64_t inputs = p->inputs;
+    const uint16_t *weight = p->weight + group * BLOCK * inputs, *rows = p->rows + row * inputs;
+    __m512 left[AVX_ROWS], right[AVX_ROWS];
+    for (int r = 0; r < count; r++) left[r] = right[r] = _mm512_setzero_ps();
+    for (int64_t k = 0; k < inputs; k += BLOCK, weight += 2 * TILE_ELEMENTS) {
+        for (int pair = 0; pair < TILE; pair++) {
+            const uint16_t *at = weight + pair * BLOCK;
+            if (row == 0) { /* later rows find the group in the cache */
+                _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T0);
+                _mm_prefetch((const char *)(at + TILE_ELEMENTS) + AHEAD, _MM_HINT_T0);
+            }
+            __m512bh first = (__m512bh)_mm512_loadu_si512(at);
+            __m512bh second = (__m512bh)_mm512_loadu_si512(at + TILE_ELEMENTS);
+            for (int r = 0; r < count; r++) {
+                int32_t both;
+                memcpy(&both, rows + r * inputs + k + 2 * pair, sizeof both);
+                __m512bh inputs_of_row = (__m512bh)_mm512_set1_epi32(both);
+                left[r] = _mm512_dpbf16_ps(left[r], first, inputs_of_row);
+                right[r] = _mm512_dpbf16_ps(right[r], second, inputs_of_row);
+            }
+        }
+    }
+    for (int r = 0; r < count; r++) {
+        store_outputs(p, row + r, group * BLOCK, left[r]);
+        store_outputs(p, row + r, group * BLOCK + TILE, right[r]);
+    }
+}
+
+AVX static void avx_product(const Product *p, int64_t first, int64_t last) {
+    for (int64_t group = first; group < last; group++) {
+        int64_t row = 0;
+        for (; row + AVX_ROWS <= p->row_count; row += AVX_ROWS) avx_rows(p, group, row, AVX_ROWS);
+        for (; row + 2 <= p->row_count; row += 2) avx_rows(p, group, row, 2);
+        for (; row < p->row_count; row++) avx_rows(p, group, row, 1);
+    }
+}
+
+/* Groups of outputs from `first` to before `last`, by what draftwire_product_kind has found. */
+void draftwire_product(const Product *p, int64_t first, int64_t last, int32_t kind) {
+    if (kind == 2) amx_product(p, first, last);
+    else avx_product(p, first, last);
+}
+
+#else
+
+int32_t draftwire_product_kind(void) { return 0; }
+
+void draftwire_product(const void *p, int64_t first, int64_t last, int32_t kind) {
+    (void)p, (void)first, (void)last, (void)kind;
+}
+
+#endif

@@ -1,0 +1,90 @@
+/* What the compiled parts share: vectors of 16 floats, which are GCC's and Clang's own, so that the compiler makes AVX-512,
+ * AVX2, SSE or NEON of them, and numbers that are bfloat16 or float32.
+ *
+ * Results must be functions of their inputs to the bit: neither may the compiler reorder sums, nor fuse a product with a
+ * sum in one place and not in another. So no -ffast-math, and -ffp-contract=off.
+ */
+#ifndef DRAFTWIRE_VECTORS_H
+#define DRAFTWIRE_VECTORS_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define LANES 16
+
+typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef float half_vec __attribute__((vector_size(2 * LANES), aligned(4)));
+typedef float quarter_vec __attribute__((vector_size(LANES), aligned(4)));
+typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef uint32_t uvec __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef uint16_t hvec __attribute__((vector_size(2 * LANES), aligned(2)));
+
+#define INLINE static inline __attribute__((always_inline))
+
+#if defined(__x86_64__) && defined(__GLIBC__)
+#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define CLONES
+#endif
+
+INLINE vec widened(const void *from, int64_t at, int half) {
+    if (half) {
+        hvec bits;
+        memcpy(&bits, (const uint16_t *)from + at, sizeof bits);
+        return (vec)(__builtin_convertvector(bits, uvec) << 16);
+    }
+    vec whole;
+    memcpy(&whole, (const float *)from + at, sizeof whole);
+    return whole;
+}
+
+INLINE float sum_of(vec parts) {
+    half_vec low, high;
+    memcpy(&low, &parts, sizeof low);
+    memcpy(&high, (char *)&parts + sizeof low, sizeof high);
+    low = low + high;
+    quarter_vec left, right;
+    memcpy(&left, &low, sizeof left);
+    memcpy(&right, (char *)&low + sizeof left, sizeof right);
+    left = left + right;
+    return (left[0] + left[2]) + (left[1] + left[3]);
+}
+
+/* e^x for x <= 0; 0 below -87. A polynomial of degree 6 after Cody and Waite: within 2 units in the last place. */
+INLINE vec exp_of(vec x) {
+    const vec least = {-87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87};
+    ivec small = x < least;
+    x = (vec)(((ivec)least & small) | ((ivec)x & ~small));
+    ivec whole = __builtin_convertvector(x * 1.44269504f - 0.5f, ivec);
+    vec n = __builtin_convertvector(whole, vec);
+    vec f = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+    vec p = f * 1.9875691500e-4f + 1.3981999507e-3f;
+    p = p * f + 8.3334519073e-3f;
+    p = p * f + 4.1665795894e-2f;
+    p = p * f + 1.6666665459e-1f;
+    p = p * f + 5.0000001201e-1f;
+    p = p * f * f + f + 1.0f;
+    vec power = (vec)((uvec)(whole + 127) << 23);
+    return (vec)((ivec)(p * power) & ~small);
+}
+
+/* Rounded to bfloat16 like torch does: to the nearest, ties to even. */
+INLINE uvec half_bits(vec x) {
+    uvec bits = (uvec)x, odd = (bits >> 16) & 1;
+    uvec nan = (uvec)((bits & 0x7fffffff) > 0x7f800000);
+    return (((bits + 0x7fff + odd) >> 16) & ~nan) | (0x7fc0 & nan);
+}
+
+/* To the type of the model and back. */
+INLINE vec rounded(vec x, int half) { return half ? (vec)(half_bits(x) << 16) : x; }
+
+INLINE void stored(void *to, int64_t at, vec x, int half) {
+    if (half) {
+        hvec bits = __builtin_convertvector(half_bits(x), hvec);
+        memcpy((uint16_t *)to + at, &bits, sizeof bits);
+    } else {
+        memcpy((float *)to + at, &x, sizeof x);
+    }
+}
+
+#endif

@@ -1,0 +1,101 @@
+"""Fused layers: they are what the library's layers are, to the same bits in any company, and stay away elsewhere."""
+
+import pytest
+import torch
+
+from speculative_engine import fused_layer
+from speculative_engine.fused_layer import FusedLayer
+from speculative_engine.packed_model import PackedModel
+from speculative_engine.self_test import run_self_test
+from tests.speculative_engine.support import check_against_plain, packed, random_tokens, tiny_model, walk
+
+_SIZES = {"hidden_size": 128, "intermediate_size": 176, "head_dim": 32}
+CASES: dict[str, tuple[str, dict[str, object]]] = {
+    "grouped heads": ("Llama", {}),
+    "biases everywhere": ("Llama", {"attention_bias": True}),
+    "long heads": ("Llama", {"head_dim": 64, "tie_word_embeddings": True}),
+    "sliding window": ("Mistral", {"sliding_window": 8}),
+    "biases": ("Qwen2", {}),
+    "normed heads": ("Qwen3", {}),
+}
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+needs_library = pytest.mark.skipif(fused_layer.library() is None, reason="not built: there is no C compiler")
+
+
+def fused(model: PackedModel) -> bool:
+    return all(isinstance(layer, FusedLayer) for layer in model.model.model.layers)
+
+
+@needs_library
+@DTYPES
+@pytest.mark.parametrize("case", CASES)
+def test_they_are_the_librarys(case: str, dtype: torch.dtype) -> None:
+    name, changes = CASES[case]
+    model = tiny_model(name, dtype, **{**_SIZES, **changes})
+    ours = packed(model)
+    assert fused(ours)
+    rows = walk(ours, [random_tokens(40, seed=1), random_tokens(25, seed=2)], [20, 5])
+    assert check_against_plain(model, rows) < (1e-4 if dtype == torch.float32 else 0.15)
+
+
+@needs_library
+@DTYPES
+@pytest.mark.parametrize("case", CASES)
+def test_rows_have_the_same_bits_in_any_company(case: str, dtype: torch.dtype) -> None:
+    name, changes = CASES[case]
+    model = packed(tiny_model(name, dtype, **{**_SIZES, **changes}))
+    assert fused(model)
+    texts = [random_tokens(136, seed=1), random_tokens(265, seed=2), random_tokens(25, seed=3)]
+    alone = walk(model, texts, [118, 245, 5], trees=False, chunk=64, together=False)
+    for seed, chunk in ((1, 64), (2, 300)):
+        beside = walk(model, texts, [126, 252, 15], seed=seed, chunk=chunk)
+        shared = beside.keys() & alone.keys()
+        assert len(shared) > 20
+        assert all(torch.equal(beside[prefix], alone[prefix]) for prefix in shared)
+
+
+@needs_library
+@DTYPES
+@pytest.mark.parametrize("case", CASES)
+def test_the_self_test_compares_them_with_the_librarys(case: str, dtype: torch.dtype) -> None:
+    name, changes = CASES[case]
+    model = packed(tiny_model(name, dtype, **{**_SIZES, **changes}))
+    assert run_self_test(model).bit_exact
+    model.model.model.layers[1].input_norm.weight = torch.nn.Parameter(torch.full((128,), 3.0, dtype=dtype))
+    model.model.model.layers[1].input_norm.eps = 10.0
+    with pytest.raises(Exception, match="cannot be served"):
+        run_self_test(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("Gemma2", {}),
+        ("Granite", {}),
+        ("Llama", {"head_dim": 16}),
+        ("Llama", {"intermediate_size": 172}),
+        ("Llama", {"hidden_size": 72}),
+        ("Llama", {"hidden_act": "gelu"}),
+    ],
+)
+def test_other_layers_are_left_as_they_are(name: str, changes: dict[str, object]) -> None:
+    model = tiny_model(name, **{**_SIZES, **changes})
+    ours = packed(model)
+    assert not fused(ours)
+    assert check_against_plain(model, walk(ours, [random_tokens(30)], [20])) < 1e-3
+
+
+def test_without_the_library_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_layer, "library", lambda: None)
+    assert not fused(packed(tiny_model("Llama", **_SIZES)))
+
+
+def test_all_weights_count_once() -> None:
+    model = tiny_model("Llama", **_SIZES)
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    ours = packed(model)
+    assert ours.parameters == weights
+    tensors = [*ours.model.buffers(), *ours.model.parameters()]
+    held = {id(each) if each.is_mkldnn else each.data_ptr(): each.numel() for each in tensors}
+    # The embedding is there for looking up and, packed, for the logits; a norm's weight is shared with its library's.
+    assert sum(held.values()) < 1.1 * weights + model.get_input_embeddings().weight.numel()

@@ -1,0 +1,88 @@
+"""The compiled steps between a layer's products, against the library's code of the Llama architecture."""
+
+import pytest
+import torch
+from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
+
+from speculative_engine import compiled_library
+from speculative_engine.layer_steps import gate, rms_norm, rotate
+
+pytestmark = pytest.mark.skipif(compiled_library.library() is None, reason="not built: there is no C compiler")
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+UNIT = {torch.float32: 2e-6, torch.bfloat16: 2**-7}
+"""Two units in the last place, relative: sums and exponentials may round otherwise once."""
+
+
+def random(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def normed(inputs: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    norm = LlamaRMSNorm(len(weight), eps)
+    norm.weight.data = weight
+    with torch.inference_mode():
+        return norm(inputs)
+
+
+@DTYPES
+@pytest.mark.parametrize("width", [16, 64, 1536])
+def test_norm(width: int, dtype: torch.dtype) -> None:
+    inputs, weight = random(9, width, dtype=dtype), random(width, dtype=dtype, seed=1)
+    found = rms_norm(inputs, weight, 1e-5)
+    torch.testing.assert_close(found, normed(inputs, weight, 1e-5), rtol=UNIT[dtype], atol=1e-6)
+    for row in range(9):
+        assert torch.equal(rms_norm(inputs[row : row + 1], weight, 1e-5)[0], found[row])
+
+
+@DTYPES
+@pytest.mark.parametrize("norms", [False, True], ids=["as they are", "normed heads"])
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(4, 4, 32), (6, 2, 64), (8, 1, 128)])
+def test_rotation(heads: int, kv_heads: int, dim: int, norms: bool, dtype: torch.dtype) -> None:
+    rows, capacity, scale = 5, 11, dim**-0.5
+    projected = random(rows, (heads + 2 * kv_heads) * dim, dtype=dtype)
+    angles = random(rows, dim // 2, dtype=torch.float32, seed=1).repeat(1, 2)
+    cosines, sines = angles.cos().to(dtype), angles.sin().to(dtype)
+    weights = random(dim, dtype=dtype, seed=2), random(dim, dtype=dtype, seed=3)
+    query, key, value = (
+        part.view(rows, -1, dim).transpose(0, 1)
+        for part in projected.clone().split([heads * dim, kv_heads * dim, kv_heads * dim], dim=1)
+    )
+    if norms:
+        query, key = (
+            normed(part.contiguous(), weight, 1e-6) for part, weight in zip((query, key), weights, strict=True)
+        )
+    query, key = (part[0] for part in apply_rotary_pos_emb(query[None], key[None], cosines[None], sines[None]))
+
+    slots = torch.tensor([3, 10, 1, 0, 7])
+    keys, values = (random(kv_heads, capacity, dim, dtype=dtype, seed=seed) for seed in (4, 5))
+    expected_keys, expected_values = keys.clone(), values.clone()
+    expected_keys[:, slots], expected_values[:, slots] = key, value
+    found = rotate(projected, cosines, sines, (*weights, 1e-6) if norms else None, slots, keys, values, scale)
+
+    tolerance = {"rtol": UNIT[dtype], "atol": 4 * UNIT[dtype]} if norms else {"rtol": 0, "atol": 0}
+    assert found.dtype == torch.float32 and found.shape == (heads, rows, dim)
+    torch.testing.assert_close(found, query.float() * scale, **tolerance)
+    torch.testing.assert_close(keys, expected_keys, **tolerance)
+    assert torch.equal(values, expected_values)
+
+
+@DTYPES
+def test_gate(dtype: torch.dtype) -> None:
+    gates = torch.linspace(-120, 120, 6 * 480).view(6, 480).to(dtype)
+    ups = random(6, 480, dtype=dtype)
+    found = gate(torch.cat([gates, ups], 1))
+    torch.testing.assert_close(found, torch.nn.functional.silu(gates) * ups, rtol=UNIT[dtype], atol=1e-30)
+
+
+@DTYPES
+def test_what_is_no_usual_number_stays_what_it_is(dtype: torch.dtype) -> None:
+    both = torch.ones(4, 32, dtype=dtype)
+    both[0, 3], both[1, 20], both[2, 5], both[3, 5] = float("nan"), float("nan"), float("inf"), -float("inf")
+    found = gate(both)
+    assert found[0, 3].isnan() and found[1, 4].isnan() and found[2, 5] == float("inf")
+    assert int(found.isnan().sum()) == (2 if not found[3, 5].isnan() else 3)
+    inputs = torch.ones(2, 16, dtype=dtype)
+    inputs[1, 2] = float("nan")
+    normalised = rms_norm(inputs, torch.ones(16, dtype=dtype), 1e-6)
+    assert not normalised[0].isnan().any() and normalised[1].isnan().all()

@@ -1,0 +1,100 @@
+"""The compiled product: what it computes, and that a row's bits are its own."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from speculative_engine import row_product
+from speculative_engine.row_exact import PackedProduct, RowExactLinear
+from speculative_engine.row_product import CompiledProduct, can_multiply
+
+_BEST = row_product._kind()
+pytestmark = pytest.mark.skipif(_BEST == 0, reason="not built, or this processor has no bfloat16 products")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(params=[pytest.param(1, id="AVX-512"), pytest.param(2, id="AMX")])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    if request.param > _BEST:
+        pytest.skip("this processor has no AMX")
+    monkeypatch.setattr(row_product, "_kind", lambda: request.param)
+    chosen: int = request.param
+    return chosen
+
+
+def random(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(torch.bfloat16)
+
+
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 32), (50, 96), (64, 64), (317, 512), (4096, 1536)])
+@pytest.mark.parametrize("rows", [1, 5, 16, 17, 32, 33, 100])
+def test_it_is_a_product(rows: int, outputs: int, inputs: int, bias: bool) -> None:
+    given, weight = random(rows, inputs), random(outputs, inputs, seed=1)
+    added = random(outputs, seed=2) if bias else None
+    found = CompiledProduct(weight)(given, added)
+    expected = given.double() @ weight.double().t() + (0 if added is None else added.double())
+    # Half a unit of the rounding at the end, and what float32 sums may lose.
+    allowed = expected.abs() * 2**-8 + 1e-6 * inputs * (given.double().abs() @ weight.double().abs().t()).max()
+    assert found.shape == (rows, outputs) and found.dtype == torch.bfloat16
+    assert ((found.double() - expected).abs() <= allowed).all()
+
+
+@pytest.mark.usefixtures("kind")
+def test_a_row_has_the_same_bits_in_any_company() -> None:
+    """Zero but for rounding, so that another order of a sum shows at once."""
+    half, weights = random(130, 256), random(77, 256, seed=1)
+    order = torch.randperm(512, generator=torch.Generator().manual_seed(2))
+    given = torch.cat([half, half], 1)[:, order].contiguous()
+    product = CompiledProduct(torch.cat([weights, -weights], 1)[:, order].contiguous())
+    together = product(given)
+    assert together.float().abs().sum() > 0
+    for count in range(1, 131):
+        assert torch.equal(product(given[:count]), together[:count])
+        assert torch.equal(product(given[130 - count :]), together[130 - count :])
+
+
+@pytest.mark.usefixtures("kind")
+def test_what_is_not_a_number_stays_in_its_row() -> None:
+    given = random(20, 64)
+    expected = CompiledProduct(random(48, 64, seed=1))(given)
+    given[3] = float("nan")
+    found = CompiledProduct(random(48, 64, seed=1))(given)
+    assert found[3].isnan().all()
+    assert torch.equal(torch.cat([found[:3], found[4:]]), torch.cat([expected[:3], expected[4:]]))
+
+
+@pytest.mark.usefixtures("kind")
+def test_the_library_goes_on_beside_it() -> None:
+    """Both use the processor's tile registers, whose shapes are state of the thread."""
+    weight, given = random(96, 128), random(24, 128, seed=1)
+    ours, theirs = CompiledProduct(weight), PackedProduct(weight)
+    expected = theirs(given)
+    for rows in (1, 24, 7, 24, 20):
+        ours(given[:rows])
+        assert torch.equal(theirs(given), expected)
+
+
+def test_where_it_can_be_had() -> None:
+    weight = random(64, 64)
+    assert can_multiply(weight)
+    assert not can_multiply(weight.float())
+    assert not can_multiply(random(64, 48))
+    torch.set_num_threads(2)
+    assert not can_multiply(weight)
+
+
+def test_layers_take_it() -> None:
+    layer = RowExactLinear(random(64, 64), None)
+    assert isinstance(layer.product, CompiledProduct)
+    assert (layer.rows.least, layer.rows.most) == (1, 256)
+    assert layer(random(1, 300, 64)).shape == (1, 300, 64)
