@@ -9,6 +9,8 @@
 
 #define QUERIES 16 /* of one lane at a time: keys are read once for all of them */
 #define GROUP 4    /* heads at a time whose sums are held in registers */
+#define CHUNKS 4   /* of LANES values at a time */
+#define MOST_DIM 512
 
 /* What one call needs to know; speculative_engine/slot_attention.py has the same fields in the same order. */
 typedef struct {
@@ -28,38 +30,90 @@ typedef struct {
     int32_t half;  /* keys and values are bfloat16, else float32 */
 } Attention;
 
-/* Scores of up to GROUP queries' heads with one key. `chunks` is a constant where this is inlined. */
-INLINE void score(const float *const *query, const void *keys, int64_t at, int count, int chunks, int half,
-                  float *scores, int64_t stride) {
-    vec sum[GROUP];
-    for (int i = 0; i < GROUP; i++) sum[i] = (vec){0};
-    for (int c = 0; c < chunks; c++) {
-        vec key = widened(keys, at + c * LANES, half);
-        for (int i = 0; i < GROUP; i++) {
-            vec part;
-            memcpy(&part, query[i < count ? i : 0] + c * LANES, sizeof part);
-            sum[i] = sum[i] + part * key;
-        }
-    }
-    for (int i = 0; i < count; i++) scores[i * stride] = sum_of(sum[i]);
+#define SWAPPED(A, B, LOW, HIGH)                                                                                       \
+    do {                                                                                                               \
+        vec low_ = __builtin_shuffle(A, B, LOW), high_ = __builtin_shuffle(A, B, HIGH);                                \
+        A = low_, B = high_;                                                                                           \
+    } while (0)
+
+/* 16 vectors of 16, mirrored at their diagonal: blocks of 8, then of 4, 2 and 1 change places. */
+INLINE void transpose(vec *rows) {
+    const ivec low8 = {0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23};
+    const ivec low4 = {0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27};
+    const ivec low2 = {0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29};
+    const ivec low1 = {0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30};
+    for (int i = 0; i < 8; i++) SWAPPED(rows[i], rows[i + 8], low8, low8 + 8);
+    for (int i = 0; i < 16; i += i % 8 == 3 ? 5 : 1) SWAPPED(rows[i], rows[i + 4], low4, low4 + 4);
+    for (int i = 0; i < 16; i += i % 4 == 1 ? 3 : 1) SWAPPED(rows[i], rows[i + 2], low2, low2 + 2);
+    for (int i = 0; i < 16; i += 2) SWAPPED(rows[i], rows[i + 1], low1, low1 + 1);
 }
 
-INLINE void add_values(const Attention *a, const int64_t *seen, int64_t base, int64_t first, int64_t last,
-                       const float *weights, int count, int chunks, int half, float *const *out) {
-    vec sum[GROUP][8];
-    for (int part = 0; part < chunks; part += 8) {
-        int here = chunks - part < 8 ? chunks - part : 8;
-        for (int i = 0; i < GROUP; i++)
-            for (int c = 0; c < here; c++) sum[i][c] = (vec){0};
-        for (int64_t p = first; p < last; p++) {
-            int64_t at = (base + seen[p]) * a->value_dim + part * LANES;
-            for (int c = 0; c < here; c++) {
-                vec value = widened(a->values, at + c * LANES, half);
-                for (int i = 0; i < GROUP; i++) sum[i][c] = sum[i][c] + value * weights[(i < count ? i : 0) * a->longest + p];
-            }
-        }
-        for (int i = 0; i < count; i++) memcpy(out[i] + part * LANES, sum[i], here * sizeof(vec));
+/* The same dimension of LANES keys in each vector, dimension after dimension; zeros where keys are fewer. */
+INLINE void side_by_side(const Attention *a, const int64_t *seen, int64_t base, int64_t count, int half, vec *out) {
+    for (int64_t c = 0; c < a->key_dim / LANES; c++) {
+        vec *rows = out + c * LANES;
+        for (int i = 0; i < LANES; i++)
+            rows[i] = i < count ? widened(a->keys, (base + seen[i]) * a->key_dim + c * LANES, half) : (vec){0};
+        transpose(rows);
     }
+}
+
+/* A query's head on its way through a tile. */
+typedef struct {
+    const float *query;
+    float *weights;     /* by position; scores at first */
+    int64_t start, end; /* positions it sees */
+    float *out;
+} Head;
+
+/* Scores of `count` heads, a constant where this is inlined, with LANES keys side by side. */
+INLINE void score(const Head *heads, int count, const vec *keys, int64_t dim, int64_t position) {
+    vec sum[GROUP];
+    for (int i = 0; i < count; i++) sum[i] = (vec){0};
+    for (int64_t d = 0; d < dim; d++)
+        for (int i = 0; i < count; i++) sum[i] = sum[i] + keys[d] * heads[i].query[d];
+    for (int i = 0; i < count; i++) memcpy(heads[i].weights + position, &sum[i], sizeof(vec));
+}
+
+INLINE void add_range(const Attention *a, const int64_t *seen, int64_t base, int64_t first, int64_t last, int64_t part,
+                      const Head *heads, int count, int chunks, int half, vec sum[GROUP][CHUNKS]) {
+    for (int64_t p = first; p < last; p++) {
+        int64_t at = (base + seen[p]) * a->value_dim + part * LANES;
+        for (int c = 0; c < chunks; c++) {
+            vec value = widened(a->values, at + c * LANES, half);
+            for (int i = 0; i < count; i++) sum[i][c] = sum[i][c] + value * heads[i].weights[p];
+        }
+    }
+}
+
+/* A part of the values that `count` heads see, times their weights, in the order of positions. */
+INLINE void add_part(const Attention *a, const int64_t *seen, int64_t base, int64_t part, const Head *heads, int count,
+                     int chunks, int half) {
+    int64_t all = 0, some = heads[0].end; /* positions that all of the heads see */
+    for (int i = 0; i < count; i++) {
+        all = heads[i].start > all ? heads[i].start : all;
+        some = heads[i].end < some ? heads[i].end : some;
+    }
+    if (some < all) some = all;
+    vec sum[GROUP][CHUNKS];
+    for (int i = 0; i < count; i++)
+        for (int c = 0; c < chunks; c++) sum[i][c] = (vec){0};
+    for (int i = 0; count > 1 && i < count; i++)
+        add_range(a, seen, base, heads[i].start, heads[i].end < all ? heads[i].end : all, part, heads + i, 1, chunks, half,
+                  sum + i);
+    add_range(a, seen, base, all, some, part, heads, count, chunks, half, sum);
+    for (int i = 0; i < count; i++) {
+        if (count > 1) add_range(a, seen, base, some, heads[i].end, part, heads + i, 1, chunks, half, sum + i);
+        memcpy(heads[i].out + part * LANES, sum[i], chunks * sizeof(vec));
+    }
+}
+
+INLINE void add_values(const Attention *a, const int64_t *seen, int64_t base, const Head *heads, int count, int half) {
+    const int64_t chunks = a->value_dim / LANES;
+    int64_t part = 0;
+    for (; part + CHUNKS <= chunks; part += CHUNKS) add_part(a, seen, base, part, heads, count, CHUNKS, half);
+    for (; part + 2 <= chunks; part += 2) add_part(a, seen, base, part, heads, count, 2, half);
+    if (part < chunks) add_part(a, seen, base, part, heads, count, 1, half);
 }
 
 /* Turns scores into weights that sum up to 1, in place. */
@@ -83,60 +137,49 @@ INLINE void normalise(float *scores, int64_t first, int64_t last, float softcap,
     for (int64_t p = first; p < last; p++) scores[p] /= total;
 }
 
-INLINE void attend_tile(const Attention *a, const int64_t *seen, int64_t first, int64_t last, int64_t head,
-                        int key_chunks, int value_chunks, int half) {
-    const int64_t heads = a->kv_heads * a->shared, base = head * a->slots;
-    const int64_t most = a->counts[last - 1];
-    const int64_t from = a->window && a->counts[first] > a->window ? a->counts[first] - a->window : 0;
-    int64_t begun = first; /* queries before it do not see this far */
-    for (int64_t p = from; p < most; p++) {
-        while (a->counts[begun] <= p) begun++;
-        int64_t at = (base + seen[p]) * a->key_dim;
-        const int64_t vectors = (last - begun) * a->shared;
-        for (int64_t v = 0; v < vectors; v += GROUP) {
-            const float *query[GROUP];
-            int count = vectors - v < GROUP ? (int)(vectors - v) : GROUP;
-            for (int i = 0; i < GROUP; i++) {
-                int64_t which = v + (i < count ? i : 0);
-                int64_t row = a->rows[begun + which / a->shared];
-                query[i] = a->query + ((head * a->shared + which % a->shared) * a->row_count + row) * a->key_dim;
-            }
-            float *to = a->scratch + ((begun - first) * a->shared + v) * a->longest + p;
-            score(query, a->keys, at, count, key_chunks, half, to, a->longest);
-        }
+/* Heads of one key-value head of queries `first` to before `last` of a lane. */
+INLINE void attend_tile(const Attention *a, const int64_t *seen, int64_t first, int64_t last, int64_t kv_head,
+                        Head *heads, int half) {
+    const int64_t base = kv_head * a->slots, count = (last - first) * a->shared, most = a->counts[last - 1];
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t query = first + i / a->shared, head = kv_head * a->shared + i % a->shared, row = a->rows[query];
+        const int64_t end = a->counts[query];
+        heads[i] = (Head){
+            a->query + (head * a->row_count + row) * a->key_dim,
+            a->scratch + i * a->longest,
+            a->window && end > a->window ? end - a->window : 0,
+            end,
+            a->out + (row * a->kv_heads * a->shared + head) * a->value_dim,
+        };
     }
-    for (int64_t q = first; q < last; q++) {
-        int64_t end = a->counts[q], start = a->window && end > a->window ? end - a->window : 0;
-        for (int64_t h = 0; h < a->shared; h += GROUP) {
-            float *weights = a->scratch + ((q - first) * a->shared + h) * a->longest, *out[GROUP];
-            int count = a->shared - h < GROUP ? (int)(a->shared - h) : GROUP;
-            for (int i = 0; i < count; i++) {
-                int64_t which = head * a->shared + h + i;
-                out[i] = a->out + (a->rows[q] * heads + which) * a->value_dim;
-                normalise(weights + i * a->longest, start, end, a->softcap, a->sinks ? a->sinks + which : 0);
-            }
-            add_values(a, seen, base, start, end, weights, count, value_chunks, half, out);
-        }
+    vec keys[MOST_DIM];
+    for (int64_t p = heads[0].start; p < most; p += LANES) {
+        side_by_side(a, seen + p, base, most - p, half, keys);
+        int64_t i = 0;
+        for (; i + GROUP <= count; i += GROUP) score(heads + i, GROUP, keys, a->key_dim, p);
+        for (; i < count; i++) score(heads + i, 1, keys, a->key_dim, p);
     }
-}
-
-/* The usual sizes are compiled with constant loops. */
-INLINE void attend_sized(const Attention *a, const int64_t *seen, int64_t first, int64_t last, int64_t head) {
-    int key = (int)(a->key_dim / LANES), value = (int)(a->value_dim / LANES);
-    if (!a->half) attend_tile(a, seen, first, last, head, key, value, 0);
-    else if (key == 2 && value == 2) attend_tile(a, seen, first, last, head, 2, 2, 1);
-    else if (key == 4 && value == 4) attend_tile(a, seen, first, last, head, 4, 4, 1);
-    else if (key == 8 && value == 8) attend_tile(a, seen, first, last, head, 8, 8, 1);
-    else attend_tile(a, seen, first, last, head, key, value, 1);
+    for (int64_t i = 0; i < count; i++)
+        normalise(heads[i].weights, heads[i].start, heads[i].end, a->softcap,
+                  a->sinks ? a->sinks + kv_head * a->shared + i % a->shared : 0);
+    int64_t i = 0;
+    for (; i + GROUP <= count; i += GROUP) add_values(a, seen, base, heads + i, GROUP, half);
+    if (count - i >= 2) {
+        add_values(a, seen, base, heads + i, 2, half);
+        i += 2;
+    }
+    if (i < count) add_values(a, seen, base, heads + i, 1, half);
 }
 
 CLONES void draftwire_attend(const Attention *a) {
+    Head heads[QUERIES * a->shared];
     for (int64_t l = 0; l < a->lane_count; l++) {
         const int64_t *seen = a->seen + a->lanes[3 * l], end = a->lanes[3 * l + 2];
         for (int64_t head = a->first_head; head < a->last_head; head++) {
             for (int64_t first = a->lanes[3 * l + 1]; first < end; first += QUERIES) {
                 int64_t last = first + QUERIES < end ? first + QUERIES : end;
-                attend_sized(a, seen, first, last, head);
+                if (a->half) attend_tile(a, seen, first, last, head, heads, 1);
+                else attend_tile(a, seen, first, last, head, heads, 0);
             }
         }
     }

@@ -18,6 +18,7 @@ import torch
 from speculative_engine.compiled_library import HALF, LANES, library
 
 _QUERIES = 16
+_MOST_DIM = 512
 _SPLIT_SCORES = 1 << 18
 """Scores of a layer from which on it is shared among threads: waking them takes longer than fewer."""
 
@@ -57,6 +58,7 @@ def fits(keys: torch.Tensor, values: torch.Tensor) -> bool:
         keys.device.type == "cpu"
         and keys.dtype in HALF
         and keys.shape[-1] % LANES == 0
+        and keys.shape[-1] <= _MOST_DIM
         and values.shape[-1] % LANES == 0
         and library() is not None
     )
