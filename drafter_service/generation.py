@@ -80,6 +80,7 @@ class Generation:
             open_sequences=await self._drafting.open_sequences(),
             used_slots=await self._drafting.call(lambda: self._pool.used),
             total_slots=self._pool.capacity,
+            times=self._drafting.step_times(),
         )
 
     async def stop(self) -> None:

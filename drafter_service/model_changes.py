@@ -99,6 +99,8 @@ class ModelChanges:
                     total.open_sequences += part.open_sequences
                     total.used_slots += part.used_slots
                     total.total_slots += part.total_slots
+                    if generation is self._serving:
+                        total.times.CopyFrom(part.times)
         except (TimeoutError, TooManyCommands):
             return None
         return total

@@ -19,6 +19,7 @@ from speculative_engine.sampling_batch import SamplingBatch
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.sequence import Sequence, SequenceSpec
 from speculative_engine.slot_queue import SlotQueue
+from speculative_engine.step_clock import StepClock
 from speculative_engine.step_cost import StepCost
 from speculative_engine.step_result import Finish, SequenceOutcome, StepResult
 from speculative_engine.verification_job import VerificationJob
@@ -45,6 +46,8 @@ class VerificationEngine:
         self.model = model
         self.limits = limits
         self.planner = Planner(cost, limits.max_step_rows)
+        self.clock = StepClock()
+        """Whoever runs the engine enters what is done between its calls."""
         self._queue: SlotQueue[int, Sequence] = SlotQueue(
             model.pool, tree_room=limits.max_tree_nodes, most_running=limits.max_sequences
         )
@@ -129,6 +132,7 @@ class VerificationEngine:
 
     def wait_seconds(self) -> float:
         """How long to wait for proposals before the next step; 0 means step now."""
+        self.clock.enter("plan")
         sequences, candidates, plan = self._planned()
         if len(candidates) < len(self._running) or not sequences:
             return 0.0  # prompts are waiting to be computed; drafters can use that time
@@ -137,6 +141,7 @@ class VerificationEngine:
     def step(self) -> StepResult:
         """Verify the planned nodes of all running sequences, and compute a part of new prompts, in one pass."""
         started = time.perf_counter()
+        self.clock.enter("plan")
         decoding, candidates, plan = self._planned()
         self._plan = None
         jobs = [
@@ -149,14 +154,15 @@ class VerificationEngine:
                 jobs.append(VerificationJob(sequence, min(sequence.pending, room), []))
                 room -= jobs[-1].rows
         if not jobs:
-            return StepResult([], 0, 0.0, 0.0)
+            return StepResult([], 0)
+        self.clock.enter("layout")
         builder = BatchBuilder()
         for job in jobs:
             job.lay_out(builder, self.model.pool)
         batch = builder.build(self.model.group_size, self.model.device)
-        forward_started = time.perf_counter()
+        self.clock.enter("forward")
         logits = self.model.forward(batch)
-        forward_seconds = time.perf_counter() - forward_started
+        self.clock.enter("sample")
         params: list[SamplingParams] = []
         positions: list[int] = []
         for job in jobs:
@@ -165,6 +171,7 @@ class VerificationEngine:
         outcomes: list[SequenceOutcome] = []
         if params:
             drawn = sample(logits, SamplingBatch.build(params, positions, self.model.device)).token_ids.tolist()
+        self.clock.enter("walk")
         now = time.perf_counter()
         first = 0
         for job in jobs:
@@ -179,7 +186,7 @@ class VerificationEngine:
         if len(builder) <= 64 and not any(job.sequence.pending > 1 for job in jobs):
             self.planner.cost.observe(len(builder), now - started)
         self._queue.admit()
-        return StepResult(outcomes, len(builder), time.perf_counter() - started, forward_seconds)
+        return StepResult(outcomes, len(builder))
 
     def _planned(self) -> tuple[list[Sequence], list[Candidate], Plan]:
         if self._plan is None:

@@ -13,6 +13,7 @@ from draftwire.v1.verifier_service_pb2 import EngineStatus
 from service_runtime.errors import at_capacity, internal, shutting_down
 from service_runtime.handshake import introduce
 from service_runtime.logs import get_logger
+from service_runtime.step_times import step_times
 from service_runtime.tasks import BackgroundTasks
 from speculative_engine.proposal import Proposal, ProposalError
 from speculative_engine.step_result import StepResult
@@ -167,8 +168,8 @@ class Verifier:
             self._steps.forget(source)
 
     def status(self) -> EngineStatus:
-        """The engine's occupancy."""
-        pool = self._engine.model.pool
+        """What the engine holds and does."""
+        pool, clock = self._engine.model.pool, self._engine.clock
         return EngineStatus(
             running_sequences=self._engine.running,
             waiting_requests=self._engine.waiting,
@@ -176,6 +177,7 @@ class Verifier:
             total_slots=pool.capacity,
             preemptions=self._engine.preemptions,
             tasks=len(asyncio.all_tasks()),
+            times=step_times(clock.steps, clock.seconds()),
         )
 
     def _on_step(self, result: StepResult, stale: dict[tuple[int, str], int]) -> None:

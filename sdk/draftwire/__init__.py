@@ -51,6 +51,7 @@ from draftwire.model import EngineStatus, Limits, ModelInfo, VerifierInfo
 from draftwire.requests import BatchOptions, GenerateOptions, Messages, Prompt
 from draftwire.rollout import Rollout, RolloutSide, RolloutState
 from draftwire.speculation import Acceptance, DrafterShare, Speculation, SpeculationStats
+from draftwire.step_times import StepTimes
 from draftwire.transport import Stream
 from draftwire.version import __version__
 
@@ -109,6 +110,7 @@ __all__ = [
     "ShuttingDownError",
     "Speculation",
     "SpeculationStats",
+    "StepTimes",
     "Stream",
     "Swap",
     "TokenOutOfRangeError",

@@ -8,6 +8,7 @@ from typing import Literal
 
 from draftwire.errors import DraftwireError, from_status
 from draftwire.model import ModelInfo, read_model_info
+from draftwire.step_times import StepTimes, read_step_times
 from draftwire.v1 import drafter_service_pb2 as pb
 
 ModelLoadState = Literal["loading", "serving", "failed", "unknown"]
@@ -55,6 +56,8 @@ class DrafterServiceInfo:
     """KV slots in use."""
     total_slots: int
     """KV slots in all."""
+    times: StepTimes
+    """Where the time of drafting steps goes, of the model that new streams get: with another one it begins anew."""
 
 
 def read_model_load(message: pb.ModelLoad) -> ModelLoad:
@@ -79,4 +82,5 @@ def read_drafter_service_info(message: pb.DrafterServiceGetModelInfoResponse) ->
         open_sequences=status.open_sequences,
         used_slots=status.used_slots,
         total_slots=status.total_slots,
+        times=read_step_times(status.times),
     )

@@ -116,6 +116,15 @@ class TestDrafting:
                 await verifier.commit({3: [expected]})
         assert verifier.opened == [(3, 1)]
 
+    async def test_the_drafter_tells_where_the_time_of_its_steps_goes(self, drafter: InProcessDrafter) -> None:
+        async with drafter.connected() as verifier:
+            await verifier.open(1, PROMPT)
+            await verifier.until(lambda: verifier.mirrors[1].tree.size >= 4)
+            times = (await drafter.status()).times
+        assert times.steps > 0
+        for part in (times.plan, times.layout, times.forward, times.sample, times.walk, times.wire, times.event_loop):
+            assert part.ToNanoseconds() > 0
+
     async def test_a_chunked_opening_drafts_the_same(self, drafter: InProcessDrafter) -> None:
         prompt = [(7 * index) % 100 + 3 for index in range(60)]
         async with drafter.connected() as verifier:

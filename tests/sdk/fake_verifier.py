@@ -265,6 +265,8 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         response.model.model_id, response.model.vocab_size, response.model.eos_token_ids[:] = "fake", 128, [0]
         response.limits.max_sequences = 4
         response.engine.total_slots = 64
+        response.engine.times.steps = 3
+        response.engine.times.forward.FromMilliseconds(1500)
         return response
 
     # ---- DrafterPoolService
@@ -364,6 +366,7 @@ class FakeDrafter(drafting_grpc.DrafterServiceServicer):
         response = drafting.DrafterServiceGetModelInfoResponse()
         response.info.build, response.info.model.model_id = "fake 1", "draft"
         response.status.streams, response.status.used_slots, response.status.total_slots = 1, 5, 64
+        response.status.times.wait.FromMilliseconds(250)
         if fake.load.request_id:
             if fake.load_steps:
                 fake.load.state = fake.load_steps.pop(0)  # type: ignore[assignment]

@@ -166,6 +166,7 @@ def test_model_info(client: Client) -> None:
     assert (info.model_id, info.vocab_size, info.eos_token_ids, info.build) == ("fake", 128, [0], "fake 1")
     assert info.limits.max_sequences == 4
     assert info.engine.total_slots == 64
+    assert (info.engine.times.steps, info.engine.times.forward, info.engine.times.wait) == (3, 1.5, 0.0)
 
 
 def test_drafters(client: Client, verifier: FakeVerifier) -> None:

@@ -152,6 +152,15 @@ async def test_what_it_says_of_itself(verifier: InProcessVerifier) -> None:
     assert (info.engine.running_sequences, info.engine.used_slots, info.engine.total_slots) == (0, 0, 4096)
 
 
+async def test_it_tells_where_the_time_of_its_steps_goes(verifier: InProcessVerifier) -> None:
+    await verifier.generate(order(max_tokens=5))
+    times = verifier.verifier.status().times
+    assert times.steps == 5
+    for part in (times.plan, times.layout, times.forward, times.sample, times.walk, times.wire, times.event_loop):
+        assert part.ToNanoseconds() > 0
+    assert times.wait.ToNanoseconds() == 0
+
+
 async def test_generate_over_the_servicer(verifier: InProcessVerifier) -> None:
     events = [event async for event in VerifierServicer(verifier.verifier).Generate(order(max_tokens=5), CONTEXT)]
     assert [events[0].WhichOneof("event"), events[-1].WhichOneof("event")] == ["started", "finished"]
