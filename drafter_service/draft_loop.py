@@ -106,6 +106,7 @@ class DraftLoop:
         # The thread's own, from here on.
         self._keys: dict[int, set[SequenceKey]] = {}
         self._reports: dict[int, DraftReport] = {}
+        self._drafted_nodes = 0
 
     def start(self) -> None:
         """Starts the thread; to be called in the event loop that the reports go to."""
@@ -155,6 +156,11 @@ class DraftLoop:
     def ping(self, stream: int, number: int) -> None:
         """Has the thread say, by the stream's next report, that it works. Raises ServiceError as `open`."""
         self._post(stream, lambda: self._report(stream).pongs.append(number))
+
+    @property
+    def drafted_nodes(self) -> int:
+        """Nodes proposed."""
+        return self._drafted_nodes
 
     def step_times(self) -> StepTimes:
         """Where the time of its steps goes."""
@@ -243,6 +249,7 @@ class DraftLoop:
             for key, proposal in cast(dict[SequenceKey, Proposal], growth.proposals).items():
                 report = self._report(key.stream)
                 report.proposals.append((key, proposal))
+                self._drafted_nodes += len(proposal.token_ids)
                 report.seconds = growth.seconds
             self._hand_over()
             return 0.0

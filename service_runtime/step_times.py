@@ -6,11 +6,10 @@ import time
 from collections.abc import Mapping
 
 from draftwire.v1.step_times_pb2 import StepTimes
+from service_runtime.duration import duration
 
 
 def step_times(steps: int, seconds: Mapping[str, float]) -> StepTimes:
     """The message. seconds: by part, named as its fields. To be called in the event loop, whose time is told, too."""
-    times = StepTimes(steps=steps)
-    for part, each in {**seconds, "event_loop": time.thread_time()}.items():
-        getattr(times, part).FromNanoseconds(round(each * 1e9))
-    return times
+    by_part = {part: duration(each) for part, each in seconds.items()}
+    return StepTimes(steps=steps, event_loop=duration(time.thread_time()), **by_part)

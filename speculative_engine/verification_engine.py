@@ -14,6 +14,7 @@ from speculative_engine.drafter_timing import ProposalClock
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.planner import Candidate, Plan, Planner
+from speculative_engine.planning_record import PlanningRecord
 from speculative_engine.proposal import MergeCount, Proposal, ProposalReader
 from speculative_engine.sampling_batch import SamplingBatch
 from speculative_engine.sampling_params import SamplingParams
@@ -46,6 +47,7 @@ class VerificationEngine:
         self.model = model
         self.limits = limits
         self.planner = Planner(cost, limits.max_step_rows)
+        self.record = PlanningRecord()
         self.clock = StepClock()
         """Whoever runs the engine enters what is done between its calls."""
         self._queue: SlotQueue[int, Sequence] = SlotQueue(
@@ -136,7 +138,11 @@ class VerificationEngine:
         sequences, candidates, plan = self._planned()
         if len(candidates) < len(self._running) or not sequences:
             return 0.0  # prompts are waiting to be computed; drafters can use that time
-        return self.planner.worthwhile_wait(plan, candidates, time.perf_counter())
+        now = time.perf_counter()
+        wait = self.planner.worthwhile_wait(plan, candidates, now)
+        if wait > 0:
+            self.record.put_off(now, frozenset(self._running), plan.expected_tokens)
+        return wait
 
     def step(self) -> StepResult:
         """Verify the planned nodes of all running sequences, and compute a part of new prompts, in one pass."""
@@ -144,6 +150,7 @@ class VerificationEngine:
         self.clock.enter("plan")
         decoding, candidates, plan = self._planned()
         self._plan = None
+        decoded = frozenset(sequence.spec.sequence_id for sequence in decoding)
         jobs = [
             VerificationJob(sequence, sequence.pending, nodes)
             for sequence, nodes in zip(decoding, plan.nodes, strict=True)
@@ -186,6 +193,9 @@ class VerificationEngine:
         if len(builder) <= 64 and not any(job.sequence.pending > 1 for job in jobs):
             self.planner.cost.observe(len(builder), now - started)
         self._queue.admit()
+        if decoded:
+            tokens = sum(len(outcome.tokens) for outcome in outcomes if outcome.sequence_id in decoded)
+            self.record.stepped(started, decoded, sum(map(len, plan.nodes)), tokens)
         return StepResult(outcomes, len(builder))
 
     def _planned(self) -> tuple[list[Sequence], list[Candidate], Plan]:

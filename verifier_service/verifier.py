@@ -13,7 +13,6 @@ from draftwire.v1.verifier_service_pb2 import EngineStatus
 from service_runtime.errors import at_capacity, internal, shutting_down
 from service_runtime.handshake import introduce
 from service_runtime.logs import get_logger
-from service_runtime.step_times import step_times
 from service_runtime.tasks import BackgroundTasks
 from speculative_engine.proposal import Proposal, ProposalError
 from speculative_engine.step_result import StepResult
@@ -22,6 +21,7 @@ from speculative_engine.verification_engine import VerificationEngine
 from verifier_service.caller_source import caller_source
 from verifier_service.drafter_link import Connect
 from verifier_service.drafter_pool import DrafterPool, PoolLimits
+from verifier_service.engine_status import engine_status
 from verifier_service.peer_limits import PeerLimits
 from verifier_service.request_reader import GenerateOrder, RequestReader
 from verifier_service.running_request import RunningRequest
@@ -168,17 +168,8 @@ class Verifier:
             self._steps.forget(source)
 
     def status(self) -> EngineStatus:
-        """What the engine holds and does."""
-        pool, clock = self._engine.model.pool, self._engine.clock
-        return EngineStatus(
-            running_sequences=self._engine.running,
-            waiting_requests=self._engine.waiting,
-            used_slots=pool.used,
-            total_slots=pool.capacity,
-            preemptions=self._engine.preemptions,
-            tasks=len(asyncio.all_tasks()),
-            times=step_times(clock.steps, clock.seconds()),
-        )
+        """What the engine holds, does and decides."""
+        return engine_status(self._engine)
 
     def _on_step(self, result: StepResult, stale: dict[tuple[int, str], int]) -> None:
         verdicts: list[Verdict] = []
