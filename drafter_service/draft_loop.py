@@ -10,8 +10,10 @@ import torch
 
 from drafter_service.sequence_key import SequenceKey
 from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.step_times_pb2 import StepTimes
 from service_runtime.engine_thread import EngineThread, TooManyCommands
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition
+from service_runtime.step_times import step_times
 from speculative_engine.drafters.drafter import Drafter, DrafterFullError, DraftSpec, OutOfSyncError
 from speculative_engine.proposal import Proposal
 
@@ -89,6 +91,7 @@ class DraftLoop:
         tokens of one stream's openings and verdicts that may wait for the thread; openings may take half of it.
         """
         self._drafter = drafter
+        self._clock = drafter.clock
         self._threads = threads
         self._max_waiting_tokens = max_waiting_tokens
         # A stream's successor may be there before what the stream posted is taken: hence twice.
@@ -103,6 +106,7 @@ class DraftLoop:
         # The thread's own, from here on.
         self._keys: dict[int, set[SequenceKey]] = {}
         self._reports: dict[int, DraftReport] = {}
+        self._drafted_nodes = 0
 
     def start(self) -> None:
         """Starts the thread; to be called in the event loop that the reports go to."""
@@ -153,6 +157,15 @@ class DraftLoop:
         """Has the thread say, by the stream's next report, that it works. Raises ServiceError as `open`."""
         self._post(stream, lambda: self._report(stream).pongs.append(number))
 
+    @property
+    def drafted_nodes(self) -> int:
+        """Nodes proposed."""
+        return self._drafted_nodes
+
+    def step_times(self) -> StepTimes:
+        """Where the time of its steps goes."""
+        return step_times(self._clock.steps, self._clock.seconds())
+
     async def open_sequences(self) -> int:
         """Number of open sequences, once all that was posted before has been done."""
 
@@ -181,6 +194,7 @@ class DraftLoop:
         def take() -> None:
             stream.taken += 1
             stream.taken_tokens += tokens
+            self._clock.enter("wire")
             command()
 
         self._engine.post(take)
@@ -222,19 +236,25 @@ class DraftLoop:
 
     def _step(self) -> float | None:
         """One step, if there is anything to draft; then wait for a command, if there is not."""
+        self._clock.enter("wire")
         self._close_ended_streams()
         self._hand_over()  # signs of life and faults wait for no step
+        self._clock.enter("plan")
         busy = self._drafter.busy
         if busy:
             growth = self._drafter.grow()
+            self._clock.enter("wire")
             for opened in cast(list[SequenceKey], growth.opened):
                 self._report(opened.stream).opened.append(opened)
             for key, proposal in cast(dict[SequenceKey, Proposal], growth.proposals).items():
                 report = self._report(key.stream)
                 report.proposals.append((key, proposal))
+                self._drafted_nodes += len(proposal.token_ids)
                 report.seconds = growth.seconds
             self._hand_over()
-        return 0.0 if busy else None
+            return 0.0
+        self._clock.enter("wait" if any(self._keys.values()) else None)
+        return None
 
     def _hand_over(self) -> None:
         if self._reports:

@@ -10,6 +10,9 @@ from drafter_service.handshake import own_hello
 from drafter_service.loaded_model import LoadedModel
 from drafter_service.settings import DrafterSettings
 from draftwire.v1 import drafter_service_pb2, model_info_pb2
+from draftwire.v1.calibration_pb2 import AcceptanceClass
+from draftwire.v1.step_cost_pb2 import StepCost
+from service_runtime.duration import duration
 from service_runtime.message_stream import MessageStream
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.tree_growth import TreeGrowth
@@ -29,8 +32,9 @@ class Generation:
         """What the drafter says of itself while it serves this model."""
         self._idle_seconds = settings.stream_idle_seconds
         self._pool = loaded.model.pool
+        self._growth = TreeGrowth(loaded.cost)
         self._drafting = DraftLoop(
-            DraftModelDrafter(loaded.model, TreeGrowth(loaded.cost)),
+            DraftModelDrafter(loaded.model, self._growth),
             on_failure=on_failure,
             threads=settings.threads,
             max_streams=settings.max_streams,
@@ -80,6 +84,10 @@ class Generation:
             open_sequences=await self._drafting.open_sequences(),
             used_slots=await self._drafting.call(lambda: self._pool.used),
             total_slots=self._pool.capacity,
+            times=self._drafting.step_times(),
+            step_costs=[StepCost(rows=rows, time=duration(seconds)) for rows, seconds in self._growth.cost.points()],
+            classes=[AcceptanceClass(**each._asdict()) for each in self._growth.acceptance.classes()],
+            drafted_nodes=self._drafting.drafted_nodes,
         )
 
     async def stop(self) -> None:

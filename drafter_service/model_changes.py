@@ -87,20 +87,23 @@ class ModelChanges:
 
     async def status(self) -> drafter_service_pb2.DrafterStatus | None:
         """What all generations hold; None when a drafting thread does not say so in time."""
-        total = drafter_service_pb2.DrafterStatus(tasks=len(asyncio.all_tasks()))
+        total = drafter_service_pb2.DrafterStatus()
         try:
             async with asyncio.timeout(_STATUS_SECONDS):
-                for generation in self._generations():
+                # The one that is served comes last: what does not add up is told of it alone.
+                for generation in reversed(self._generations()):
                     try:
                         part = await generation.status()
                     except ThreadEnded:
                         continue  # it is being released
-                    total.streams += part.streams
-                    total.open_sequences += part.open_sequences
-                    total.used_slots += part.used_slots
-                    total.total_slots += part.total_slots
+                    part.streams += total.streams
+                    part.open_sequences += total.open_sequences
+                    part.used_slots += total.used_slots
+                    part.total_slots += total.total_slots
+                    total = part
         except (TimeoutError, TooManyCommands):
             return None
+        total.tasks = len(asyncio.all_tasks())
         return total
 
     def load(self, model: str, request_id: str) -> drafter_service_pb2.ModelLoad:

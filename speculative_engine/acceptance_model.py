@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from speculative_engine.token_tree import Node, TokenTree
 
@@ -14,6 +15,19 @@ _MEMORY = 200.0
 _PRIOR_TRIALS = 8.0
 _PRIOR_FIRST = 0.6
 """Chance of a first child before anything is known of a drafter."""
+
+
+class AcceptanceClass(NamedTuple):
+    """Nodes that are taken to be alike."""
+
+    rank: int
+    """Among their siblings; the last one stands for all further ones, too."""
+    above: float
+    """The drafter's probability is above this, and not above that of the rank's next class."""
+    acceptance: float
+    """Chance that such a node is right given that its parent is, in (0, 1)."""
+    observations: float
+    """Nodes observed, older ones counting less, and the prior's."""
 
 
 class AcceptanceModel:
@@ -37,8 +51,15 @@ class AcceptanceModel:
 
     def probability(self, node: Node) -> float:
         """Chance that the node is right given that its parent is, in (0, 1)."""
-        rank, confidence = self._class_of(node)
-        return (self._hits[rank][confidence] + 1e-3) / (self._trials[rank][confidence] + 2e-3)
+        return self._rate(*self._class_of(node))
+
+    def classes(self) -> list[AcceptanceClass]:
+        """All classes, by rank and probability."""
+        return [
+            AcceptanceClass(rank, above, self._rate(rank, confidence), self._trials[rank][confidence])
+            for rank in range(_RANKS)
+            for confidence, above in enumerate((0.0, *_CONFIDENCE_EDGES))
+        ]
 
     def observe(self, node: Node, hit: bool) -> None:
         """Count a node whose parent was committed: was it, too?"""
@@ -53,6 +74,9 @@ class AcceptanceModel:
     def next_probability(self) -> float:
         """Chance that the next best node, not yet drafted, will be right given that its parent is."""
         return self._first_hits / self._first_trials
+
+    def _rate(self, rank: int, confidence: int) -> float:
+        return (self._hits[rank][confidence] + 1e-3) / (self._trials[rank][confidence] + 2e-3)
 
     @staticmethod
     def _class_of(node: Node) -> tuple[int, int]:

@@ -28,6 +28,11 @@ class StepCost:
         self._seconds = [max(seconds[: index + 1]) for index in range(len(seconds))]
         self._scale = 1.0
 
+    def points(self) -> list[tuple[int, float]]:
+        """The curve's points: rows, and the expected time in seconds of a step of so many."""
+        scale = self._scale
+        return [(rows, scale * seconds) for rows, seconds in zip(self._rows, self._seconds, strict=True)]
+
     def seconds(self, rows: int) -> float:
         """Expected time of a step of `rows` rows, in seconds."""
         return self._scale * self._curve(rows)

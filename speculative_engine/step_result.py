@@ -44,5 +44,3 @@ class StepResult:
 
     outcomes: list[SequenceOutcome]
     rows: int
-    seconds: float
-    forward_seconds: float

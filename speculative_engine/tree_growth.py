@@ -53,11 +53,11 @@ class TreeGrowth:
         self.width = width
         self._depth = depth
         self._credit_worth = credit_worth
-        self._acceptance = AcceptanceModel()
+        self.acceptance = AcceptanceModel()
 
     def observe(self, tree: TokenTree, tokens: Sequence[int]) -> None:
         """Learn from tokens that are about to be committed."""
-        observe_commit(tree, tokens, {SOURCE: self._acceptance})
+        observe_commit(tree, tokens, {SOURCE: self.acceptance})
 
     def expansions(self, trees: Sequence[GrowingTree], other_rows: int, max_rows: int) -> list[tuple[int, Node]]:
         """The nodes that go through the model in the next step, most valuable first, each with its tree's index.
@@ -85,13 +85,13 @@ class TreeGrowth:
         tree = growing.tree
         worth = 1.0
         for node in parent.path_from(tree.root):
-            worth *= self._acceptance.probability(node)
+            worth *= self.acceptance.probability(node)
         children: list[Node] = []
         for token, log_prob in zip(tokens[: self.width], log_probs, strict=False):
             if token < 0 or tree.size >= growing.max_nodes:
                 break
             candidate = Node(token, parent, parent.position + 1, min(log_prob, 0.0), SOURCE, len(parent.children))
-            if children and worth * self._acceptance.probability(candidate) < self._least_worth(growing):
+            if children and worth * self.acceptance.probability(candidate) < self._least_worth(growing):
                 break
             children.append(tree.add(parent, token, candidate.log_prob, SOURCE)[0])
         return children
@@ -113,7 +113,7 @@ class TreeGrowth:
         while stack:
             worth, node = stack.pop()
             for child in node.children.values():
-                value = worth * self._acceptance.probability(child)
+                value = worth * self.acceptance.probability(child)
                 if value < least_worth or child.position >= deepest:
                     continue
                 if child.slot < 0:

@@ -14,11 +14,13 @@ from speculative_engine.drafter_timing import ProposalClock
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.planner import Candidate, Plan, Planner
+from speculative_engine.planning_record import PlanningRecord
 from speculative_engine.proposal import MergeCount, Proposal, ProposalReader
 from speculative_engine.sampling_batch import SamplingBatch
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.sequence import Sequence, SequenceSpec
 from speculative_engine.slot_queue import SlotQueue
+from speculative_engine.step_clock import StepClock
 from speculative_engine.step_cost import StepCost
 from speculative_engine.step_result import Finish, SequenceOutcome, StepResult
 from speculative_engine.verification_job import VerificationJob
@@ -45,6 +47,9 @@ class VerificationEngine:
         self.model = model
         self.limits = limits
         self.planner = Planner(cost, limits.max_step_rows)
+        self.record = PlanningRecord()
+        self.clock = StepClock()
+        """Whoever runs the engine enters what is done between its calls."""
         self._queue: SlotQueue[int, Sequence] = SlotQueue(
             model.pool, tree_room=limits.max_tree_nodes, most_running=limits.max_sequences
         )
@@ -129,16 +134,23 @@ class VerificationEngine:
 
     def wait_seconds(self) -> float:
         """How long to wait for proposals before the next step; 0 means step now."""
+        self.clock.enter("plan")
         sequences, candidates, plan = self._planned()
         if len(candidates) < len(self._running) or not sequences:
             return 0.0  # prompts are waiting to be computed; drafters can use that time
-        return self.planner.worthwhile_wait(plan, candidates, time.perf_counter())
+        now = time.perf_counter()
+        wait = self.planner.worthwhile_wait(plan, candidates, now)
+        if wait > 0:
+            self.record.put_off(now, frozenset(self._running), plan.expected_tokens)
+        return wait
 
     def step(self) -> StepResult:
         """Verify the planned nodes of all running sequences, and compute a part of new prompts, in one pass."""
         started = time.perf_counter()
+        self.clock.enter("plan")
         decoding, candidates, plan = self._planned()
         self._plan = None
+        decoded = frozenset(sequence.spec.sequence_id for sequence in decoding)
         jobs = [
             VerificationJob(sequence, sequence.pending, nodes)
             for sequence, nodes in zip(decoding, plan.nodes, strict=True)
@@ -149,14 +161,15 @@ class VerificationEngine:
                 jobs.append(VerificationJob(sequence, min(sequence.pending, room), []))
                 room -= jobs[-1].rows
         if not jobs:
-            return StepResult([], 0, 0.0, 0.0)
+            return StepResult([], 0)
+        self.clock.enter("layout")
         builder = BatchBuilder()
         for job in jobs:
             job.lay_out(builder, self.model.pool)
         batch = builder.build(self.model.group_size, self.model.device)
-        forward_started = time.perf_counter()
+        self.clock.enter("forward")
         logits = self.model.forward(batch)
-        forward_seconds = time.perf_counter() - forward_started
+        self.clock.enter("sample")
         params: list[SamplingParams] = []
         positions: list[int] = []
         for job in jobs:
@@ -165,6 +178,7 @@ class VerificationEngine:
         outcomes: list[SequenceOutcome] = []
         if params:
             drawn = sample(logits, SamplingBatch.build(params, positions, self.model.device)).token_ids.tolist()
+        self.clock.enter("walk")
         now = time.perf_counter()
         first = 0
         for job in jobs:
@@ -179,7 +193,10 @@ class VerificationEngine:
         if len(builder) <= 64 and not any(job.sequence.pending > 1 for job in jobs):
             self.planner.cost.observe(len(builder), now - started)
         self._queue.admit()
-        return StepResult(outcomes, len(builder), time.perf_counter() - started, forward_seconds)
+        if decoded:
+            tokens = sum(len(outcome.tokens) for outcome in outcomes if outcome.sequence_id in decoded)
+            self.record.stepped(started, decoded, sum(map(len, plan.nodes)), tokens)
+        return StepResult(outcomes, len(builder))
 
     def _planned(self) -> tuple[list[Sequence], list[Candidate], Plan]:
         if self._plan is None:

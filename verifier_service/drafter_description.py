@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from draftwire.v1.drafter_pool_service_pb2 import Drafter
+from service_runtime.duration import duration
 from verifier_service.drafter_link import DrafterLink
 from verifier_service.roster import Roster
 from verifier_service.step_loop import StepLoop
@@ -22,11 +23,11 @@ def describe(link: DrafterLink, roster: Roster, steps: StepLoop) -> Drafter:
         announced=link.announced,
         labels=link.labels,
         accepted_per_second=link.speed.accepted_per_second,
+        step_time=duration(link.stats.step_seconds),
     )
-    drafter.step_time.FromNanoseconds(round(link.stats.step_seconds * 1e9))
     timing = steps.engine.planner.timings.get(link.source)
     if timing is not None:
-        drafter.response_time.FromNanoseconds(round(timing.response * 1e9))
+        drafter.response_time.CopyFrom(duration(timing.response))
     drafter.attached_at.FromNanoseconds(round(link.attached_at * 1e9))
     if link.peer is not None:
         drafter.model.CopyFrom(link.peer.model)

@@ -71,28 +71,35 @@ class StepLoop:
 
     def add(self, spec: SequenceSpec) -> None:
         """Run a sequence. Raises TooManyCommands."""
-        self._thread.post(lambda: self.engine.add(spec))
+        self._post(lambda: self.engine.add(spec))
 
     def remove(self, sequence_id: int) -> None:
         """End a sequence and free its KV slots."""
-        self._thread.post(lambda: self.engine.remove(sequence_id), bounded=False)
+        self._post(lambda: self.engine.remove(sequence_id), bounded=False)
 
     def attach(self, sequence_id: int, source: str) -> None:
         """Take proposals of a drafter for a sequence."""
-        self._thread.post(lambda: self.engine.attach(sequence_id, source), bounded=False)
+        self._post(lambda: self.engine.attach(sequence_id, source), bounded=False)
 
     def detach(self, sequence_id: int, source: str) -> None:
         """Take none any more."""
-        self._thread.post(lambda: self.engine.detach(sequence_id, source), bounded=False)
+        self._post(lambda: self.engine.detach(sequence_id, source), bounded=False)
 
     def forget(self, source: str) -> None:
         """Take no more proposals of a drafter, and forget what was learned about it."""
-        self._thread.post(lambda: self.engine.forget(source), bounded=False)
+        self._post(lambda: self.engine.forget(source), bounded=False)
 
     def propose(self, source: str, proposals: Sequence[SequenceProposal]) -> None:
         """Merge one message's proposals. Raises TooManyCommands."""
         arrived_at = time.perf_counter()
-        self._thread.post(lambda: self._merge(source, proposals, arrived_at))
+        self._post(lambda: self._merge(source, proposals, arrived_at))
+
+    def _post(self, command: Callable[[], None], *, bounded: bool = True) -> None:
+        def take() -> None:
+            self.engine.clock.enter("wire")
+            command()
+
+        self._thread.post(take, bounded=bounded)
 
     def _merge(self, source: str, proposals: Sequence[SequenceProposal], arrived_at: float) -> None:
         assert self._loop is not None
@@ -109,12 +116,16 @@ class StepLoop:
 
     def _work(self) -> float | None:
         assert self._loop is not None
+        clock = self.engine.clock
         if not self.engine.running:
+            clock.enter(None)
             return None
         wait = self.engine.wait_seconds()
         if wait > 0:
+            clock.enter("wait")
             return wait
         result = self.engine.step()
+        clock.enter("wire")
         stale, self._stale = self._stale, {}
         self._loop.call_soon_threadsafe(self._on_step, result, stale)
         return 0.0

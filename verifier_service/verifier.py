@@ -21,6 +21,7 @@ from speculative_engine.verification_engine import VerificationEngine
 from verifier_service.caller_source import caller_source
 from verifier_service.drafter_link import Connect
 from verifier_service.drafter_pool import DrafterPool, PoolLimits
+from verifier_service.engine_status import engine_status
 from verifier_service.peer_limits import PeerLimits
 from verifier_service.request_reader import GenerateOrder, RequestReader
 from verifier_service.running_request import RunningRequest
@@ -167,16 +168,8 @@ class Verifier:
             self._steps.forget(source)
 
     def status(self) -> EngineStatus:
-        """The engine's occupancy."""
-        pool = self._engine.model.pool
-        return EngineStatus(
-            running_sequences=self._engine.running,
-            waiting_requests=self._engine.waiting,
-            used_slots=pool.used,
-            total_slots=pool.capacity,
-            preemptions=self._engine.preemptions,
-            tasks=len(asyncio.all_tasks()),
-        )
+        """What the engine holds, does and decides."""
+        return engine_status(self._engine)
 
     def _on_step(self, result: StepResult, stale: dict[tuple[int, str], int]) -> None:
         verdicts: list[Verdict] = []

@@ -9,6 +9,7 @@ from typing import Any
 
 from speculative_engine.drafters.drafter import DraftSpec, Growth
 from speculative_engine.proposal import Proposal
+from speculative_engine.step_clock import StepClock
 from speculative_engine.token_tree import TokenTree
 
 _LOG_PROB = -0.01
@@ -33,6 +34,7 @@ class LyingDrafter:
 
     def __init__(self, model: Any, *_: object, seed: int = 0):
         """model: only its `vocab_size` is looked at."""
+        self.clock = StepClock()
         self._vocab_size: int = model.vocab_size
         self._rng = random.Random(seed)
         self._lies: dict[Hashable, _Lie] = {}

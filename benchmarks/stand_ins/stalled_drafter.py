@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from speculative_engine.drafters.drafter import DraftSpec, Growth
+from speculative_engine.step_clock import StepClock
 
 
 class StalledDrafter:
@@ -12,6 +13,7 @@ class StalledDrafter:
 
     def __init__(self, *_: object):
         """Takes what a drafter with a model takes, and has no use for it."""
+        self.clock = StepClock()
         self._fresh: dict[Hashable, None] = {}
 
     @property

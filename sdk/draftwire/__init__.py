@@ -11,6 +11,7 @@
 from draftwire.async_client import AsyncClient, AsyncGenerationStream
 from draftwire.async_drafters import AsyncDrafters
 from draftwire.async_transport import AsyncStream
+from draftwire.calibration import AcceptanceClass, Calibration
 from draftwire.client import Client, GenerationStream
 from draftwire.drafter import Drafter, DrafterState, Swap
 from draftwire.drafter_service import DrafterServiceInfo, ModelLoad, ModelLoadState
@@ -48,14 +49,18 @@ from draftwire.errors import (
 from draftwire.failover import RetryPolicy
 from draftwire.generation import Chunk, FinishReason, Generation, Usage
 from draftwire.model import EngineStatus, Limits, ModelInfo, VerifierInfo
+from draftwire.planner_status import PlannerStatus
 from draftwire.requests import BatchOptions, GenerateOptions, Messages, Prompt
 from draftwire.rollout import Rollout, RolloutSide, RolloutState
 from draftwire.speculation import Acceptance, DrafterShare, Speculation, SpeculationStats
+from draftwire.step_cost import StepCost
+from draftwire.step_times import StepTimes
 from draftwire.transport import Stream
 from draftwire.version import __version__
 
 __all__ = [
     "Acceptance",
+    "AcceptanceClass",
     "AsyncClient",
     "AsyncDrafters",
     "AsyncGenerationStream",
@@ -63,6 +68,7 @@ __all__ = [
     "AtCapacityError",
     "BatchOptions",
     "BusyError",
+    "Calibration",
     "Chunk",
     "Client",
     "ContextExceededError",
@@ -97,6 +103,7 @@ __all__ = [
     "ModelLoadState",
     "ModelMismatchError",
     "NotFoundError",
+    "PlannerStatus",
     "Prompt",
     "ProtocolMismatchError",
     "RequestCancelledError",
@@ -109,6 +116,8 @@ __all__ = [
     "ShuttingDownError",
     "Speculation",
     "SpeculationStats",
+    "StepCost",
+    "StepTimes",
     "Stream",
     "Swap",
     "TokenOutOfRangeError",

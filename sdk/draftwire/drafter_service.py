@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
+from draftwire.calibration import AcceptanceClass, read_classes
 from draftwire.errors import DraftwireError, from_status
 from draftwire.model import ModelInfo, read_model_info
+from draftwire.step_cost import StepCost, read_step_costs
+from draftwire.step_times import StepTimes, read_step_times
 from draftwire.v1 import drafter_service_pb2 as pb
 
 ModelLoadState = Literal["loading", "serving", "failed", "unknown"]
@@ -55,6 +58,14 @@ class DrafterServiceInfo:
     """KV slots in use."""
     total_slots: int
     """KV slots in all."""
+    times: StepTimes
+    """Where the time of drafting steps goes, of the model that new streams get: with another one it begins anew."""
+    step_costs: list[StepCost]
+    """c(n) of that model, by rows."""
+    classes: list[AcceptanceClass]
+    """How likely that model's nodes are, by what verifiers have committed."""
+    drafted_nodes: int
+    """Nodes that it has proposed."""
 
 
 def read_model_load(message: pb.ModelLoad) -> ModelLoad:
@@ -79,4 +90,8 @@ def read_drafter_service_info(message: pb.DrafterServiceGetModelInfoResponse) ->
         open_sequences=status.open_sequences,
         used_slots=status.used_slots,
         total_slots=status.total_slots,
+        times=read_step_times(status.times),
+        step_costs=read_step_costs(status.step_costs),
+        classes=read_classes(status.classes),
+        drafted_nodes=status.drafted_nodes,
     )

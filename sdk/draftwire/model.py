@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from draftwire.planner_status import PlannerStatus, read_planner_status
+from draftwire.step_times import StepTimes, read_step_times
 from draftwire.v1 import model_info_pb2, verifier_service_pb2
 
 
@@ -52,7 +54,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """A glance at the occupancy of a verifier's engine."""
+    """A glance at a verifier's engine: what it holds, what it does with its time, and what it decides."""
 
     running_sequences: int
     """Sequences that are running."""
@@ -64,6 +66,10 @@ class EngineStatus:
     """KV slots in all."""
     preemptions: int
     """Times a sequence gave up its KV slots to others and was computed again, since the start."""
+    times: StepTimes
+    """Where the time of its steps goes."""
+    planner: PlannerStatus
+    """What it decides, and by what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,5 +129,7 @@ def read_verifier_info(message: verifier_service_pb2.GetModelInfoResponse) -> Ve
             used_slots=engine.used_slots,
             total_slots=engine.total_slots,
             preemptions=engine.preemptions,
+            times=read_step_times(engine.times),
+            planner=read_planner_status(engine.planner),
         ),
     )

@@ -16,6 +16,7 @@ from speculative_engine.packed_model import PackedModel
 from speculative_engine.proposal import Proposal
 from speculative_engine.sampling_batch import SamplingBatch
 from speculative_engine.slot_queue import SlotQueue
+from speculative_engine.step_clock import StepClock
 from speculative_engine.token_tree import Node, TokenTree
 from speculative_engine.tree_growth import GrowingTree, TreeGrowth
 
@@ -73,6 +74,7 @@ class DraftModelDrafter:
     def __init__(self, model: PackedModel, growth: TreeGrowth | None = None):
         """growth: what is drafted next; by default any number of rows is taken to cost the same."""
         self.model = model
+        self.clock = StepClock()
         self._queue: SlotQueue[Hashable, _Draft] = SlotQueue(model.pool, _TREE_ROOM)
         self._growth = growth if growth is not None else TreeGrowth()
 
@@ -96,6 +98,7 @@ class DraftModelDrafter:
 
     def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
         """See Drafter.commit. The walked nodes' slots become the sequence's own; all other nodes' slots are freed."""
+        self.clock.enter("walk")
         draft = self._queue.find(key)
         if draft is None:
             raise KeyError(key)
@@ -131,6 +134,7 @@ class DraftModelDrafter:
         just before it needs them.
         """
         started = time.perf_counter()
+        self.clock.enter("plan")
         builder = BatchBuilder()
         running = self._queue.running
         self._queue.make_room(lambda: len(running))
@@ -139,11 +143,14 @@ class DraftModelDrafter:
         expanded: list[tuple[Hashable, _Draft, Node]] = []
         # What was committed comes before guesses about it, the shortest first: a verdict's one new token, then prompts.
         most_pending = min(self._growth.cost.prompt_rows(len(growing), _MAX_ROWS // 2), most)
+        self.clock.enter("layout")
         for key, draft in sorted(running.items(), key=lambda item: item[1].pending):
             room = most_pending - len(builder)
             if draft.pending and room > 0 and self._catch_up(builder, draft, min(draft.pending, room)):
                 expanded.append((key, draft, draft.tree.root))
+        self.clock.enter("plan")
         chosen = self._growth.expansions([draft.growing for _, draft in growing], len(builder), most - len(builder))
+        self.clock.enter("layout")
         for index, node in chosen:
             key, draft = growing[index]
             self._expand(builder, draft, node)
@@ -151,7 +158,10 @@ class DraftModelDrafter:
         growth = Growth([], {}, 0.0)
         if not len(builder):
             return growth
-        logits = self.model.forward(builder.build(self.model.group_size, self.model.device))
+        batch = builder.build(self.model.group_size, self.model.device)
+        self.clock.enter("forward")
+        logits = self.model.forward(batch)
+        self.clock.enter("sample")
         if expanded:
             sampling = SamplingBatch.build(
                 [draft.spec.sampling for _, draft, _ in expanded],
@@ -161,6 +171,7 @@ class DraftModelDrafter:
             limits = [min(draft.spec.vocab_size or logits.shape[1], logits.shape[1]) for _, draft, _ in expanded]
             found = top_candidates(_within(logits, limits), sampling, self._growth.width)
             token_ids, log_probs = found.token_ids.tolist(), found.log_probs.tolist()
+            self.clock.enter("walk")
             fresh: dict[Hashable, list[Node]] = {}
             for (key, draft, node), tokens, probabilities in zip(expanded, token_ids, log_probs, strict=True):
                 if not node.children:  # one that is computed again, having given up its slot, has them already

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from speculative_engine.proposal import Proposal
 from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.step_clock import StepClock
 
 
 class OutOfSyncError(Exception):
@@ -46,6 +47,9 @@ class Growth:
 
 class Drafter(Protocol):
     """Drafts for many sequences at once. One thread at a time calls it."""
+
+    clock: StepClock
+    """Whoever calls it enters what is done between the calls."""
 
     def open(self, key: Hashable, spec: DraftSpec) -> None:
         """Start drafting for a sequence; an open one is replaced. Raises DrafterFullError."""

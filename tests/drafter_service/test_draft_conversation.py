@@ -116,6 +116,20 @@ class TestDrafting:
                 await verifier.commit({3: [expected]})
         assert verifier.opened == [(3, 1)]
 
+    async def test_the_drafter_tells_what_it_does_with_its_time_and_decides_by(self, drafter: InProcessDrafter) -> None:
+        async with drafter.connected() as verifier:
+            await verifier.open(1, PROMPT)
+            await verifier.until(lambda: verifier.mirrors[1].tree.size >= 4)
+            status = await drafter.status()
+        times = status.times
+        assert times.steps > 0
+        assert status.drafted_nodes >= 4
+        assert all(cost.rows > 0 and cost.time.ToNanoseconds() > 0 for cost in status.step_costs)
+        assert len(status.step_costs) > 0
+        assert {each.rank for each in status.classes} == {0, 1, 2}
+        for part in (times.plan, times.layout, times.forward, times.sample, times.walk, times.wire, times.event_loop):
+            assert part.ToNanoseconds() > 0
+
     async def test_a_chunked_opening_drafts_the_same(self, drafter: InProcessDrafter) -> None:
         prompt = [(7 * index) % 100 + 3 for index in range(60)]
         async with drafter.connected() as verifier:

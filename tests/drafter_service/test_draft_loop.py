@@ -12,6 +12,7 @@ from service_runtime.errors import ServiceError
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
 from speculative_engine.proposal import Proposal
 from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.step_clock import StepClock
 
 SPEC = DraftSpec([1, 2], SamplingParams(), 8, 20)
 
@@ -20,6 +21,7 @@ class ScriptedDrafter:
     """Grows one node for every opened or committed sequence; records what it was told."""
 
     def __init__(self) -> None:
+        self.clock = StepClock()
         self.calls: list[tuple[str, Hashable]] = []
         self.fresh: list[Hashable] = []
         self.threads: set[int] = set()

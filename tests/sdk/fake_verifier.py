@@ -265,6 +265,14 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         response.model.model_id, response.model.vocab_size, response.model.eos_token_ids[:] = "fake", 128, [0]
         response.limits.max_sequences = 4
         response.engine.total_slots = 64
+        response.engine.times.steps = 3
+        response.engine.times.forward.FromMilliseconds(1500)
+        planner = response.engine.planner
+        planner.step_costs.add(rows=8).time.FromMilliseconds(125)
+        planner.calibrations.add(drafter="good", first_acceptance=0.75).response_time.FromMilliseconds(250)
+        planner.calibrations[0].classes.add(rank=1, above=0.3, acceptance=0.5, observations=20.0)
+        planner.sequences, planner.draft_tokens = 4, 10
+        planner.expected_tokens, planner.committed_tokens = 6.5, 9
         return response
 
     # ---- DrafterPoolService
@@ -364,6 +372,10 @@ class FakeDrafter(drafting_grpc.DrafterServiceServicer):
         response = drafting.DrafterServiceGetModelInfoResponse()
         response.info.build, response.info.model.model_id = "fake 1", "draft"
         response.status.streams, response.status.used_slots, response.status.total_slots = 1, 5, 64
+        response.status.times.wait.FromMilliseconds(250)
+        response.status.step_costs.add(rows=1).time.FromMilliseconds(2)
+        response.status.classes.add(rank=2)
+        response.status.drafted_nodes = 7
         if fake.load.request_id:
             if fake.load_steps:
                 fake.load.state = fake.load_steps.pop(0)  # type: ignore[assignment]

@@ -4,7 +4,16 @@ import threading
 
 import pytest
 
-from draftwire import Client, InvalidFieldError, RequestCancelledError, Speculation, UnavailableError
+from draftwire import (
+    AcceptanceClass,
+    Calibration,
+    Client,
+    InvalidFieldError,
+    RequestCancelledError,
+    Speculation,
+    StepCost,
+    UnavailableError,
+)
 from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
 
 
@@ -166,6 +175,11 @@ def test_model_info(client: Client) -> None:
     assert (info.model_id, info.vocab_size, info.eos_token_ids, info.build) == ("fake", 128, [0], "fake 1")
     assert info.limits.max_sequences == 4
     assert info.engine.total_slots == 64
+    assert (info.engine.times.steps, info.engine.times.forward, info.engine.times.wait) == (3, 1.5, 0.0)
+    planner = info.engine.planner
+    assert planner.step_costs == [StepCost(8, 0.125)]
+    assert planner.calibrations == [Calibration("good", [AcceptanceClass(1, 0.3, 0.5, 20.0)], 0.75, 0.25, 0.0)]
+    assert (planner.tree_size, planner.gained_tokens) == (2.5, 2.5)
 
 
 def test_drafters(client: Client, verifier: FakeVerifier) -> None:

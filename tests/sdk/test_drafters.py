@@ -11,6 +11,7 @@ from draftwire import (
     Rollout,
     RolloutNotFoundError,
     Speculation,
+    StepCost,
     UnavailableError,
 )
 from draftwire.drafter import read_drafter
@@ -113,6 +114,9 @@ def test_loading_a_model_talks_to_the_drafter_service(verifier: FakeVerifier, se
         drafter.load_steps = [drafting.MODEL_LOAD_STATE_SERVING, drafting.MODEL_LOAD_STATE_FAILED]
         info = client.drafters.load_state(drafter.address)
         assert (info.model.model_id, info.build, info.streams, info.used_slots) == ("draft", "fake 1", 1, 5)
+        assert info.times.wait == 0.25
+        assert info.step_costs == [StepCost(1, 0.002)]
+        assert ([each.rank for each in info.classes], info.drafted_nodes) == ([2], 7)
         assert info.last_load is not None
         assert (info.last_load.request_id, info.last_load.state) == (load.request_id, "serving")
         failed = client.drafters.load_state(drafter.address).last_load

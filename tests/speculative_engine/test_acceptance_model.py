@@ -68,3 +68,15 @@ def test_all_siblings_of_committed_places_are_observed_and_no_others() -> None:
     observe_commit(tree, [1, 4, 7], {"d": Noting()})
     assert seen == [(1, True), (2, False), (3, False), (4, True)]
     assert tree.size == 6
+
+
+def test_its_classes_tell_what_it_goes_by() -> None:
+    model = AcceptanceModel()
+    before = model.classes()
+    assert len({(each.rank, each.above) for each in before}) == len(before) == 18
+    sure = node(math.log(0.95))
+    for _ in range(40):
+        model.observe(sure, True)
+    (changed,) = [each for each, old in zip(model.classes(), before, strict=True) if each != old]
+    assert (changed.rank, changed.above, changed.acceptance) == (0, 0.9, model.probability(sure))
+    assert changed.observations > 40

@@ -17,6 +17,13 @@ def test_interpolates_between_points_and_goes_on_beyond_them() -> None:
     assert cost.seconds(13) == pytest.approx(0.028)
 
 
+def test_its_points_follow_what_steps_take() -> None:
+    cost = StepCost([1, 8], [0.010, 0.020])
+    assert cost.points() == [(1, 0.010), (8, 0.020)]
+    cost.observe(1, 0.020)
+    assert cost.points() == [(1, cost.seconds(1)), (8, cost.seconds(8))] != [(1, 0.010), (8, 0.020)]
+
+
 def test_one_point_is_a_constant() -> None:
     assert StepCost([4], [0.5]).seconds(100) == 0.5
 

@@ -8,6 +8,7 @@ import pytest
 
 from draftwire.v1 import verifier_service_pb2 as pb
 from service_runtime.errors import ServiceError
+from tests.verifier_service.in_process_drafter import InProcessDrafter
 from tests.verifier_service.in_process_verifier import (
     PATIENCE,
     InProcessVerifier,
@@ -150,6 +151,40 @@ async def test_what_it_says_of_itself(verifier: InProcessVerifier) -> None:
     assert info.build.startswith("draftwire ")
     assert (info.limits.max_sequences, info.limits.max_tree_nodes, info.limits.max_sequence_tokens) == (16, 8, 256)
     assert (info.engine.running_sequences, info.engine.used_slots, info.engine.total_slots) == (0, 0, 4096)
+
+
+async def test_it_tells_what_it_decides_and_by_what(verifier: InProcessVerifier, twin: InProcessDrafter) -> None:
+    await verifier.pool.attach("twin:1", "good")
+    output = await verifier.generate(order(max_tokens=40))
+    planner = verifier.verifier.status().planner
+    assert [(each.rows, each.time.ToMilliseconds()) for each in planner.step_costs] == [(1, 50), (256, 50)]
+    assert planner.steps == planner.sequences > 0
+    assert planner.draft_tokens == output.finished.speculation.draft_tokens > 0
+    (calibration,) = planner.calibrations
+    assert calibration.drafter == "good"
+    assert calibration.first_acceptance > 0.6  # what is taken for granted before the first token
+    assert calibration.response_time.ToNanoseconds() > 0 and calibration.proposal_interval.ToNanoseconds() > 0
+    assert {each.rank for each in calibration.classes} == {0, 1, 2}
+    assert all(0 < each.acceptance < 1 <= each.observations for each in calibration.classes)
+    await verifier.pool.detach("good")
+    await verifier.until(lambda: not verifier.verifier.status().planner.calibrations)
+
+
+async def test_it_tells_nothing_of_callers_that_draft(verifier: InProcessVerifier) -> None:
+    async with verifier.running(order(max_tokens=3)) as running:
+        with verifier.verifier.caller_drafts(running, lambda error: None):
+            async for _ in running.events():
+                assert not verifier.verifier.status().planner.calibrations
+            assert verifier.engine.planner.models
+
+
+async def test_it_tells_where_the_time_of_its_steps_goes(verifier: InProcessVerifier) -> None:
+    await verifier.generate(order(max_tokens=5))
+    times = verifier.verifier.status().times
+    assert times.steps == 5
+    for part in (times.plan, times.layout, times.forward, times.sample, times.walk, times.wire, times.event_loop):
+        assert part.ToNanoseconds() > 0
+    assert times.wait.ToNanoseconds() == 0
 
 
 async def test_generate_over_the_servicer(verifier: InProcessVerifier) -> None:

@@ -1,8 +1,11 @@
 import datetime
 
+from draftwire.v1 import calibration_pb2 as _calibration_pb2
 from draftwire.v1 import model_info_pb2 as _model_info_pb2
 from draftwire.v1 import proposal_pb2 as _proposal_pb2
 from draftwire.v1 import sampling_pb2 as _sampling_pb2
+from draftwire.v1 import step_cost_pb2 as _step_cost_pb2
+from draftwire.v1 import step_times_pb2 as _step_times_pb2
 from draftwire.v1 import verdict_pb2 as _verdict_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.rpc import status_pb2 as _status_pb2
@@ -163,15 +166,23 @@ class DrafterServiceGetModelInfoResponse(_message.Message):
     def __init__(self, info: _Optional[_Union[_model_info_pb2.PeerInfo, _Mapping]] = ..., last_load: _Optional[_Union[ModelLoad, _Mapping]] = ..., status: _Optional[_Union[DrafterStatus, _Mapping]] = ...) -> None: ...
 
 class DrafterStatus(_message.Message):
-    __slots__ = ("streams", "open_sequences", "used_slots", "total_slots", "tasks")
+    __slots__ = ("streams", "open_sequences", "used_slots", "total_slots", "tasks", "times", "step_costs", "classes", "drafted_nodes")
     STREAMS_FIELD_NUMBER: _ClassVar[int]
     OPEN_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     USED_SLOTS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_SLOTS_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    STEP_COSTS_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    DRAFTED_NODES_FIELD_NUMBER: _ClassVar[int]
     streams: int
     open_sequences: int
     used_slots: int
     total_slots: int
     tasks: int
-    def __init__(self, streams: _Optional[int] = ..., open_sequences: _Optional[int] = ..., used_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., tasks: _Optional[int] = ...) -> None: ...
+    times: _step_times_pb2.StepTimes
+    step_costs: _containers.RepeatedCompositeFieldContainer[_step_cost_pb2.StepCost]
+    classes: _containers.RepeatedCompositeFieldContainer[_calibration_pb2.AcceptanceClass]
+    drafted_nodes: int
+    def __init__(self, streams: _Optional[int] = ..., open_sequences: _Optional[int] = ..., used_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., tasks: _Optional[int] = ..., times: _Optional[_Union[_step_times_pb2.StepTimes, _Mapping]] = ..., step_costs: _Optional[_Iterable[_Union[_step_cost_pb2.StepCost, _Mapping]]] = ..., classes: _Optional[_Iterable[_Union[_calibration_pb2.AcceptanceClass, _Mapping]]] = ..., drafted_nodes: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,55 @@
+"""Where the time of a service's steps goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from google.protobuf.duration_pb2 import Duration
+
+from draftwire.v1 import step_times_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Seconds of the thread that runs a model, by what it did while it had sequences to work on.
+
+    They only grow, so the difference of two readings tells what the steps between them took.
+    """
+
+    steps: int
+    """Forward passes, prompts included."""
+    plan: float
+    """Choosing which nodes to verify or to draft, and whether to wait."""
+    layout: float
+    """Laying out the packed batch."""
+    forward: float
+    """The model's forward pass; where a device computes beside the thread, only starting it."""
+    sample: float
+    """Drawing tokens, or candidates for nodes, from the logits."""
+    walk: float
+    """Walking, committing and rolling back; at a drafter following verdicts and adding nodes."""
+    wire: float
+    """Taking in what came over the wire, and handing on what goes there."""
+    wait: float
+    """Waiting: at a verifier for proposals, at a drafter for verdicts."""
+    event_loop: float
+    """CPU time of the event loop, which runs beside the thread, since the process began."""
+
+
+def read_step_times(message: step_times_pb2.StepTimes) -> StepTimes:
+    """Return ``StepTimes`` from their message."""
+    return StepTimes(
+        steps=message.steps,
+        plan=_seconds(message.plan),
+        layout=_seconds(message.layout),
+        forward=_seconds(message.forward),
+        sample=_seconds(message.sample),
+        walk=_seconds(message.walk),
+        wire=_seconds(message.wire),
+        wait=_seconds(message.wait),
+        event_loop=_seconds(message.event_loop),
+    )
+
+
+def _seconds(duration: Duration) -> float:
+    return duration.ToNanoseconds() / 1e9

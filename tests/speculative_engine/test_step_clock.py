@@ -1,0 +1,51 @@
+"""Each moment counts for the part entered last."""
+
+import pytest
+
+from speculative_engine import step_clock
+from speculative_engine.step_clock import StepClock
+from tests.speculative_engine.support import engine_of, generate, packed, random_tokens, specs_of, tiny_model
+
+
+class Time:
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    made = Time()
+    monkeypatch.setattr(step_clock, "time", made)
+    return made
+
+
+def test_parts_leave_nothing_out_but_idleness(time: Time) -> None:
+    clock = StepClock()
+    for part, now in [(None, 1.0), ("plan", 5.0), ("forward", 5.25), ("plan", 7.25), (None, 7.5), ("wire", 9.0)]:
+        time.now = now
+        clock.enter(part)  # type: ignore[arg-type]
+    assert clock.seconds() == {
+        "plan": 0.5,
+        "layout": 0.0,
+        "forward": 2.0,
+        "sample": 0.0,
+        "walk": 0.0,
+        "wire": 0.0,  # it has not ended
+        "wait": 0.0,
+    }
+    assert clock.steps == 1
+
+
+def test_an_engine_counts_its_steps_and_enters_each_part() -> None:
+    engine = engine_of(packed(tiny_model("Llama"), 100))
+    generate(engine, specs_of([random_tokens(10)], 12))
+    assert engine.clock.steps == 12
+    assert {part for part, seconds in engine.clock.seconds().items() if seconds} == {
+        "plan",
+        "layout",
+        "forward",
+        "sample",
+        "walk",
+    }

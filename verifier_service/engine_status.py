@@ -1,0 +1,62 @@
+"""The engine as GetModelInfo tells it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from draftwire.v1.calibration_pb2 import AcceptanceClass, Calibration
+from draftwire.v1.planner_status_pb2 import PlannerStatus
+from draftwire.v1.step_cost_pb2 import StepCost
+from draftwire.v1.verifier_service_pb2 import EngineStatus
+from service_runtime.duration import duration
+from service_runtime.step_times import step_times
+from speculative_engine.planner import Planner
+from speculative_engine.planning_record import PlanningRecord
+from speculative_engine.verification_engine import VerificationEngine
+from verifier_service.caller_source import CALLER
+from verifier_service.draft_source import drafter_of
+
+
+def engine_status(engine: VerificationEngine) -> EngineStatus:
+    """What the engine holds, does and decides. To be called in the event loop, while the engine's thread goes on."""
+    pool, clock = engine.model.pool, engine.clock
+    return EngineStatus(
+        running_sequences=engine.running,
+        waiting_requests=engine.waiting,
+        used_slots=pool.used,
+        total_slots=pool.capacity,
+        preemptions=engine.preemptions,
+        tasks=len(asyncio.all_tasks()),
+        times=step_times(clock.steps, clock.seconds()),
+        planner=_planner_status(engine.planner, engine.record),
+    )
+
+
+def _planner_status(planner: Planner, record: PlanningRecord) -> PlannerStatus:
+    return PlannerStatus(
+        step_costs=[StepCost(rows=rows, time=duration(seconds)) for rows, seconds in planner.cost.points()],
+        calibrations=_calibrations(planner),
+        steps=record.steps,
+        sequences=record.sequences,
+        draft_tokens=record.draft_tokens,
+        last_draft_tokens=record.last_draft_tokens,
+        waits=record.waits,
+        wait_time=duration(record.wait_seconds),
+        expected_tokens=record.expected_tokens,
+        committed_tokens=record.committed_tokens,
+    )
+
+
+def _calibrations(planner: Planner) -> list[Calibration]:
+    timings = planner.timings.copy()  # the engine's thread adds and removes drafters
+    return [
+        Calibration(
+            drafter=drafter_of(source),
+            classes=[AcceptanceClass(**each._asdict()) for each in model.classes()],
+            first_acceptance=model.next_probability(),
+            response_time=duration(timings[source].response),
+            proposal_interval=duration(timings[source].interval),
+        )
+        for source, model in planner.models.copy().items()
+        if source in timings and drafter_of(source) != CALLER
+    ]
