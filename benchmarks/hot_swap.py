@@ -7,9 +7,9 @@ checkpoint of the draft model drafts; the good one takes its place, then the ear
 are long enough to last from the first swap to the last, as a new prompt would hold up all other streams. Tokens are
 counted in buckets of 100 ms where they arrive; for rates they are spread over the time since the stream's last ones,
 since a step of all streams may take longer than a bucket. For each swap: the steady rates before and after, the time
-until all sequences had moved, and the dip, which is how far the rate over a sliding window falls below the lower of
-the two steady rates while sequences move and a while after. The same figure of stretches as long without a swap tells
-how deep the rate falls by itself. Writes the numbers (hot_swap.json) and a plot (hot_swap.png).
+until all sequences had moved, and the dip, which is how far the rate falls below the lower of the two steady rates
+while sequences move and a while after: on average, and in the worst window. The worst window of stretches as long
+without a swap tells how deep the rate falls by itself. Writes the numbers (hot_swap.json) and a plot (hot_swap.png).
 """
 
 from __future__ import annotations
@@ -55,11 +55,18 @@ class SwapFigures:
     """Share of the lower steady rate that was missing in the worst window; 0 if it was never below."""
     dip_without_swap: float
     """The same of the steady stretch before."""
+    rate_between: float
+    """From the call until a while after its return."""
 
     @property
     def seconds(self) -> float:
         """Until all sequences had moved and the old drafter was released."""
         return self.end - self.start
+
+    @property
+    def dip_on_average(self) -> float:
+        """Share of the lower steady rate that was missing from the call until a while after its return."""
+        return dip([self.rate_between], min(self.rate_before, self.rate_after))
 
 
 def dip(rates: list[float], steady: float) -> float:
@@ -162,11 +169,13 @@ class HotSwap:
             round(rate_after, 1),
             round(dip(around, min(rate_before, rate_after)), 4),
             round(dip(alone, rate_before), 4),
+            round(self.rate.rate(before, after + AFTERMATH_SECONDS), 1),
         )
         self.swaps.append(figures)
         print(
             f"{old} -> {new}: {rate_before:.0f} -> {rate_after:.0f} tokens/s, {moved} sequences moved in "
-            f"{figures.seconds:.2f} s, dip {figures.dip:.0%}, without a swap {figures.dip_without_swap:.0%}",
+            f"{figures.seconds:.2f} s, at {figures.rate_between:.0f} tokens/s: dip {figures.dip_on_average:.0%}, in "
+            f"the worst window {figures.dip:.0%}, without a swap {figures.dip_without_swap:.0%}",
             file=sys.stderr,
             flush=True,
         )
@@ -240,7 +249,8 @@ def main() -> None:
         "tokens/s with the early draft": _rates(hot_swap, "early"),
         "tokens/s with the good draft": _rates(hot_swap, "good"),
         "seconds until all sequences moved": Spread.of([swap.seconds for swap in hot_swap.swaps]),
-        f"dip over {options.window:g} s": Spread.of([swap.dip for swap in hot_swap.swaps]),
+        "dip on average while they move": Spread.of([swap.dip_on_average for swap in hot_swap.swaps]),
+        f"dip in the worst {options.window:g} s": Spread.of([swap.dip for swap in hot_swap.swaps]),
         "the same without a swap": Spread.of([swap.dip_without_swap for swap in hot_swap.swaps]),
         "files": str(out),
     }
