@@ -110,7 +110,11 @@ class HotSwap:
             load.on_gap = self._count
             running = asyncio.create_task(load.run_until(stop), name="streams")
             try:
-                await asyncio.wait_for(self._all_begun.wait(), REQUEST_SECONDS)
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    while not self._all_begun.is_set() and not load.lost:
+                        await asyncio.sleep(0.1)
+                if load.lost:
+                    raise RuntimeError(f"a request failed: {load.lost[0].what}")
                 await asyncio.sleep(WARM_UP_SECONDS + options.steady)
                 old = addresses["early"]
                 for _ in range(options.swaps):

@@ -129,7 +129,10 @@ class ClientStream(_GrpcStream[SendT, RecvT]):
         if error is not None:
             self._call.cancel()
         elif not self._closed:
-            await self._call.done_writing()
+            try:
+                await self._call.done_writing()
+            except grpc.aio.InternalError:  # the call ended before the transport took this
+                raise await self._ended() from None
         self._closed = True
 
     async def _receive(self) -> RecvT | None:

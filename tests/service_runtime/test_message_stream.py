@@ -307,6 +307,26 @@ async def test_a_server_that_stops_breaks_the_stream(serve_probe: Any, make_prob
             await stream.read()
 
 
+async def test_a_connection_that_breaks_while_a_stream_is_closed_breaks_the_stream() -> None:
+    """grpc has an error of its own for this, which is none of those it documents."""
+    connected: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+
+    async def say_nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await connected.put(writer)
+
+    listener = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    address = f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    async with open_channel(address, max_message_bytes=1_000_000) as channel:
+        async with open_call(channel.stream_stream("/draftwire.test.Probe/stream_stream")) as stream:
+            closing = asyncio.create_task(stream.close())
+            writer = await connected.get()
+            listener.close()
+            writer.transport.abort()
+            with pytest.raises(StreamBroken) as raised:
+                await closing
+    assert raised.value.code is grpc.StatusCode.UNAVAILABLE
+
+
 async def test_a_call_has_a_time_limit(serve_probe: Any, make_probe: Any) -> None:
     async def handler(requests: Any, context: Any) -> None:
         async with accept_call(context) as stream:
