@@ -108,11 +108,10 @@ class HotSwap:
             stop = asyncio.Event()
             load = StreamLoad(self._jobs(), options.streams, lambda number: AsyncClient(address))
             load.on_gap = self._count
+            load.on_lost = lambda finding: self._all_begun.set()
             running = asyncio.create_task(load.run_until(stop), name="streams")
             try:
-                async with asyncio.timeout(REQUEST_SECONDS):
-                    while not self._all_begun.is_set() and not load.lost:
-                        await asyncio.sleep(0.1)
+                await asyncio.wait_for(self._all_begun.wait(), REQUEST_SECONDS)
                 if load.lost:
                     raise RuntimeError(f"a request failed: {load.lost[0].what}")
                 await asyncio.sleep(WARM_UP_SECONDS + options.steady)

@@ -74,6 +74,7 @@ class StreamLoad:
     expected: Sequence[Output] | None = None
     """What the jobs have to give; None compares nothing."""
     on_gap: Callable[[Gap], object] = lambda gap: None
+    on_lost: Callable[[Finding], object] = lambda finding: None
     plain_every: int = 0
     """Every so many-th request is decoded without drafters; 0 is none. Its gaps tell what a step takes meanwhile."""
     planted: int | None = None
@@ -128,6 +129,7 @@ class StreamLoad:
         except Exception as error:  # noqa: BLE001 (whatever a caller would have got is a request lost)
             what = f"{type(error).__name__} after {clock() - last:.1f} s without a token: {error}"
             self.lost.append(Finding(number, started, clock(), what))
+            self.on_lost(self.lost[-1])
             return
         self.resumes += generation.resumes
         output = Output.of(generation)

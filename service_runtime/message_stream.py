@@ -105,8 +105,8 @@ class MessageStream(Protocol[SendT_contra, RecvT_co]):
         """Ends what this side sends. Closing again does nothing, except that the first error still counts.
 
         Without error the other side reads to a clean end: at once when the client closes, when the handler returns
-        when the server does. With one, a server ends the call with that status; a client cancels it. Raises StreamBroken
-        when a client's stream breaks before the other side can know.
+        when the server does. With one, a server ends the call with that status; a client cancels it. Raises
+        StreamBroken when a client's stream breaks before the other side can know.
         """
         ...
 
