@@ -12,8 +12,8 @@ greedily, one at a time; the policies take turns from prompt to prompt, and plai
 - chain ahead: the drafter as it is, with one child a node: it never stops.
 - tree ahead: the services as they are.
 
-The share of hits is that of verdicts whose last token was a node of the tree, so that the subtree below it survived and
-no round trip is waited for. It is taken at temperatures 0, 0.8 and 1, without a delay.
+The share of hits is that of verdicts whose last token had been drafted already, so that the subtree below it survived
+and no round trip is waited for. It is taken at temperatures 0, 0.8 and 1, without a delay.
 """
 
 from __future__ import annotations

@@ -50,6 +50,8 @@ class MergeCount:
     """Nodes that are new in the tree."""
     stale: int
     """Nodes that a verdict had overtaken."""
+    foreseen: bool = False
+    """One of the nodes turned out to be the last committed token, drafted before the drafter knew it."""
 
 
 _UNKNOWN_LOG_PROB = -0.5
@@ -84,6 +86,7 @@ class ProposalReader:
             self._known_length = proposal.committed_length
             self._forget()
         added = stale = 0
+        foreseen = False
         log_probs = proposal.log_probs or [_UNKNOWN_LOG_PROB] * len(proposal.token_ids)
         for offset, (token, parent_id, log_prob) in enumerate(
             zip(proposal.token_ids, proposal.parent_ids, log_probs, strict=True)
@@ -95,8 +98,9 @@ class ProposalReader:
             else:
                 self._known[proposal.first_node_id + offset] = place
                 added += new
+                foreseen |= place == tree.root.position
         self._next_id = proposal.first_node_id + len(proposal.token_ids)
-        return MergeCount(added, stale)
+        return MergeCount(added, stale, foreseen)
 
     def _resolve(self, node_id: int) -> Node | int | None:
         """Where the node is now: in the tree, among the committed tokens (its position), or nowhere (pruned)."""

@@ -41,6 +41,8 @@ class Sequence:
         self.readers: dict[str, ProposalReader] = {}
         self.clocks: dict[str, ProposalClock] = {}
         """As `readers` by drafter."""
+        self.foreseen = False
+        """The last committed token was drafted before its drafter knew it, so that what is below it survives."""
         self.step_alone = False
         """The next step verifies no nodes: the logits of the last one, which did, were bad."""
 
@@ -73,9 +75,8 @@ class Sequence:
         self.readers.pop(source, None)
         self.clocks.pop(source, None)
 
-    def commit(self, tokens: list[int]) -> bool:
-        """Append committed tokens and re-root the tree; whether the last token was a node, so that what is below it
-        survives."""
+    def commit(self, tokens: list[int]) -> None:
+        """Append committed tokens and re-root the tree."""
         walked, _ = self.tree.commit(tokens)
         self.tokens.extend(tokens)
-        return len(walked) == len(tokens)
+        self.foreseen = len(walked) == len(tokens)

@@ -30,7 +30,7 @@ class SequenceOutcome:
     """Draft tokens verified, by drafter."""
     finish: Finish | None = None
     hit: bool = False
-    """The last token was a node of the tree, so that what was drafted below it survives."""
+    """The token before these had been drafted before its drafter knew it: what was drafted below it was of use here."""
 
     @property
     def accepted(self) -> int:

@@ -127,6 +127,7 @@ class VerificationEngine:
         except Exception:
             self.detach(sequence_id, source)
             raise
+        sequence.foreseen |= count.foreseen
         if sequence_id in self._running:
             arrived_at = time.perf_counter() if arrived_at is None else arrived_at
             sequence.clocks[source].arrived(proposal.committed_length, arrived_at)
@@ -257,10 +258,10 @@ class VerificationEngine:
         sources: list[str | None] = [node.source for node in accepted[: len(tokens)]]
         sources += [None] * (len(tokens) - len(sources))
         job.keep(accepted, self.model.pool)
-        hit = False
+        hit = sequence.foreseen
         if tokens:
             observe_commit(sequence.tree, tokens, self.planner.models)
-            hit = sequence.commit(tokens)
+            sequence.commit(tokens)
         if finish is not None:
             self.remove(spec.sequence_id)
         elif not sequence.tree.size:

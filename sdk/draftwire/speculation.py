@@ -68,7 +68,7 @@ class SpeculationStats:
     drafters: list[DrafterShare]
     """The same counts by drafter."""
     hits: int = 0
-    """Steps whose last token was a node of the tree, verified or not: what was drafted below it stayed of use."""
+    """Steps that began with what was drafted before the last verdict was known."""
 
     @property
     def acceptance_rate(self) -> float:

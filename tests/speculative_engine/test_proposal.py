@@ -101,7 +101,7 @@ def test_stale_nodes_are_counted_and_their_descendants_with_them() -> None:
     text += [20, 22]
     # 23 follows 21, which was pruned; 22 and 24 lead along the committed tokens into the tree; 31 follows 30.
     late = Proposal(3, 4, [23, 22, 24, 31], [2, 1, 5, 3])
-    assert reader.merge(late, tree, text) == MergeCount(1, 2)
+    assert reader.merge(late, tree, text) == MergeCount(1, 2, foreseen=True)
     assert shape_of(tree.root) == {24: {}}
     node = tree.root.children[24]
     assert (node.source, node.position) == ("d", 5)

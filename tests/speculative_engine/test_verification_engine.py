@@ -139,7 +139,12 @@ def test_outcomes_say_who_drafted_what(model: PackedModel) -> None:
     assert second.sources == ["b", None] and second.accepted == 1
     assert second.drafted == {"a": 1, "b": 1}
     assert second.committed_length == 13 and second.finish is None
-    assert first.hit and not second.hit, "the last token was a node, then none"
+    assert second.hit and not first.hit, "the first verdict was a node; before it there was none"
+    nodes = Proposal(10, 3, [expected[2], expected[3]], [2, 3])  # drafted on: the verdict had not come
+    assert engine.propose(0, "b", nodes) == MergeCount(1, 0, foreseen=True)
+    third = engine.step().outcomes[0]
+    assert third.hit and third.tokens == expected[3:5]
+    assert not engine.step().outcomes[0].hit
     engine.remove(0)
 
 
