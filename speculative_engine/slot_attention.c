@@ -1,7 +1,7 @@
-/* Attention over KV slots, one row after the other: each row reads the keys and values it may see where they lie.
+/* Attention over KV slots: each row reads the keys and values it may see where they lie, beside up to 15 rows of its lane.
  *
- * A row's result is a function of the row and of what it sees, to the bit: its sums run in the order of its positions,
- * each by one piece of code, whatever rows are beside it.
+ * A row's result is a function of the row and of what it sees, to the bit: each of its sums runs in one order, over a
+ * key's dimensions or over its own positions, by one piece of code, whatever rows are beside it.
  */
 #include "vectors.h"
 
