@@ -136,7 +136,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=counts, default=[1, 2, 4, 8, 16, 32], help="with commas")
-    parser.add_argument("--contexts", type=counts, default=[128, 512, 1024, 2048], help="lengths, with commas; empty for none")
+    parser.add_argument("--contexts", type=counts, default=[128, 512, 1024, 2048], help="with commas; empty for none")
     parser.add_argument("--cost-streams", type=counts, default=[1, 4, 16], help="streams of the steps that are timed")
     parser.add_argument("--prompt-tokens", type=int, default=64)
     add_pair_options(parser)
