@@ -29,6 +29,13 @@ _ARGUMENTS = {
 }
 
 
+def loaded() -> ctypes.CDLL:
+    """The compiled library, for those who have made sure that it is there."""
+    compiled = library()
+    assert compiled is not None, "whoever calls this has asked for the library before"
+    return compiled
+
+
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled library, None where it was not built."""

@@ -50,6 +50,7 @@ def _can_fuse(layer: nn.Module) -> bool:
     attention, mlp = layer.self_attn, layer.mlp
     return (
         attention.head_dim % (2 * LANES) == 0
+        and attention.head_dim <= slot_attention.MOST_DIM
         and layer.input_layernorm.weight.numel() % LANES == 0
         and mlp.gate_proj.out_features % LANES == 0
         and isinstance(mlp.act_fn, type(ACT2FN["silu"]))
@@ -103,7 +104,7 @@ class FusedLayer(nn.Module):
         self.input_norm = FusedNorm(layer.input_layernorm)
         self.output_norm = FusedNorm(layer.post_attention_layernorm)
         self.project = _joined(attention, ("q_proj", "k_proj", "v_proj"), make_linear)
-        self.attended = _joined(attention, ("o_proj",), make_linear)
+        self.output = _joined(attention, ("o_proj",), make_linear)
         self.gate_and_up = _joined(mlp, ("gate_proj", "up_proj"), make_linear)
         self.down = _joined(mlp, ("down_proj",), make_linear)
 
@@ -128,7 +129,7 @@ class FusedLayer(nn.Module):
         keys, values = cache.layer(self._index, like, like)
         query = rotate(projected, cosines[0], sines[0], self._head_norms, batch.slots, keys, values, self._scaling)
         seen = slot_attention.attend(batch.slot_lanes, query, keys, values, self._window, None, None)
-        hidden += self.attended(seen.view(len(hidden), -1).to(hidden.dtype))
+        hidden += self.output(seen.view(len(hidden), -1).to(hidden.dtype))
         hidden += self.down(gate(self.gate_and_up(self.output_norm(hidden))))
         return hidden_states
 

@@ -10,7 +10,7 @@ import ctypes
 
 import torch
 
-from speculative_engine.compiled_library import HALF, library
+from speculative_engine.compiled_library import HALF, loaded
 
 
 class _Rotation(ctypes.Structure):
@@ -28,7 +28,7 @@ def rms_norm(inputs: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Te
     """Root mean square norm (Zhang and Sennrich 2019): inputs [rows, width], weight [width] -> [rows, width]"""
     out = torch.empty_like(inputs)
     rows, width = inputs.shape
-    _compiled().draftwire_rms_norm(
+    loaded().draftwire_rms_norm(
         inputs.data_ptr(), weight.data_ptr(), out.data_ptr(), rows, width, eps, HALF[inputs.dtype]
     )
     return out
@@ -61,7 +61,7 @@ def rotate(
         query.data_ptr(), keys.data_ptr(), values.data_ptr(),
         rows, heads, kv_heads, dim, capacity, scale, eps, HALF[projected.dtype],
     )  # fmt: skip
-    _compiled().draftwire_rotate(ctypes.addressof(call))
+    loaded().draftwire_rotate(ctypes.addressof(call))
     return query
 
 
@@ -69,11 +69,5 @@ def gate(both: torch.Tensor) -> torch.Tensor:
     """SiLU of the first half of each row times its second: [rows, 2 * width] -> [rows, width]"""
     rows, width = both.shape
     out = both.new_empty(rows, width // 2)
-    _compiled().draftwire_gate(both.data_ptr(), out.data_ptr(), rows, width // 2, HALF[both.dtype])
+    loaded().draftwire_gate(both.data_ptr(), out.data_ptr(), rows, width // 2, HALF[both.dtype])
     return out
-
-
-def _compiled() -> ctypes.CDLL:
-    compiled = library()
-    assert compiled is not None, "whoever calls this has asked"
-    return compiled

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from speculative_engine.row_exact import PackedProduct, PlainProduct, can_pack
-from speculative_engine.row_product import CompiledProduct, can_multiply
+from speculative_engine.row_exact import product_for
 
 
 class PackedLinear(nn.Module):
@@ -20,19 +19,13 @@ class PackedLinear(nn.Module):
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        self.product = _product(weight)
+        self.product = product_for(weight)(weight)
         self.register_buffer("bias", bias, persistent=False)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """inputs [..., in_features] -> [..., out_features]"""
         out = self.product(inputs.reshape(-1, self.in_features), self.bias)
         return out.view(*inputs.shape[:-1], self.out_features)
-
-
-def _product(weight: torch.Tensor) -> nn.Module:
-    if can_multiply(weight):
-        return CompiledProduct(weight)
-    return PackedProduct(weight) if can_pack(weight.dtype) else PlainProduct(weight)
 
 
 def pack_linears(model: nn.Module) -> None:

@@ -32,7 +32,7 @@ def can_pack(dtype: torch.dtype) -> bool:
 
 
 class PackedProduct(nn.Module):
-    """Rows times a weight that was packed for oneDNN once. The fastest product there is for few rows."""
+    """Rows times a weight that was packed for oneDNN once."""
 
     def __init__(self, weight: torch.Tensor):
         super().__init__()
@@ -67,6 +67,13 @@ class PlainProduct(TurnedProduct):
         return nn.functional.linear(rows, self.stored, bias)
 
 
+def product_for(weight: torch.Tensor) -> type[nn.Module]:
+    """The fastest product there is for few rows and a weight [outputs, inputs]."""
+    if can_multiply(weight):
+        return CompiledProduct
+    return PackedProduct if can_pack(weight.dtype) else PlainProduct
+
+
 class RowExactLinear(nn.Module):
     """A linear layer that multiplies as many rows at a time as give each the same bits: fewer are padded, more split.
 
@@ -76,9 +83,7 @@ class RowExactLinear(nn.Module):
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        kind: type[nn.Module] = PackedProduct if can_pack(weight.dtype) else PlainProduct
-        if can_multiply(weight):
-            kind = CompiledProduct
+        kind = product_for(weight)
         self.rows = row_range(kind, self.out_features, self.in_features, weight.dtype)
         if self.rows.most < MOST_ROWS:
             turned = row_range(TurnedProduct, self.out_features, self.in_features, weight.dtype)

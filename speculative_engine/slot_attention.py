@@ -15,10 +15,11 @@ from functools import cache
 import numpy as np
 import torch
 
-from speculative_engine.compiled_library import HALF, LANES, library
+from speculative_engine.compiled_library import HALF, LANES, library, loaded
 
 _QUERIES = 16
-_MOST_DIM = 512
+MOST_DIM = 512
+"""Longest head: the compiled code has room for no longer one."""
 _SPLIT_SCORES = 1 << 18
 """Scores of a layer from which on it is shared among threads: waking them takes longer than fewer."""
 
@@ -58,7 +59,7 @@ def fits(keys: torch.Tensor, values: torch.Tensor) -> bool:
         keys.device.type == "cpu"
         and keys.dtype in HALF
         and keys.shape[-1] % LANES == 0
-        and keys.shape[-1] <= _MOST_DIM
+        and keys.shape[-1] <= MOST_DIM
         and values.shape[-1] % LANES == 0
         and library() is not None
     )
@@ -82,8 +83,6 @@ def attend(
 
     query: scaled, float32 [heads, rows, key_dim], contiguous. keys and values: [kv_heads, slots, dim], contiguous.
     """
-    compiled = library()
-    assert compiled is not None, "fits says so"
     heads, row_count, key_dim = query.shape
     kv_heads, slots, value_dim = values.shape
     out = torch.empty(row_count, heads, value_dim, dtype=torch.float32)
@@ -101,7 +100,7 @@ def attend(
             longest, window or 0, len(lanes.lanes), first_head, last_head,
             softcap or 0.0, HALF[keys.dtype],
         )  # fmt: skip
-        compiled.draftwire_attend(ctypes.byref(call))
+        loaded().draftwire_attend(ctypes.byref(call))
 
     parts = min(torch.get_num_threads(), kv_heads)
     if parts == 1 or int(lanes.counts.sum()) * heads < _SPLIT_SCORES:

@@ -18,6 +18,8 @@ from tests.speculative_engine.support import (
     walk,
 )
 
+FUSED = {"hidden_size": 128, "intermediate_size": 176, "head_dim": 32}
+"""Sizes at which fused layers take the place of the library's, where there is a C compiler."""
 CASES: dict[str, tuple[str, dict[str, object]]] = {
     "heads alike": ("Llama", {"num_key_value_heads": 4}),
     "grouped heads": ("Llama", {}),
@@ -33,6 +35,10 @@ CASES: dict[str, tuple[str, dict[str, object]]] = {
     "biases": ("Qwen2", {}),
     "normed queries": ("Qwen3", {}),
     "sliding window": ("Mistral", {"sliding_window": 150}),
+    "fused": ("Llama", FUSED),
+    "fused, biases": ("Qwen2", FUSED),
+    "fused, normed heads": ("Qwen3", FUSED),
+    "fused, sliding window": ("Mistral", {**FUSED, "sliding_window": 150}),
     "softcap": ("Gemma2", {"sliding_window": 100, "attn_logit_softcapping": 5.0}),
     "sinks": ("GptOss", {"sliding_window": 100}),
     "learned positions": ("GPT2", {}),
