@@ -21,6 +21,7 @@ HALF = {torch.bfloat16: 1, torch.float32: 0}
 _POINTER, _COUNT, _FLAG = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 _ARGUMENTS = {
     "draftwire_attend": (_POINTER,),
+    "draftwire_best_tokens": (_POINTER,),
     "draftwire_rotate": (_POINTER,),
     "draftwire_product": (_POINTER, _COUNT, _COUNT, _FLAG),
     "draftwire_product_kind": (),

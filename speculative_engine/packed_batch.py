@@ -110,26 +110,25 @@ class PackedBatch:
     def slot_lanes(self) -> SlotLanes:
         """The lanes for attention row by row."""
         slots = self.slots.numpy()
-        seen, lanes, rows, counts = [], [], [], []
+        total = sum(len(lane.context) + len(lane.rows) for lane in self.lanes)
+        asked_for = sum(len(lane.rows) - lane.first_query for lane in self.lanes)
+        seen = np.empty(total, dtype=np.int64)
+        rows = np.empty(asked_for, dtype=np.int64)
+        counts = np.empty(asked_for, dtype=np.int64)
+        lanes = np.empty((len(self.lanes), 3), dtype=np.int64)
         begin = first = longest = widest = 0
-        for lane in self.lanes:
-            context, path = len(lane.context), np.array(lane.rows, dtype=np.int64)
-            asked = path[lane.first_query :]
-            seen += [lane.context, slots[path]]
-            rows.append(asked)
-            counts.append(np.arange(context + lane.first_query, context + len(path)) + 1)
-            lanes.append((begin, first, first + len(asked)))
-            begin, first = begin + context + len(path), first + len(asked)
-            longest = max(longest, context + len(path))
-            widest = max(widest, len(asked))
-        return SlotLanes(
-            np.concatenate(seen),
-            np.array(lanes, dtype=np.int64),
-            np.concatenate(rows),
-            np.concatenate(counts),
-            longest,
-            widest,
-        )
+        for index, lane in enumerate(self.lanes):
+            context = len(lane.context)
+            end = begin + context + len(lane.rows)
+            last = first + len(lane.rows) - lane.first_query
+            seen[begin : begin + context] = lane.context
+            seen[begin + context : end] = slots[lane.rows]
+            rows[first:last] = lane.rows[lane.first_query :]
+            counts[first:last] = range(context + lane.first_query + 1, end - begin + 1)
+            lanes[index] = begin, first, last
+            longest, widest = max(longest, end - begin), max(widest, last - first)
+            begin, first = end, last
+        return SlotLanes(seen, lanes, rows, counts, longest, widest)
 
 
 class BatchBuilder:
@@ -162,14 +161,13 @@ class BatchBuilder:
     def build(self, group_size: int, device: torch.device) -> PackedBatch:
         """Lay out the batch. group_size: query heads per key-value head of the model."""
 
-        def tensor(array: list[int]) -> torch.Tensor:
-            return torch.as_tensor(array, dtype=torch.int64).to(device)
-
+        # One tensor for all: to make one costs more than to fill it.
+        rows = torch.tensor([self.tokens, self._positions, self._slots], dtype=torch.int64).to(device)
         return PackedBatch(
-            token_ids=tensor(self.tokens),
-            positions=tensor(self._positions),
-            slots=tensor(self._slots),
-            logit_rows=tensor(self._logit_rows),
+            token_ids=rows[0],
+            positions=rows[1],
+            slots=rows[2],
+            logit_rows=torch.tensor(self._logit_rows, dtype=torch.int64).to(device),
             lanes=self._lanes,
             group_size=group_size,
         )

@@ -11,6 +11,7 @@ from speculative_engine.gumbel import MAX_POSITION
 from speculative_engine.sampling_params import SamplingParams
 
 FLOAT32_MAX = 3.0e38
+_NOTHING = torch.empty(0, dtype=torch.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class SamplingBatch:
     def __len__(self) -> int:
         return len(self.seeds)
 
+    @property
+    def filters(self) -> bool:
+        """Whether any row drops tokens."""
+        return bool(self.top_k or self.top_p or self.min_p_rows)
+
     @classmethod
     def build(
         cls,
@@ -59,10 +65,14 @@ class SamplingBatch:
         sampled = [row for row, p in enumerate(params) if not p.greedy]
         min_p_rows = [row for row in sampled if params[row].min_p > 0]
         temperatures = [1.0 if p.greedy else min(p.temperature, FLOAT32_MAX) for p in params]
-        log_min_p = torch.tensor([params[row].min_p for row in min_p_rows], dtype=torch.float64).log().float()
+        log_min_p = _NOTHING
+        if min_p_rows:
+            log_min_p = torch.tensor([params[row].min_p for row in min_p_rows], dtype=torch.float64).log().float()
+        # One tensor for both: to make one costs more than to fill it.
+        integers = torch.tensor([[_as_int64(p.seed) for p in params], list(positions)], dtype=torch.int64).to(device)
         return cls(
-            seeds=torch.tensor([_as_int64(p.seed) for p in params], dtype=torch.int64, device=device),
-            positions=torch.tensor(list(positions), dtype=torch.int64, device=device),
+            seeds=integers[0],
+            positions=integers[1],
             temperatures=torch.tensor(temperatures, dtype=torch.float32, device=device).unsqueeze(1),
             greedy=torch.tensor([p.greedy for p in params], dtype=torch.bool, device=device),
             sampled_rows=tuple(sampled),

@@ -32,7 +32,7 @@ def thresholds(logits: Tensor, block_top: Tensor, batch: SamplingBatch) -> Tenso
 
     logits [R, V], block_top [R, ceil(V / 64)] float32 their largest values by blocks of 64.
     """
-    if not (batch.top_k or batch.top_p or batch.min_p_rows):
+    if not batch.filters:
         return None
     least = torch.full((len(batch),), -torch.inf, dtype=torch.float32, device=logits.device)
     vocabulary = logits.shape[1]

@@ -1,0 +1,224 @@
+/* The best tokens of each row under coupled noise: what speculative_engine/coupled_sampler.py computes with torch, in one
+ * call. The noise is that of speculative_engine/gumbel.py, whose docstring defines it.
+ *
+ * A row's blocks of 64 ids are opened in the order of the most that a token of them can score, until no block can hold
+ * one of the k best. Nothing is approximate, and a row depends on itself alone.
+ */
+#include "vectors.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define BLOCK 64
+
+enum { BLOCK_FIRST, BLOCK_WINNER, TOKEN }; /* domains of the noise */
+
+/* One call's needs; speculative_engine/best_tokens.py has the same fields in the same order. */
+typedef struct {
+    const void *logits;        /* [row_count, stride] */
+    const float *temperatures; /* [row_count]; 1 in greedy rows */
+    const int64_t *seeds;      /* [row_count], the bits of uint64 */
+    const int64_t *positions;  /* [row_count] */
+    const uint8_t *greedy;     /* [row_count] */
+    const float *least;        /* [row_count]: logit / temperature below which a token is out; or NULL */
+    int64_t *tokens;           /* [row_count, wanted]: best first, -1 where a row has fewer */
+    float *scores;             /* [row_count, wanted] */
+    float *log_probs;          /* [row_count, wanted] of softmax(logits / temperature); or NULL */
+    int64_t row_count, vocabulary, stride, wanted;
+    int32_t half;
+} Call;
+
+typedef struct {
+    int64_t row, blocks;
+    float temperature, least;
+    uint64_t seed;
+    uint32_t position;
+    int greedy;
+    float *top;    /* [blocks] the largest logit of each block */
+    float *bound;  /* [blocks] the most that a token of each block can score, -inf once it was opened; whole vectors */
+    float *noise;  /* [blocks] the largest noise of each block */
+    double *first; /* [blocks] the arrival that it belongs to */
+} Row;
+
+static void philox(uint32_t index, uint32_t position, uint32_t domain, uint64_t seed, uint32_t words[4]) {
+    uint32_t c0 = index, c1 = position, c2 = 0, c3 = domain, k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    for (int round = 0; round < 10; round++) {
+        uint64_t left = (uint64_t)0xD2511F53u * c0, right = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(right >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)right;
+        c2 = (uint32_t)(left >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)left;
+        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    words[0] = c0, words[1] = c1, words[2] = c2, words[3] = c3;
+}
+
+static double exponential(uint32_t bits) { return -log(((double)bits + 0.5) * 0x1p-32); }
+
+INLINE float logit(const Call *call, int64_t row, int64_t token) {
+    int64_t at = row * call->stride + token;
+    if (!call->half) return ((const float *)call->logits)[at];
+    uint32_t bits = (uint32_t)((const uint16_t *)call->logits)[at] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+INLINE vec larger(vec a, vec b) {
+    ivec more = a > b;
+    return (vec)(((ivec)a & more) | ((ivec)b & ~more));
+}
+
+/* All ones where x is no number. (Compilers take `x != x` apart into scalars.) */
+INLINE uvec no_number(vec x) { return (uvec)(((uvec)x & 0x7fffffff) > 0x7f800000); }
+
+INLINE float largest_of(vec parts) {
+    float kept[LANES];
+    memcpy(kept, &parts, sizeof kept);
+    for (int width = LANES / 2; width; width /= 2)
+        for (int i = 0; i < width; i++) kept[i] = kept[i] > kept[i + width] ? kept[i] : kept[i + width];
+    return kept[0];
+}
+
+/* The largest logit of each block; the largest of all, or NaN if there is one. */
+INLINE float block_tops(const Call *call, const Row *r, int half) {
+    const int64_t whole = call->vocabulary / BLOCK * BLOCK, at = r->row * call->stride;
+    float largest = -INFINITY, last = -INFINITY;
+    uvec odd = {0};
+    for (int64_t begin = 0; begin < whole; begin += BLOCK) {
+        vec a = widened(call->logits, at + begin, half), b = widened(call->logits, at + begin + LANES, half);
+        vec c = widened(call->logits, at + begin + 2 * LANES, half), d = widened(call->logits, at + begin + 3 * LANES, half);
+        odd |= no_number(a) | no_number(b) | no_number(c) | no_number(d);
+        float top = largest_of(larger(larger(a, b), larger(c, d)));
+        r->top[begin / BLOCK] = top;
+        if (top > largest) largest = top;
+    }
+    int nan = 0;
+    for (int64_t token = whole; token < call->vocabulary; token++) {
+        float value = logit(call, r->row, token);
+        nan |= value != value;
+        if (value > last) last = value;
+    }
+    if (whole < call->vocabulary) r->top[r->blocks - 1] = last;
+    for (int i = 0; i < LANES; i++) nan |= odd[i] != 0;
+    return nan ? NAN : last > largest ? last : largest;
+}
+
+static void bound_blocks(Row *r) {
+    for (int64_t b = 0; b < r->blocks; b++) {
+        if (!r->greedy && b % 4 == 0) {
+            uint32_t words[4];
+            philox((uint32_t)(b / 4), r->position, BLOCK_FIRST, r->seed, words);
+            for (int lane = 0; lane < 4 && b + lane < r->blocks; lane++) {
+                r->first[b + lane] = exponential(words[lane]) * (1.0 / BLOCK);
+                r->noise[b + lane] = (float)-log(r->first[b + lane]);
+            }
+        }
+        float scaled = r->top[b] / r->temperature;
+        r->bound[b] = scaled >= r->least && scaled > -INFINITY ? scaled + (r->greedy ? 0.0f : r->noise[b]) : -INFINITY;
+    }
+    for (int64_t b = r->blocks; b % LANES; b++) r->bound[b] = -INFINITY;
+}
+
+/* The block of the highest bound. */
+INLINE int64_t most_promising(const Row *r) {
+    vec most = widened(r->bound, 0, 0);
+    for (int64_t b = LANES; b < r->blocks; b += LANES) most = larger(most, widened(r->bound, b, 0));
+    const float highest = largest_of(most);
+    int64_t best = 0;
+    while (r->bound[best] != highest) best++;
+    return best;
+}
+
+/* The token takes its place among the best, of which there are `found`; how many there are then. */
+static int64_t placed(int64_t *tokens, float *scores, int64_t found, int64_t wanted, int64_t token, float score) {
+    int64_t place = found < wanted ? found : wanted - 1;
+    if (found == wanted && (score < scores[place] || (score == scores[place] && token > tokens[place]))) return found;
+    for (; place > 0 && (score > scores[place - 1] || (score == scores[place - 1] && token < tokens[place - 1])); place--)
+        tokens[place] = tokens[place - 1], scores[place] = scores[place - 1];
+    tokens[place] = token, scores[place] = score;
+    return found < wanted ? found + 1 : found;
+}
+
+static int64_t open_block(const Call *call, const Row *r, int64_t b, int64_t *tokens, float *scores, int64_t found) {
+    int64_t begin = b * BLOCK, end = begin + BLOCK < call->vocabulary ? begin + BLOCK : call->vocabulary;
+    uint32_t words[4] = {0};
+    int64_t drawn = -1, winner = -1;
+    const float most = r->greedy ? 0.0f : r->noise[b];
+    for (int64_t token = begin; token < end; token++) {
+        float scaled = logit(call, r->row, token) / r->temperature;
+        if (!(scaled >= r->least) || scaled == -INFINITY) continue;
+        if (found == call->wanted && scaled + most < scores[found - 1]) continue;
+        float noise = most;
+        if (!r->greedy) {
+            if (winner < 0) {
+                uint32_t lanes[4];
+                philox((uint32_t)(b / 4), r->position, BLOCK_WINNER, r->seed, lanes);
+                winner = begin + (lanes[b % 4] >> 26);
+            }
+            if (token != winner) {
+                if (drawn != token / 4) {
+                    drawn = token / 4;
+                    philox((uint32_t)drawn, r->position, TOKEN, r->seed, words);
+                }
+                noise = (float)-log(r->first[b] + exponential(words[token % 4]));
+                if (noise > most) noise = most; /* whatever the last bit of the logarithm does */
+            }
+        }
+        found = placed(tokens, scores, found, call->wanted, token, scaled + noise);
+    }
+    return found;
+}
+
+/* log sum exp(logit / temperature - top) */
+INLINE double log_mass(const Call *call, const Row *r, float top, int half) {
+    double mass = 0;
+    int64_t c = 0;
+    const int64_t at = r->row * call->stride;
+    for (; c + LANES <= call->vocabulary; c += LANES)
+        mass += (double)sum_of(exp_of(widened(call->logits, at + c, half) / r->temperature - top));
+    for (; c < call->vocabulary; c++) mass += exp((double)(logit(call, r->row, c) / r->temperature - top));
+    return log(mass);
+}
+
+CLONES static void best_of_row(const Call *call, Row *r) {
+    int64_t *tokens = call->tokens + r->row * call->wanted, found = 0;
+    float *scores = call->scores + r->row * call->wanted;
+    float largest = call->half ? block_tops(call, r, 1) : block_tops(call, r, 0);
+    if (isfinite(largest)) {
+        bound_blocks(r);
+        for (;;) {
+            int64_t b = most_promising(r);
+            if (r->bound[b] == -INFINITY || (found == call->wanted && r->bound[b] < scores[found - 1])) break;
+            r->bound[b] = -INFINITY;
+            found = open_block(call, r, b, tokens, scores, found);
+        }
+    }
+    for (int64_t i = found; i < call->wanted; i++) tokens[i] = -1, scores[i] = -INFINITY;
+    if (!call->log_probs) return;
+    float *log_probs = call->log_probs + r->row * call->wanted, top = largest / r->temperature;
+    double mass = found ? (call->half ? log_mass(call, r, top, 1) : log_mass(call, r, top, 0)) : 0;
+    for (int64_t i = 0; i < call->wanted; i++)
+        log_probs[i] = i < found ? (float)((double)(logit(call, r->row, tokens[i]) / r->temperature - top) - mass)
+                                 : -INFINITY;
+}
+
+/* 0, or 1 where there is no memory. */
+int32_t draftwire_best_tokens(const Call *call) {
+    const int64_t blocks = (call->vocabulary + BLOCK - 1) / BLOCK, room = (blocks + LANES - 1) / LANES * LANES;
+    double *memory = malloc((size_t)room * (sizeof(double) + 3 * sizeof(float)));
+    if (!memory) return 1;
+    float *rest = (float *)(memory + room);
+    for (int64_t row = 0; row < call->row_count; row++) {
+        Row r = {
+            .row = row, .blocks = blocks,
+            .temperature = call->temperatures[row], .least = call->least ? call->least[row] : -INFINITY,
+            .seed = (uint64_t)call->seeds[row], .position = (uint32_t)call->positions[row],
+            .greedy = call->greedy[row],
+            .first = memory, .top = rest, .bound = rest + room, .noise = rest + 2 * room,
+        };
+        best_of_row(call, &r);
+    }
+    free(memory);
+    return 0;
+}
