@@ -71,6 +71,14 @@ class _Operation(Generic[ResultT]):
             self._task = None
         return task.result()
 
+    async def run_here(self, start: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
+        """Result of a new operation, which ends when the waiter is cancelled, and the call with it.
+
+        Costs no task, which is a third of what a message takes.
+        """
+        with self._waiting:
+            return await start()
+
     async def settle(self) -> None:
         """Waits for a left-over operation, if there is one."""
         with self._waiting:
@@ -134,6 +142,12 @@ class ClientStream(_GrpcStream[SendT, RecvT]):
             except grpc.aio.InternalError:  # the call ended before the transport took this
                 raise await self._ended() from None
         self._closed = True
+
+    async def __aiter__(self) -> AsyncIterator[RecvT]:
+        message = await self.read()  # perhaps one that a cancelled waiter left over
+        while message is not None:
+            yield message
+            message = await self._reading.run_here(self._receive)
 
     async def _receive(self) -> RecvT | None:
         try:

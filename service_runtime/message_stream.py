@@ -111,7 +111,7 @@ class MessageStream(Protocol[SendT_contra, RecvT_co]):
         ...
 
     def __aiter__(self) -> AsyncIterator[RecvT_co]:
-        """Iterates over the messages to the clean end. Raises StreamBroken."""
+        """Iterates over the messages to the clean end. Raises StreamBroken. To cancel it may end the whole stream."""
         return _messages(self)
 
 

@@ -40,8 +40,8 @@ def best_tokens(
     """The k best tokens of each row, best first, the lowest id first among equals.
 
     logits [R, V], for which `fits`; least [R] float32, the least logit / T that each row keeps. Returns ids [R, k]
-    int64, scores z / T + g [R, k] float32, and, if asked for, log softmax(z / T) [R, k] float32; -1, -inf and -inf where
-    a row has fewer, and throughout a row that holds NaN or +inf, or nothing finite. Raises MemoryError.
+    int64, scores z / T + g [R, k] float32, and, if asked for, log softmax(z / T) [R, k] float32; -1, -inf and -inf
+    where a row has fewer, and throughout a row that holds NaN or +inf, or nothing finite. Raises MemoryError.
     """
     rows, vocabulary = logits.shape
     tokens = torch.empty((rows, k), dtype=torch.int64)

@@ -160,7 +160,6 @@ class BatchBuilder:
 
     def build(self, group_size: int, device: torch.device) -> PackedBatch:
         """Lay out the batch. group_size: query heads per key-value head of the model."""
-
         # One tensor for all: to make one costs more than to fill it.
         rows = torch.tensor([self.tokens, self._positions, self._slots], dtype=torch.int64).to(device)
         return PackedBatch(
