@@ -1,6 +1,6 @@
 """What a round trip between verifier and drafter costs, by policy: draft then verify, a chain drafted ahead, a tree.
 
-    python -m benchmarks.rtt [--round-trips 0,1,5,20,50] [--depths 3,5,8] [--runs 5] [--json]
+    python -m benchmarks.rtt [--round-trips 0,1,5,20,50] [--depths 3,5,8] [--runs 5] [--cases FILE] [--json]
 
 Between the services is a proxy that delays every byte by half the round trip. Held-out prompts are generated from
 greedily, one at a time; the policies take turns from prompt to prompt, and plain decoding with them.
@@ -14,22 +14,27 @@ greedily, one at a time; the policies take turns from prompt to prompt, and plai
 
 The share of hits is that of verdicts whose last token had been drafted already, so that the subtree below it survived
 and no round trip is waited for. It is taken at temperatures 0, 0.8 and 1, without a delay.
+
+--cases writes what was measured for `pipeline_sim.py --validate`, which simulates it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 
 from benchmarks.arrangements import Arrangement, Comparison, Measured, measure, measure_and_report
 from benchmarks.held_out import MODELS, held_out_prompts
 from benchmarks.inflated_models import inflated
 from benchmarks.pair_options import add_pair_options, add_run_options, counts, pair_figures
 from benchmarks.services import VERIFIER, Service, Services, started
+from benchmarks.simulation_case import simulation_case
 from benchmarks.tcp_proxy import TcpProxy
 from draftwire import AsyncClient, Speculation
 
@@ -113,7 +118,42 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
                 Arrangement(f"{TREE}, T = {temperature:g}", client, plain, nearest, temperature),
             ]
             comparisons.append(Comparison(warm, prompts, options.max_tokens))
-        return await measure(comparisons, options.runs, verbose=options.verbose)
+        measured = await measure(comparisons, options.runs, verbose=options.verbose)
+        if options.cases is not None:
+            cases = await simulation_cases(measured, options, client, drafters[0])
+            options.cases.write_text(json.dumps({"cases": cases}, indent=2))
+        return measured
+
+
+async def simulation_cases(
+    measured: Measured, options: argparse.Namespace, client: AsyncClient, drafter: str
+) -> list[dict[str, object]]:
+    """What was measured greedily, a case for each round trip."""
+    planner = (await client.model_info()).engine.planner
+    draft = (await client.drafters.load_state(drafter)).step_costs
+    calibrations = {each.drafter: each for each in planner.calibrations}
+    cases = []
+    for milliseconds in options.round_trips:
+        names = {
+            "plain": PLAIN_NAME,
+            "draft_then_verify": at(in_turn(max(options.depths)), milliseconds),
+            "chain_ahead": at(CHAIN, milliseconds),
+            "tree_ahead": at(TREE, milliseconds),
+        }
+        rates = {policy: measured.rate(name).median for policy, name in names.items()}
+        sizes = {
+            "tokens": options.max_tokens,
+            "requests": options.prompts,
+            "max_tree_nodes": 64,
+            "draft_length": max(options.depths),
+        }
+        calibration = calibrations[at(TREE, milliseconds)]
+        cases.append(
+            simulation_case(
+                f"{milliseconds:g} ms", planner.step_costs, draft, calibration, milliseconds, rates, **sizes
+            )
+        )
+    return cases
 
 
 def best_in_turn(measured: Measured, depths: Sequence[int], milliseconds: float) -> str:
@@ -163,6 +203,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--round-trips", type=numbers, default=[0, 1, 5, 20, 50], help="milliseconds, with commas")
     parser.add_argument("--depths", type=counts, default=[3, 5, 8], help="the Ks of draft-then-verify, with commas")
+    parser.add_argument("--cases", type=Path, help="file to write for pipeline_sim.py --validate")
     add_pair_options(parser)
     add_run_options(parser, prompts=5, max_tokens=64)
     options = parser.parse_args()

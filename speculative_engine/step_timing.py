@@ -12,14 +12,16 @@ from speculative_engine.packed_model import PackedModel
 from speculative_engine.step_cost import StepCost
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
-_ROUNDS = 5
+_LEAST_ROUNDS, _MOST_ROUNDS = 5, 20
+_SECONDS = 2.0
+"""Time for further rounds, which small models, whose times a busy moment bends most, have enough of."""
 _CONTEXT = 128
 
 
 def measure_step_cost(model: PackedModel) -> StepCost:
     """Time forward passes of 1 to 128 rows after a context of 128 tokens (less if the KV cache is smaller).
 
-    Row counts take turns, and the best of a few rounds counts: what is slower is the machine, not the model, and a
+    Row counts take turns, and the best of some rounds counts: what is slower is the machine, not the model, and a
     moment in which it is busy must not bend the curve. Leaves the slots as they were.
     """
     context = max(0, min(_CONTEXT, model.pool.capacity // 2, model.context_length - _ROWS[-1]))
@@ -27,7 +29,10 @@ def measure_step_cost(model: PackedModel) -> StepCost:
     held = model.pool.take(context + rows[-1])
     try:
         batches = [_batch(model, held[:context], held[context : context + count]) for count in rows]
-        rounds = [[_timed(model, batch) for batch in batches] for _ in range(_ROUNDS)]
+        rounds: list[list[float]] = []
+        started = time.perf_counter()
+        while len(rounds) < _LEAST_ROUNDS or (len(rounds) < _MOST_ROUNDS and time.perf_counter() - started < _SECONDS):
+            rounds.append([_timed(model, batch) for batch in batches])
     finally:
         model.pool.give_back(held)
     return StepCost(rows, [min(times) for times in zip(*rounds, strict=True)])

@@ -143,6 +143,7 @@ class DraftModelDrafter:
         expanded: list[tuple[Hashable, _Draft, Node]] = []
         # What was committed comes before guesses about it, the shortest first: a verdict's one new token, then prompts.
         most_pending = min(self._growth.cost.prompt_rows(len(growing), _MAX_ROWS // 2), most)
+        catching_up = any(draft.pending > 1 for draft in running.values())
         self.clock.enter("layout")
         for key, draft in sorted(running.items(), key=lambda item: item[1].pending):
             room = most_pending - len(builder)
@@ -181,6 +182,8 @@ class DraftModelDrafter:
                     growth.opened.append(key)
             growth.proposals = {key: self._proposal(running[key], nodes) for key, nodes in fresh.items() if nodes}
         growth.seconds = time.perf_counter() - started
+        if not catching_up:
+            self._growth.cost.observe(len(builder), growth.seconds)
         return growth
 
     def _expand(self, builder: BatchBuilder, draft: _Draft, node: Node) -> None:

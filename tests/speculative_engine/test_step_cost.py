@@ -78,3 +78,8 @@ def test_a_prompt_gets_on_however_dear_its_rows_are() -> None:
 
 def test_prompts_have_all_of_a_step_for_which_nobody_waits() -> None:
     assert StepCost([1, 2], [1.0, 100.0]).prompt_rows(0, 256) == 256
+
+
+def test_a_busy_moment_does_not_bend_the_curve() -> None:
+    cost = StepCost([1, 2, 4, 8], [0.010, 0.030, 0.011, 0.012])
+    assert [cost.seconds(rows) for rows in (1, 2, 4, 8)] == pytest.approx([0.010, 0.011, 0.011, 0.012])
