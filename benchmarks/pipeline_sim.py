@@ -18,7 +18,10 @@ measured; exit status 1 if one is further than 10 % off. The file:
                                                          forward pass; interpolated, and extended by the last slope
       "draft_ms": {"1": 3.0, "8": 3.4},                  the same of the drafter
       "by_rank": [0.75, 0.13, 0.05],                     chance that the target's token is the draft's first, second,
-                                                         third candidate after text of the target
+                                                         third candidate after text of the target; or else
+      "texts": [[[0, [-0.1, -3.2, -4.0]], ...], ...],    by request and token what a draft model said of a real text:
+                                                         which candidate was right, null if none was, and their
+                                                         natural log probabilities
       "concentration": 2.0,                              optional, see simulated_models.Agreement; "noise" likewise
       "round_trip_ms": 0.4,                              between the services, with what messages wait for
       "tokens": 128, "requests": 20, "streams": 1,       new tokens of a request; requests one after another; at once
@@ -151,7 +154,7 @@ def _read_case(case: Mapping[str, object]) -> tuple[Setting, dict[str, float]]:
     known = {field.name for field in dataclasses.fields(Setting)}
     shape = {name: case[name] for name in ("concentration", "noise") if name in case}
     sizes = {name: case[name] for name in ("tokens", "requests", "streams", "max_tree_nodes") if name in case}
-    others = {"name", "target_ms", "draft_ms", "by_rank", "round_trip_ms", "draft_length", "measured"}
+    others = {"name", "target_ms", "draft_ms", "by_rank", "texts", "round_trip_ms", "draft_length", "measured"}
     if unknown := set(case) - known - others - set(shape):
         raise ValueError(f"{', '.join(sorted(unknown))}: unknown")
     measured = {str(name): float(figure) for name, figure in case["measured"].items()}
@@ -160,7 +163,7 @@ def _read_case(case: Mapping[str, object]) -> tuple[Setting, dict[str, float]]:
     setting = Setting(
         _read_curve(case, "target_ms"),
         _read_curve(case, "draft_ms"),
-        Agreement(tuple(case["by_rank"]), **shape),
+        case["texts"] if "texts" in case else Agreement(tuple(case["by_rank"]), **shape),
         float(case["round_trip_ms"]) / 1e3,
         **sizes,
     )

@@ -34,7 +34,8 @@ from benchmarks.held_out import MODELS, held_out_prompts
 from benchmarks.inflated_models import inflated
 from benchmarks.pair_options import add_pair_options, add_run_options, counts, pair_figures
 from benchmarks.services import VERIFIER, Service, Services, started
-from benchmarks.simulation_case import simulation_case
+from benchmarks.simulated_models import Place
+from benchmarks.simulation_case import drafted_places, simulation_case
 from benchmarks.tcp_proxy import TcpProxy
 from draftwire import AsyncClient, Speculation
 
@@ -120,13 +121,19 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
             comparisons.append(Comparison(warm, prompts, options.max_tokens))
         measured = await measure(comparisons, options.runs, verbose=options.verbose)
         if options.cases is not None:
-            cases = await simulation_cases(measured, options, client, drafters[0])
+            outputs = [batch.token_ids[0] for batch in measured.batches[PLAIN_NAME][0]]
+            texts = drafted_places(draft, [prompt for (prompt,) in prompts], outputs)
+            cases = await simulation_cases(measured, options, client, drafters[0], texts)
             options.cases.write_text(json.dumps({"cases": cases}, indent=2))
         return measured
 
 
 async def simulation_cases(
-    measured: Measured, options: argparse.Namespace, client: AsyncClient, drafter: str
+    measured: Measured,
+    options: argparse.Namespace,
+    client: AsyncClient,
+    drafter: str,
+    texts: Sequence[Sequence[Place]],
 ) -> list[dict[str, object]]:
     """What was measured greedily, a case for each round trip."""
     planner = (await client.model_info()).engine.planner
@@ -150,7 +157,7 @@ async def simulation_cases(
         calibration = calibrations[at(TREE, milliseconds)]
         cases.append(
             simulation_case(
-                f"{milliseconds:g} ms", planner.step_costs, draft, calibration, milliseconds, rates, **sizes
+                f"{milliseconds:g} ms", planner.step_costs, draft, calibration, milliseconds, texts, rates, **sizes
             )
         )
     return cases

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 VOCABULARY = 1 << 20
+
+Place = tuple[int | None, list[float]]
+"""At a position of a text: which of the draft's candidates is right, None if none is, and their natural log
+probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +47,16 @@ class ModelPair:
     What the draft says on the target's path depends on seed and position alone, so every policy meets the same text.
     """
 
-    def __init__(self, agreement: Agreement, length: int, seed: str):
-        """length: tokens of the text."""
+    def __init__(self, agreement: Agreement | Sequence[Place], length: int, seed: str):
+        """agreement: how often they agree, or what a real draft model said at the places of a real text, from the
+        first new token on. length: tokens of the text."""
         rng = random.Random(seed)
         self._agreement = agreement
         self._target = [rng.randrange(VOCABULARY) for _ in range(length + 1)]
-        self._places = [self._place(rng) for _ in range(length + 1)]
+        if isinstance(agreement, Agreement):
+            self._places = [self._place(rng) for _ in range(length + 1)]
+        else:  # the root has no place, and nobody asks for what follows the last token
+            self._places = [agreement[0], *agreement, agreement[-1]]
         self._elsewhere = random.Random(f"{seed} elsewhere")
 
     def target(self, position: int) -> int:
@@ -62,8 +71,9 @@ class ModelPair:
             tokens[right] = self._target[position]
         return tokens, log_probs
 
-    def _place(self, rng: random.Random) -> tuple[int | None, list[float]]:
-        """Which rank is right, None if none of them is, and the log probabilities of all."""
+    def _place(self, rng: random.Random) -> Place:
+        if not isinstance(self._agreement, Agreement):
+            return rng.choice(self._agreement)
         first, *others = self._agreement.by_rank
         chance = rng.betavariate(self._agreement.concentration * first, self._agreement.concentration * (1 - first))
         chance = min(max(chance, 1e-6), 1 - 1e-6)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.fixed_chain import FixedChainGrowth, FixedChainPlanner
-from benchmarks.simulated_models import Agreement, ModelPair
+from benchmarks.simulated_models import Agreement, ModelPair, Place
 from benchmarks.simulated_services import Growth, SimulatedDrafter, SimulatedVerifier, Tally, Verdict, VirtualClock
 from speculative_engine.planner import Planner
 from speculative_engine.proposal import Proposal
@@ -48,7 +48,8 @@ class Setting:
 
     target: Curve
     draft: Curve
-    agreement: Agreement
+    agreement: Agreement | Sequence[Sequence[Place]]
+    """How often the models agree; or, by request, what a real draft model said of a real text."""
     round_trip: float
     """Seconds."""
     tokens: int = 1000
@@ -65,6 +66,15 @@ class Setting:
         for name, least in [("round_trip", 0), ("tokens", 2), ("requests", 1), ("streams", 1), ("max_tree_nodes", 1)]:
             if getattr(self, name) < least:
                 raise ValueError(f"{name}: {getattr(self, name)} is below {least}")
+        if not isinstance(self.agreement, Agreement) and any(len(text) != self.tokens for text in self.agreement):
+            raise ValueError(f"texts: each needs {self.tokens} places")
+
+    def pair(self, stream: int, request: int) -> ModelPair:
+        """The models' tokens in one of a stream's requests."""
+        agreement = self.agreement
+        if not isinstance(agreement, Agreement):
+            agreement = agreement[(request * self.streams + stream) % len(agreement)]
+        return ModelPair(agreement, self.tokens + 1, f"{self.seed} {stream} {request}")
 
 
 def plain(setting: Setting) -> Tally:
@@ -88,10 +98,7 @@ def drafted_ahead(setting: Setting, width: int | None = None) -> Tally:
 def _simulate(setting: Setting, planner: Planner, growth: Growth | None) -> Tally:
     tally = Tally()
     for number in range(setting.requests):
-        pairs = [
-            ModelPair(setting.agreement, setting.tokens + 1, f"{setting.seed} {stream} {number}")
-            for stream in range(setting.streams)
-        ]
+        pairs = [setting.pair(stream, number) for stream in range(setting.streams)]
         tally.add(_run(setting, planner, growth, pairs))
     return tally
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+import torch
+from transformers import AutoModelForCausalLM
+
+from benchmarks.simulated_models import Place
 from draftwire import Calibration, StepCost
 
-_RANKS = 3
+_CANDIDATES = 3
+"""As many children as a node gets at most."""
 
 
 def simulation_case(
@@ -15,6 +21,7 @@ def simulation_case(
     draft: Sequence[StepCost],
     calibration: Calibration,
     round_trip_ms: float,
+    texts: Sequence[Sequence[Place]],
     measured: Mapping[str, float],
     **sizes: int,
 ) -> dict[str, object]:
@@ -23,28 +30,36 @@ def simulation_case(
     target and draft: what the services say of their steps; calibration: what the verifier has learned of the drafter;
     round_trip_ms: of the line alone; measured: tokens per second by policy; sizes: tokens, requests, max_tree_nodes.
     """
-    classes = [[each for each in calibration.classes if each.rank == rank] for rank in range(_RANKS)]
-    weights = [sum(each.observations for each in rank) for rank in classes]
-    by_rank = [
-        sum(each.acceptance * each.observations for each in rank) / weight
-        for rank, weight in zip(classes, weights, strict=True)
-    ]
-    first = by_rank[0]
-    others = sum(by_rank[1:])  # the classes' priors may leave them more than there is
-    by_rank = [first, *(chance * min(1.0, (1 - first) / others) for chance in by_rank[1:])]
-    variance = sum((each.acceptance - first) ** 2 * each.observations for each in classes[0]) / weights[0]
     # A verdict that leaves an empty tree meets the drafter in the middle of a step, on average, and waits for the next.
     beyond_drafting = 1e3 * (calibration.response_seconds - 1.5 * draft[0].seconds)
     return {
         "name": name,
         "target_ms": _curve(target),
         "draft_ms": _curve(draft),
-        "by_rank": by_rank,
-        "concentration": round(first * (1 - first) / variance - 1, 2),  # of the Beta distribution with this variance
+        "texts": texts,
         "round_trip_ms": round(max(round_trip_ms, beyond_drafting), 2),
         "measured": {policy: round(rate, 2) for policy, rate in measured.items()},
         **sizes,
     }
+
+
+def drafted_places(
+    draft: Path, prompts: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]
+) -> list[list[Place]]:
+    """What a draft model, the one in a directory, says of texts: for each token of each output, given all before it."""
+    model = AutoModelForCausalLM.from_pretrained(draft, dtype=torch.bfloat16)
+    texts: list[list[Place]] = []
+    for prompt, output in zip(prompts, outputs, strict=True):
+        with torch.inference_mode():
+            logits = model(torch.tensor([[*prompt, *output]])).logits[0, len(prompt) - 1 : -1]
+        best = logits.float().log_softmax(1).topk(_CANDIDATES)
+        texts.append(
+            [
+                (tokens.index(token) if token in tokens else None, log_probs)
+                for token, tokens, log_probs in zip(output, best.indices.tolist(), best.values.tolist(), strict=True)
+            ]
+        )
+    return texts
 
 
 def _curve(costs: Sequence[StepCost]) -> dict[str, float]:

@@ -24,8 +24,8 @@ class StepCost:
         if not rows or len(rows) != len(seconds) or list(rows) != sorted(set(rows)) or min(seconds) <= 0:
             raise ValueError("a cost curve needs ascending row counts with a positive time each")
         self._rows = list(rows)
-        # More rows never cost less, and a busy machine only adds to a measurement: where more rows were faster, they say
-        # what fewer take at most.
+        # More rows never cost less, and a busy machine only adds to a measurement: where more rows were faster, they
+        # say what fewer take at most.
         self._seconds = [min(seconds[index:]) for index in range(len(seconds))]
         self._scale = 1.0
 
