@@ -4,10 +4,7 @@
  * A row's blocks of 64 ids are opened in the order of the most that a token of them can score, until no block can hold
  * one of the k best. Nothing is approximate, and a row depends on itself alone.
  */
-#include "vectors.h"
-
-#include <math.h>
-#include <stdlib.h>
+#include "token_filters.h"
 
 #define BLOCK 64
 
@@ -20,7 +17,7 @@ typedef struct {
     const int64_t *seeds;      /* [row_count], the bits of uint64 */
     const int64_t *positions;  /* [row_count] */
     const uint8_t *greedy;     /* [row_count] */
-    const float *least;        /* [row_count]: logit / temperature below which a token is out; or NULL */
+    const Filters *filters;    /* [row_count]; or NULL where no row has any */
     int64_t *tokens;           /* [row_count, wanted]: best first, -1 where a row has fewer */
     float *scores;             /* [row_count, wanted] */
     float *log_probs;          /* [row_count, wanted] of softmax(logits / temperature); or NULL */
@@ -181,11 +178,25 @@ INLINE double log_mass(const Call *call, const Row *r, float top, int half) {
     return log(mass);
 }
 
-CLONES static void best_of_row(const Call *call, Row *r) {
+/* The least logit / temperature that the row keeps. */
+INLINE float threshold(const Call *call, const Row *r, const FilterScratch *scratch, float largest, int half) {
+    if (!call->filters || r->greedy) return -INFINITY; /* no filter moves the largest */
+    int64_t c = 0, at = r->row * call->stride;
+    for (; c + LANES <= call->vocabulary; c += LANES) {
+        vec scaled = widened(call->logits, at + c, half) / r->temperature;
+        memcpy(scratch->scaled + c, &scaled, sizeof scaled);
+    }
+    for (; c < call->vocabulary; c++) scratch->scaled[c] = logit(call, r->row, c) / r->temperature;
+    return least_kept(call->filters + r->row, scratch, call->vocabulary, r->top, r->blocks, r->temperature,
+                      largest / r->temperature);
+}
+
+CLONES static void best_of_row(const Call *call, Row *r, const FilterScratch *scratch) {
     int64_t *tokens = call->tokens + r->row * call->wanted, found = 0;
     float *scores = call->scores + r->row * call->wanted;
     float largest = call->half ? block_tops(call, r, 1) : block_tops(call, r, 0);
     if (isfinite(largest)) {
+        r->least = call->half ? threshold(call, r, scratch, largest, 1) : threshold(call, r, scratch, largest, 0);
         bound_blocks(r);
         for (;;) {
             int64_t b = most_promising(r);
@@ -206,18 +217,21 @@ CLONES static void best_of_row(const Call *call, Row *r) {
 /* 0, or 1 where there is no memory. */
 int32_t draftwire_best_tokens(const Call *call) {
     const int64_t blocks = (call->vocabulary + BLOCK - 1) / BLOCK, room = (blocks + LANES - 1) / LANES * LANES;
-    double *memory = malloc((size_t)room * (sizeof(double) + 3 * sizeof(float)));
+    const int64_t filtered = call->filters ? call->vocabulary : 0;
+    double *memory = malloc((size_t)room * (sizeof(double) + 3 * sizeof(float)) + 2 * (size_t)filtered * sizeof(float) +
+                            (filtered ? BINS * sizeof(int64_t) : 0));
     if (!memory) return 1;
-    float *rest = (float *)(memory + room);
+    int64_t *bins = (int64_t *)(memory + room);
+    float *rest = (float *)(bins + (filtered ? BINS : 0));
+    FilterScratch scratch = {.bins = bins, .scaled = rest + 3 * room, .picked = rest + 3 * room + filtered};
     for (int64_t row = 0; row < call->row_count; row++) {
         Row r = {
-            .row = row, .blocks = blocks,
-            .temperature = call->temperatures[row], .least = call->least ? call->least[row] : -INFINITY,
+            .row = row, .blocks = blocks, .temperature = call->temperatures[row],
             .seed = (uint64_t)call->seeds[row], .position = (uint32_t)call->positions[row],
             .greedy = call->greedy[row],
             .first = memory, .top = rest, .bound = rest + room, .noise = rest + 2 * room,
         };
-        best_of_row(call, &r);
+        best_of_row(call, &r, &scratch);
     }
     free(memory);
     return 0;

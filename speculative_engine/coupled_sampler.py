@@ -62,7 +62,7 @@ def sample(logits: Tensor, batch: SamplingBatch, vocab_size: int | None = None) 
     """Draw the token of each row. logits [R, V], any float dtype; ids >= vocab_size (padding) never come out."""
     logits = _limited(logits, batch, vocab_size)
     if fits(logits):
-        token_ids = best_tokens(logits, batch, _thresholds(logits, batch), 1, log_probs=False)[0][:, 0]
+        token_ids = best_tokens(logits, batch, 1, log_probs=False)[0][:, 0]
         return Sampled(token_ids, token_ids == NO_TOKEN)
     block_top = _block_top(logits)
     bad_rows = ~block_top.amax(1).isfinite()
@@ -83,7 +83,7 @@ def top_candidates(logits: Tensor, batch: SamplingBatch, k: int, vocab_size: int
     """
     logits = _limited(logits, batch, vocab_size)
     if fits(logits):
-        token_ids, scores, log_probs = best_tokens(logits, batch, _thresholds(logits, batch), k, log_probs=True)
+        token_ids, scores, log_probs = best_tokens(logits, batch, k, log_probs=True)
         assert log_probs is not None, "they were asked for"
         return Candidates(token_ids, scores, log_probs, token_ids[:, 0] == NO_TOKEN)
     block_top = _block_top(logits)
@@ -105,11 +105,6 @@ def _limited(logits: Tensor, batch: SamplingBatch, vocab_size: int | None) -> Te
     if logits.dim() != 2 or logits.shape[0] != len(batch):
         raise ValueError(f"logits of shape {tuple(logits.shape)} for a batch of {len(batch)} rows")
     return logits if vocab_size is None else logits[:, :vocab_size]
-
-
-def _thresholds(logits: Tensor, batch: SamplingBatch) -> Tensor | None:
-    """Least logit / T that each row keeps, [R] float32; None if no row filters."""
-    return thresholds(logits, _block_top(logits), batch) if batch.filters else None
 
 
 def _best(

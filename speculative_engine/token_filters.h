@@ -1,0 +1,132 @@
+/* top-k, top-p and min-p of one row as the least scaled logit that stays: what speculative_engine/token_filters.py computes
+ * with torch, and defines. Probability mass is counted in integers, whose sums are the same in any order.
+ */
+#ifndef DRAFTWIRE_TOKEN_FILTERS_H
+#define DRAFTWIRE_TOKEN_FILTERS_H
+
+#include "vectors.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define MASS_UNIT 0x1p42f
+#define DEPTH 30            /* e^-30 of the largest is below one unit of mass */
+#define BINS_PER_UNIT 128
+#define BINS (DEPTH * BINS_PER_UNIT + 1)
+
+typedef struct {
+    int64_t top_k;   /* 0: none */
+    double top_p;    /* 1: none */
+    float log_min_p; /* -inf: none */
+} Filters;
+
+/* Memory of the filters, for one row after the other. */
+typedef struct {
+    float *scaled; /* [vocabulary] logit / temperature */
+    float *picked; /* [vocabulary] */
+    int64_t *bins; /* [BINS] */
+} FilterScratch;
+
+INLINE int64_t mass_of(float relative) {
+    vec one = {relative};
+    return (int64_t)(exp_of(one)[0] * MASS_UNIT);
+}
+
+static int descending(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+/* The k-th largest of `count` values, k from 1, which are put in another order: it and what is larger come first. */
+static float kth_largest(float *values, int64_t count, int64_t k) {
+    int64_t first = 0, last = count - 1;
+    while (first < last) {
+        float pivot = values[first + (last - first) / 2];
+        int64_t i = first, j = last;
+        while (i <= j) {
+            while (values[i] > pivot) i++;
+            while (values[j] < pivot) j--;
+            if (i > j) break;
+            float other = values[i];
+            values[i++] = values[j], values[j--] = other;
+        }
+        if (k - 1 <= j) last = j;
+        else if (k - 1 >= i) first = i;
+        else break;
+    }
+    return values[k - 1];
+}
+
+/* The value at which a running sum of the masses of sorted values reaches the target. */
+static float value_reaching(float *values, int64_t count, float top, int64_t running, double target) {
+    qsort(values, (size_t)count, sizeof *values, descending);
+    int64_t i = 0;
+    for (; i < count - 1; i++) {
+        running += mass_of(values[i] - top);
+        if ((double)running >= target) break;
+    }
+    return values[i];
+}
+
+/* Of the k largest, and of those tied with the last of them, the least that top_p keeps. tops: [blocks] the largest
+ * logits of blocks. */
+static float least_of_top_k(const Filters *f, const FilterScratch *s, int64_t vocabulary, const float *tops,
+                            int64_t blocks, float temperature, float top) {
+    /* The k blocks with the largest tops hold k values no less than the least of these tops. */
+    float bound = -INFINITY;
+    if (f->top_k <= blocks) {
+        for (int64_t b = 0; b < blocks; b++) s->picked[b] = tops[b] / temperature;
+        bound = kth_largest(s->picked, blocks, f->top_k);
+    }
+    int64_t count = 0, kept = 0;
+    for (int64_t token = 0; token < vocabulary; token++)
+        if (s->scaled[token] >= bound) s->picked[count++] = s->scaled[token];
+    float least = kth_largest(s->picked, count, f->top_k);
+    if (f->top_p >= 1) return least;
+    int64_t total = 0;
+    for (int64_t i = 0; i < count; i++)
+        if (s->picked[i] >= least) {
+            float value = s->picked[i];
+            s->picked[kept++] = value;
+            total += mass_of(value - top);
+        }
+    return value_reaching(s->picked, kept, top, 0, f->top_p * (double)total);
+}
+
+/* The values are binned by size, the bin that holds the edge of the nucleus is found, and that one is sorted. */
+static float least_of_top_p(const Filters *f, const FilterScratch *s, int64_t vocabulary, float top) {
+    memset(s->bins, 0, BINS * sizeof *s->bins);
+    int64_t total = 0, running = 0, count = 0, edge = 0;
+    for (int64_t first = 0; first < vocabulary; first += LANES) {
+        const int64_t width = vocabulary - first < LANES ? vocabulary - first : LANES;
+        float relative[LANES], mass[LANES];
+        vec all;
+        for (int64_t i = 0; i < LANES; i++) relative[i] = i < width ? s->scaled[first + i] - top : -INFINITY;
+        memcpy(&all, relative, sizeof all);
+        all = exp_of(all) * MASS_UNIT;
+        memcpy(mass, &all, sizeof all);
+        for (int64_t i = 0; i < width; i++) {
+            if (relative[i] < -DEPTH) continue;
+            total += (int64_t)mass[i];
+            s->bins[(int64_t)(relative[i] * -BINS_PER_UNIT)] += (int64_t)mass[i];
+        }
+    }
+    const double target = f->top_p * (double)total;
+    for (; edge < BINS - 1 && (double)(running + s->bins[edge]) < target; edge++) running += s->bins[edge];
+    for (int64_t token = 0; token < vocabulary; token++) {
+        float relative = s->scaled[token] - top;
+        if (relative >= -DEPTH && (int64_t)(relative * -BINS_PER_UNIT) == edge) s->picked[count++] = s->scaled[token];
+    }
+    return value_reaching(s->picked, count, top, running, target);
+}
+
+/* top: the largest scaled logit, which is finite. */
+INLINE float least_kept(const Filters *f, const FilterScratch *s, int64_t vocabulary, const float *tops, int64_t blocks,
+                        float temperature, float top) {
+    float least = -INFINITY;
+    if (f->top_k && f->top_k < vocabulary) least = least_of_top_k(f, s, vocabulary, tops, blocks, temperature, top);
+    else if (f->top_p < 1) least = least_of_top_p(f, s, vocabulary, top);
+    return top + f->log_min_p > least ? top + f->log_min_p : least;
+}
+
+#endif
