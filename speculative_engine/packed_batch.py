@@ -144,6 +144,11 @@ class BatchBuilder:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    @property
+    def seen(self) -> int:
+        """Positions that the rows see, all together."""
+        return sum(self._positions) + len(self._positions)
+
     def add_row(self, token: int, position: int, slot: int, wants_logits: bool) -> int:
         """Add a row and return its index."""
         row = len(self.tokens)

@@ -1,4 +1,7 @@
-"""c(n): the time of one forward pass by its number of rows, measured at load and kept up to date."""
+"""c(n): the time of one forward pass by its number of rows, measured at load and kept up to date.
+
+What a row costs depends on how many positions it sees, too. Those are taken to be as many as rows have seen lately.
+"""
 
 from __future__ import annotations
 
@@ -17,26 +20,33 @@ _LEAST_PROMPT_ROWS = 16
 
 
 class StepCost:
-    """A piecewise linear curve through measured points, scaled by how steps have gone lately."""
+    """A piecewise linear curve through measured points, and what attention adds, scaled by how steps have gone
+    lately."""
 
-    def __init__(self, rows: Sequence[int], seconds: Sequence[float]):
-        """rows: ascending; seconds: the time of a step of so many rows. Raises ValueError if they do not match."""
+    def __init__(
+        self, rows: Sequence[int], seconds: Sequence[float], seconds_per_seen: float = 0.0, context: float = 0.0
+    ):
+        """rows: ascending; seconds: the time of a step of so many rows that see nothing; seconds_per_seen: what each
+        position adds that a row sees; context: how many each is taken to see at first.
+
+        Raises ValueError if they do not match."""
         if not rows or len(rows) != len(seconds) or list(rows) != sorted(set(rows)) or min(seconds) <= 0:
             raise ValueError("a cost curve needs ascending row counts with a positive time each")
         self._rows = list(rows)
         # More rows never cost less, and a busy machine only adds to a measurement: where more rows were faster, they
         # say what fewer take at most.
         self._seconds = [min(seconds[index:]) for index in range(len(seconds))]
+        self._seconds_per_seen = seconds_per_seen
+        self._context = context
         self._scale = 1.0
 
     def points(self) -> list[tuple[int, float]]:
         """The curve's points: rows, and the expected time in seconds of a step of so many."""
-        scale = self._scale
-        return [(rows, scale * seconds) for rows, seconds in zip(self._rows, self._seconds, strict=True)]
+        return [(rows, self.seconds(rows)) for rows in self._rows]
 
     def seconds(self, rows: int) -> float:
         """Expected time of a step of `rows` rows, in seconds."""
-        return self._scale * self._curve(rows)
+        return self._expected(rows, rows * self._context)
 
     def prompt_rows(self, waiting: int, most: int) -> int:
         """How many tokens of prompts, at most `most`, to compute in a step with `waiting` rows of other sequences.
@@ -56,10 +66,14 @@ class StepCost:
                 high = middle - 1
         return low
 
-    def observe(self, rows: int, seconds: float) -> None:
-        """Take in a measured step."""
-        ratio = min(seconds / self.seconds(rows), _OUTLIER)
+    def observe(self, rows: int, seconds: float, seen: int = 0) -> None:
+        """Take in a measured step. seen: positions that its rows have seen, all together."""
+        ratio = min(seconds / self._expected(rows, seen), _OUTLIER)
         self._scale *= 1 + _WEIGHT * (ratio - 1)
+        self._context += _WEIGHT * (seen / rows - self._context)
+
+    def _expected(self, rows: int, seen: float) -> float:
+        return self._scale * (self._curve(rows) + self._seconds_per_seen * seen)
 
     def _curve(self, rows: int) -> float:
         xs, ys = self._rows, self._seconds

@@ -16,26 +16,42 @@ _LEAST_ROUNDS, _MOST_ROUNDS = 5, 20
 _SECONDS = 2.0
 """Time for further rounds, which small models, whose times a busy moment bends most, have enough of."""
 _CONTEXT = 128
+_LONG_CONTEXT = 1024
+_ROWS_OF_LONG_CONTEXT = 16
 
 
 def measure_step_cost(model: PackedModel) -> StepCost:
-    """Time forward passes of 1 to 128 rows after a context of 128 tokens (less if the KV cache is smaller).
+    """Time forward passes of 1 to 128 rows after a context of 128 tokens (less if the KV cache is smaller), and of 16
+    rows after one of 1024, which tells what each position costs that a row sees.
 
-    Row counts take turns, and the best of some rounds counts: what is slower is the machine, not the model, and a
+    The passes take turns, and the best of some rounds counts: what is slower is the machine, not the model, and a
     moment in which it is busy must not bend the curve. Leaves the slots as they were.
     """
-    context = max(0, min(_CONTEXT, model.pool.capacity // 2, model.context_length - _ROWS[-1]))
-    rows = [count for count in _ROWS if count <= min(model.pool.capacity, model.context_length) - context]
-    held = model.pool.take(context + rows[-1])
+    most = min(model.pool.capacity, model.context_length)
+    context = max(0, min(_CONTEXT, model.pool.capacity // 2, most - _ROWS[-1]))
+    rows = [count for count in _ROWS if count <= most - context]
+    few = min(_ROWS_OF_LONG_CONTEXT, rows[-1])
+    longer = max(context, min(_LONG_CONTEXT, model.pool.capacity // 2, most - few))
+    held = model.pool.take(max(context + rows[-1], longer + few))
     try:
         batches = [_batch(model, held[:context], held[context : context + count]) for count in rows]
+        batches.append(_batch(model, held[:longer], held[longer : longer + few]))
         rounds: list[list[float]] = []
         started = time.perf_counter()
         while len(rounds) < _LEAST_ROUNDS or (len(rounds) < _MOST_ROUNDS and time.perf_counter() - started < _SECONDS):
             rounds.append([_timed(model, batch) for batch in batches])
     finally:
         model.pool.give_back(held)
-    return StepCost(rows, [min(times) for times in zip(*rounds, strict=True)])
+    *seconds, at_longer = [min(times) for times in zip(*rounds, strict=True)]
+    per_seen = 0.0
+    if longer > context:
+        per_seen = max(0.0, at_longer - seconds[rows.index(few)]) / (few * (longer - context))
+    # A row of a batch sees half of the others, on average, beside the context.
+    unseeing = [
+        max(time - per_seen * count * (context + (count + 1) / 2), time / 2)
+        for count, time in zip(rows, seconds, strict=True)
+    ]
+    return StepCost(rows, unseeing, per_seen, context)
 
 
 def _batch(model: PackedModel, context: np.ndarray, slots: np.ndarray) -> PackedBatch:

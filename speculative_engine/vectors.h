@@ -2,7 +2,7 @@
  * AVX2, SSE or NEON of them, and numbers that are bfloat16 or float32.
  *
  * Results must be functions of their inputs to the bit: neither may the compiler reorder sums, nor fuse a product with a
- * sum in one place and not in another. So no -ffast-math, and -ffp-contract=off.
+ * sum in one place and not in another. So no -ffast-math, and -ffp-contract=off but where it is seen to.
  */
 #ifndef DRAFTWIRE_VECTORS_H
 #define DRAFTWIRE_VECTORS_H

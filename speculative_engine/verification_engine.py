@@ -192,7 +192,7 @@ class VerificationEngine:
             else:
                 job.keep([], self.model.pool)
         if len(builder) <= 64 and not any(job.sequence.pending > 1 for job in jobs):
-            self.planner.cost.observe(len(builder), now - started)
+            self.planner.cost.observe(len(builder), now - started, builder.seen)
         self._queue.admit()
         if decoded:
             tokens = sum(len(outcome.tokens) for outcome in outcomes if outcome.sequence_id in decoded)

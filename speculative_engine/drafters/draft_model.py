@@ -183,7 +183,7 @@ class DraftModelDrafter:
             growth.proposals = {key: self._proposal(running[key], nodes) for key, nodes in fresh.items() if nodes}
         growth.seconds = time.perf_counter() - started
         if not catching_up:
-            self._growth.cost.observe(len(builder), growth.seconds)
+            self._growth.cost.observe(len(builder), growth.seconds, builder.seen)
         return growth
 
     def _expand(self, builder: BatchBuilder, draft: _Draft, node: Node) -> None:

@@ -83,3 +83,12 @@ def test_prompts_have_all_of_a_step_for_which_nobody_waits() -> None:
 def test_a_busy_moment_does_not_bend_the_curve() -> None:
     cost = StepCost([1, 2, 4, 8], [0.010, 0.030, 0.011, 0.012])
     assert [cost.seconds(rows) for rows in (1, 2, 4, 8)] == pytest.approx([0.010, 0.011, 0.011, 0.012])
+
+
+def test_rows_cost_more_after_a_longer_context() -> None:
+    cost = StepCost([1, 11], [0.010, 0.020], seconds_per_seen=1e-6, context=100)
+    assert cost.seconds(11) == pytest.approx(0.020 + 11 * 100e-6)
+    for _ in range(200):
+        cost.observe(4, 0.013 + 4 * 1000e-6, seen=4 * 1000)
+    assert cost.seconds(11) == pytest.approx(0.020 + 11 * 1000e-6), "it is the contexts that grew, not the machine"
+    assert cost.points() == [(1, cost.seconds(1)), (11, cost.seconds(11))]
