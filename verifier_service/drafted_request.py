@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from verifier_service.drafter_link import DrafterLink
+from verifier_service.pool_member import PoolMember
 from verifier_service.running_request import RunningRequest
 
 
@@ -20,7 +20,7 @@ class DraftedRequest:
     """What its drafters have to carry."""
     wanted: int
     """How many drafters draft for it at once, if there are so many."""
-    avoided: set[DrafterLink] = field(default_factory=set)
+    avoided: set[PoolMember] = field(default_factory=set)
     """Drafters that cannot draft for it: they refused it, or it refused their proposal."""
     reopened: int = 0
     """How often it was opened again with a drafter that fell out of step."""
@@ -31,7 +31,7 @@ class DraftedRequest:
         """The sequence."""
         return self.request.sequence_id
 
-    def takes(self, link: DrafterLink) -> bool:
+    def takes(self, link: PoolMember) -> bool:
         """Whether a drafter may draft for it."""
         return (
             link not in self.avoided

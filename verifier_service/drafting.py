@@ -9,7 +9,7 @@ from service_runtime.logs import get_logger
 from verifier_service.draft_messages import Dropped
 from verifier_service.drafted_request import DraftedRequest
 from verifier_service.drafter_choice import DrafterChoice
-from verifier_service.drafter_link import DrafterLink
+from verifier_service.pool_member import PoolMember
 from verifier_service.roster import Roster
 from verifier_service.running_request import RunningRequest
 from verifier_service.step_loop import StepLoop
@@ -19,7 +19,7 @@ log = get_logger(__name__)
 _REOPENINGS = 3
 """How often a sequence is opened again with a drafter that fell out of step."""
 
-Preference = Callable[[DrafterLink, Sequence[DrafterLink]], DrafterLink]
+Preference = Callable[[PoolMember, Sequence[PoolMember]], PoolMember]
 """Says whether another of the drafters is to have the sequence that one was chosen for."""
 
 
@@ -37,7 +37,7 @@ class Drafting:
         self._requests: dict[int, DraftedRequest] = {}
         # Old drafter's name to the new one's, while a swap is under way.
         self._redirected: dict[str, str] = {}
-        self._retries: dict[DrafterLink, asyncio.TimerHandle] = {}
+        self._retries: dict[PoolMember, asyncio.TimerHandle] = {}
         self.prefer: Preference = lambda chosen, _: chosen
         """How a roll-out gets its share."""
 
@@ -60,7 +60,7 @@ class Drafting:
         for link in self._roster:
             self.close(drafted, link)
 
-    def drafted_by(self, link: DrafterLink) -> list[DraftedRequest]:
+    def drafted_by(self, link: PoolMember) -> list[DraftedRequest]:
         """The requests that are open with a drafter."""
         return [drafted for drafted in self._requests.values() if link.has(drafted.sequence_id)]
 
@@ -86,18 +86,18 @@ class Drafting:
             for drafted in list(self._requests.values()):
                 self.assign(drafted)
 
-    def welcome(self, link: DrafterLink) -> None:
+    def welcome(self, link: PoolMember) -> None:
         """A drafter's connection is new: what it refused before, it may draft for now."""
         for drafted in self._requests.values():
             drafted.avoided.discard(link)
         self.refill()
 
-    def open(self, drafted: DraftedRequest, link: DrafterLink) -> None:
+    def open(self, drafted: DraftedRequest, link: PoolMember) -> None:
         """Open a request with a drafter."""
         self._steps.attach(drafted.sequence_id, link.source)
         link.open(drafted.request, self._max_tree_nodes)
 
-    def close(self, drafted: DraftedRequest, link: DrafterLink) -> None:
+    def close(self, drafted: DraftedRequest, link: PoolMember) -> None:
         """Close a request with a drafter, if it is open there."""
         if link.has(drafted.sequence_id):
             had_room = link.has_room
@@ -106,14 +106,14 @@ class Drafting:
             if link.has_room and not had_room:
                 self.refill()
 
-    def avoid(self, sequence_id: int, link: DrafterLink) -> None:
+    def avoid(self, sequence_id: int, link: PoolMember) -> None:
         """Give a sequence another drafter; it gets this one back only with a new connection."""
         drafted = self._requests.get(sequence_id)
         if drafted is not None:
             drafted.avoided.add(link)
             self.assign(drafted)
 
-    def dropped(self, link: DrafterLink, sequence_ids: Sequence[int], why: Dropped) -> None:
+    def dropped(self, link: PoolMember, sequence_ids: Sequence[int], why: Dropped) -> None:
         """A drafter drafts no more for some sequences: they go on with another one, or plainly."""
         for sequence_id in sequence_ids:
             self._steps.detach(sequence_id, link.source)
@@ -128,7 +128,7 @@ class Drafting:
         if why is Dropped.FULL:
             self._retry(link)
 
-    def abandon(self, link: DrafterLink) -> None:
+    def abandon(self, link: PoolMember) -> None:
         """Close all that is left with a drafter, and give it to others."""
         timer = self._retries.pop(link, None)
         if timer is not None:
@@ -160,7 +160,7 @@ class Drafting:
             if drafted.drafter == old:
                 drafted.drafter = new
 
-    def _retry(self, link: DrafterLink) -> None:
+    def _retry(self, link: PoolMember) -> None:
         """Ask a full drafter again when it said."""
         timer = self._retries.pop(link, None)
         if timer is not None:

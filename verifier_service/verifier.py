@@ -178,6 +178,7 @@ class Verifier:
             self.pool.count_stale(source, nodes)
             if sequence_id in self._requests:
                 self._requests[sequence_id].count_stale(nodes)
+        self.pool.count_drafting(result)
         for outcome in result.outcomes:
             request = self._requests.get(outcome.sequence_id)
             if request is None:
