@@ -13,8 +13,8 @@ from service_runtime.step_times import step_times
 from speculative_engine.planner import Planner
 from speculative_engine.planning_record import PlanningRecord
 from speculative_engine.verification_engine import VerificationEngine
-from verifier_service.caller_source import CALLER
 from verifier_service.draft_source import drafter_of
+from verifier_service.request_source import RESERVED
 
 
 def engine_status(engine: VerificationEngine) -> EngineStatus:
@@ -58,5 +58,5 @@ def _calibrations(planner: Planner) -> list[Calibration]:
             proposal_interval=duration(timings[source].interval),
         )
         for source, model in planner.models.copy().items()
-        if source in timings and drafter_of(source) != CALLER
+        if source in timings and drafter_of(source) not in RESERVED
     ]

@@ -44,6 +44,8 @@ class GenerateOrder:
     """What its drafters have to carry."""
     drafters: int | None = None
     """How many drafters draft for it at once; None leaves it to the setting."""
+    prediction: list[int] = field(default_factory=list)
+    """The output it expects."""
 
 
 class RequestReader:
@@ -89,6 +91,7 @@ class RequestReader:
             resumable=request.resumable,
             labels=read_labels("speculation.labels", speculation.labels),
             drafters=_drafters(speculation),
+            prediction=await self._prediction(speculation.prediction),
         )
 
     def check_tokens(self, field: str, token_ids: Sequence[int]) -> None:
@@ -115,6 +118,19 @@ class RequestReader:
         if not prompt:
             raise _refusal(ErrorReason.ERROR_REASON_EMPTY_PROMPT, kind, "has no token")
         return prompt
+
+    async def _prediction(self, prediction: speculation_pb2.Prediction) -> list[int]:
+        if prediction.text and prediction.token_ids:
+            raise invalid_field("speculation.prediction", "has both text and token_ids")
+        self.check_tokens("speculation.prediction.token_ids", prediction.token_ids)
+        tokens = list(prediction.token_ids)
+        if prediction.text:
+            tokens = await asyncio.to_thread(self._tokenizer.encode, prediction.text, add_special_tokens=False)
+        if len(tokens) > self._longest:
+            raise invalid_field(
+                "speculation.prediction", f"has {len(tokens)} tokens, no output has more than {self._bound_by}"
+            )
+        return tokens
 
     def _chat(self, chat: verifier_service_pb2.ChatMessages) -> list[int]:
         messages = [{"role": message.role, "content": message.content} for message in chat.messages]

@@ -10,8 +10,8 @@ import grpc
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import ServiceError, at_capacity, invalid_field, not_found
 from service_runtime.tasks import BackgroundTasks
-from verifier_service.caller_source import CALLER
 from verifier_service.pool_member import PoolMember
+from verifier_service.request_source import RESERVED
 from verifier_service.step_loop import StepLoop
 
 _GOODBYE_SECONDS = 2.0
@@ -68,8 +68,8 @@ class Roster:
         if link is not None:
             check_address(link, address)
             return link, False
-        if name == CALLER:
-            raise invalid_field("name", f"{name!r} stands for callers that draft by themselves; take another one")
+        if name in RESERVED:
+            raise invalid_field("name", f"{name!r} stands for what drafts for one request alone; take another one")
         if len(self._members) >= self._max_drafters:
             raise at_capacity(f"{len(self._members)} drafters are attached already", _FULL_RETRY_SECONDS)
         link = self._members[name] = make()

@@ -185,7 +185,16 @@ def _speculation(speculation: Speculation) -> speculation_pb2.SpeculationOptions
         acceptance=_ACCEPTANCE_RULES[speculation.acceptance],
         labels=speculation.labels,
         drafters=_unsigned("speculation.drafters", speculation.drafters),
+        prediction=_prediction(speculation.prediction),
     )
+
+
+def _prediction(prediction: str | Sequence[int] | None) -> speculation_pb2.Prediction | None:
+    if prediction is None:
+        return None
+    if isinstance(prediction, str):
+        return speculation_pb2.Prediction(text=prediction)
+    return speculation_pb2.Prediction(token_ids=token_ids("speculation.prediction.token_ids", prediction))
 
 
 def _unsigned(field: str, value: int | None, end: int = _UINT32_END) -> int | None:

@@ -39,6 +39,17 @@ def test_defaults() -> None:
     assert timeout is None
 
 
+def test_a_prediction_is_text_or_token_ids() -> None:
+    assert not prepare("x").message.speculation.HasField("prediction")
+    text = prepare("x", speculation=Speculation(prediction="y")).message.speculation.prediction
+    assert (text.text, list(text.token_ids)) == ("y", [])
+    ids = prepare("x", speculation=Speculation(prediction=(1, 2))).message.speculation.prediction
+    assert (ids.text, list(ids.token_ids)) == ("", [1, 2])
+    with pytest.raises(TokenOutOfRangeError) as caught:
+        prepare("x", speculation=Speculation(prediction=[-1]))
+    assert caught.value.field_violations[0].field == "speculation.prediction.token_ids[0]"
+
+
 def test_seeds_are_fixed_by_the_sdk_and_differ() -> None:
     assert len({prepare("x").message.sampling.seed for _ in range(50)}) == 50
 

@@ -32,6 +32,7 @@ def generate(
     drafters: Annotated[int | None, typer.Option(help="Most drafters that draft at once.")] = None,
     label: Labels = None,
     max_draft_tokens: Annotated[int | None, typer.Option(help="Most draft tokens a step.")] = None,
+    prediction: Annotated[str | None, typer.Option(help="Text that the output is expected to be much like.")] = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds the request may take.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -44,6 +45,7 @@ def generate(
         max_draft_tokens=max_draft_tokens,
         labels=parse_labels(label),
         drafters=drafters,
+        prediction=prediction,
     )
     with (
         Client(verifier, timeout=timeout) as client,
