@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 class Text(Protocol):
     """Tokens that were seen before."""
 
-    def following(self, where: int) -> Iterable[tuple[int, int, int]]:
-        """What was seen next at a place: each token, how often, and the place after it."""
+    def following(self, where: int) -> Iterable[tuple[int, float, int]]:
+        """What was seen next at a place: each token, its share of the times, and the place after it."""
 
 
 class Place(NamedTuple):

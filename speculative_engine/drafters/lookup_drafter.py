@@ -148,18 +148,18 @@ def _children(places: Sequence[Place], vocab_size: int | None) -> list[tuple[int
     further: dict[int, list[Place]] = {}
     left = 1.0
     for length, alike in groupby(places, key=itemgetter(0)):
-        seen: list[tuple[int, int]] = []
-        total = 0
+        seen: list[tuple[int, float]] = []
+        total = 0.0
         for _, text, where in alike:
-            for token, times, after in text.following(where):
+            for token, share, after in text.following(where):
+                total += share
                 if vocab_size is None or token < vocab_size:
-                    seen.append((token, times))
-                    total += times
+                    seen.append((token, share))
                     further.setdefault(token, []).append(Place(length + 1, text, after))
         if total:
             believed = left * length / (length + 1)
-            for token, times in seen:
-                shares[token] = shares.get(token, 0.0) + believed * times / total
+            for token, share in seen:
+                shares[token] = shares.get(token, 0.0) + believed * share / total
             left -= believed
     if len(shares) == 1:
         return [(token, share, further[token]) for token, share in shares.items()]

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from speculative_engine.drafters.drafter import Drafter
 from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
+from speculative_engine.drafters.suffix import SuffixOptions, suffix_drafter
 
 
 class Method(NamedTuple):
@@ -20,4 +21,5 @@ class Method(NamedTuple):
 
 METHODS = {
     "ngram": Method(NgramOptions, ngram_drafter),
+    "suffix": Method(SuffixOptions, suffix_drafter),
 }

@@ -62,9 +62,9 @@ class NgramIndex:
         found.sort(key=lambda place: -place.length)
         return found[:MOST_PLACES]
 
-    def following(self, where: int) -> list[tuple[int, int, int]]:
+    def following(self, where: int) -> list[tuple[int, float, int]]:
         """See Text.following. Whoever has come to the end has the last n-gram behind it, and goes on where that stood
         before: so a text that repeats itself has no end."""
         if where == len(self.tokens):
             where = self._before[where]
-        return [(self.tokens[where], 1, where + 1)] if where >= 0 else []
+        return [(self.tokens[where], 1.0, where + 1)] if where >= 0 else []

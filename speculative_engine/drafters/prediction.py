@@ -51,9 +51,9 @@ class PredictionLookup:
         """See Lookup.places."""
         return [Place(length, self, where) for length, where in self._followed]
 
-    def following(self, where: int) -> list[tuple[int, int, int]]:
+    def following(self, where: int) -> list[tuple[int, float, int]]:
         """See Text.following. The prediction's end is one."""
-        return [(self._prediction[where], 1, where + 1)] if where < len(self._prediction) else []
+        return [(self._prediction[where], 1.0, where + 1)] if where < len(self._prediction) else []
 
     def _follow(self, token: int) -> None:
         agreeing = [(length + 1, where + 1) for length, where in self._followed if self._at(where) == token]

@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 from speculative_engine.drafters.drafter import Drafter, DraftSpec, OutOfSyncError
 from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
 from speculative_engine.drafters.prediction import prediction_drafter
+from speculative_engine.drafters.suffix import SuffixOptions, suffix_drafter
 from speculative_engine.sampling_params import SamplingParams
 from tests.speculative_engine.drafter_reader import DrafterReader
 
 DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "ngram": lambda: ngram_drafter(NgramOptions(min=1)),
+    "suffix": lambda: suffix_drafter(SuffixOptions(min=1)),
+    "shared suffix": lambda: suffix_drafter(SuffixOptions(min=1, shared=True, keep=1000)),
     "prediction": lambda: prediction_drafter([1, 2, 4, 0, 1, 3, 3, 2, 1, 4] * 3, prompt_length=3),
 }
 TOKENS = st.lists(st.integers(0, 4), min_size=1, max_size=12)
