@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from draftwire.v1.drafter_pool_service_pb2 import Drafter, Rollout
@@ -90,10 +90,10 @@ class DrafterPool:
 
     # Requests
 
-    def check(self, drafter: str | None) -> None:
+    def check(self, drafter_names: Iterable[str]) -> None:
         """Raise ServiceError if a request names a drafter that is not attached."""
-        if drafter is not None:
-            self._roster.named(drafter)
+        for name in drafter_names:
+            self._roster.named(name)
 
     def admit(self, request: RunningRequest) -> None:
         """Draft for a request from now on, if it wants and drafters are ready."""

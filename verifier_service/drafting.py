@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from service_runtime.logs import get_logger
 from verifier_service.draft_messages import Dropped
@@ -23,6 +24,15 @@ Preference = Callable[[PoolMember, Sequence[PoolMember]], PoolMember]
 """Says whether another of the drafters is to have the sequence that one was chosen for."""
 
 
+@dataclass(slots=True)
+class _Redirection:
+    """A swap under way, as requests that name the old drafter see it."""
+
+    new: str
+    renamed: list[tuple[DraftedRequest, str]] = field(default_factory=list)
+    """Requests that get the new one in the old one's place, and the names by which they had asked."""
+
+
 class Drafting:
     """Opens requests with drafters and closes them. Used in the event loop only."""
 
@@ -35,8 +45,8 @@ class Drafting:
         self._max_tree_nodes = max_tree_nodes
         self._drafters_per_request = drafters_per_request
         self._requests: dict[int, DraftedRequest] = {}
-        # Old drafter's name to the new one's, while a swap is under way.
-        self._redirected: dict[str, str] = {}
+        # By the old drafter's name, while a swap is under way.
+        self._redirected: dict[str, _Redirection] = {}
         self._retries: dict[PoolMember, asyncio.TimerHandle] = {}
         self.prefer: Preference = lambda chosen, _: chosen
         """How a roll-out gets its share."""
@@ -45,9 +55,11 @@ class Drafting:
         """Draft for a request from now on, if it wants and drafters are ready."""
         order = request.order
         if order.speculate:
-            drafter = order.drafter
-            wanted = 1 if drafter is not None else order.drafters or self._drafters_per_request
-            drafted = DraftedRequest(request, self._redirected.get(drafter or "", drafter), order.labels, wanted)
+            names = {name: name for name in order.drafter_names}
+            number = order.drafters or self._drafters_per_request
+            drafted = DraftedRequest(request, names, order.labels, number)
+            for old in self._redirected:
+                self._rename(drafted, old)
             self._requests[request.sequence_id] = drafted
             self.assign(drafted)
 
@@ -77,7 +89,7 @@ class Drafting:
             chosen = self._choice.among(eligible)
             if chosen is None:
                 return
-            self.open(drafted, chosen if drafted.drafter is not None else self.prefer(chosen, eligible))
+            self.open(drafted, chosen if drafted.names else self.prefer(chosen, eligible))
             having += 1
 
     def refill(self) -> None:
@@ -143,22 +155,24 @@ class Drafting:
 
     def redirect(self, old: str, new: str) -> None:
         """Requests that name a drafter get another one, while a swap is under way."""
-        self._redirected[old] = new
-        self._rename(old, new)
+        self._redirected[old] = _Redirection(new)
+        for drafted in self._requests.values():
+            self._rename(drafted, old)
 
     def stop_redirecting(self, old: str, *, back: bool) -> None:
         """The swap is over; `back`: the old drafter stays, and has its requests again."""
-        new = self._redirected.pop(old)
+        redirection = self._redirected.pop(old)
         if back:
-            for drafted in self._requests.values():
-                if drafted.drafter == new and drafted.request.order.drafter == old:
-                    drafted.drafter = old
+            for drafted, asked in redirection.renamed:
+                drafted.names[asked] = old
             self.refill()
 
-    def _rename(self, old: str, new: str) -> None:
-        for drafted in self._requests.values():
-            if drafted.drafter == old:
-                drafted.drafter = new
+    def _rename(self, drafted: DraftedRequest, old: str) -> None:
+        redirection = self._redirected[old]
+        for asked, name in drafted.names.items():
+            if name == old:
+                drafted.names[asked] = redirection.new
+                redirection.renamed.append((drafted, asked))
 
     def _retry(self, link: PoolMember) -> None:
         """Ask a full drafter again when it said."""

@@ -19,6 +19,7 @@ from verifier_service.drafter_labels import read_labels
 
 _MAX_STOPS = 16
 _MAX_STOP_LENGTH = 256
+_MAX_DRAFTER_NAMES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class GenerateOrder:
     ignore_eos: bool
     stops: tuple[str, ...]
     speculate: bool
-    drafter: str | None
+    drafter_names: tuple[str, ...]
+    """The only drafters it takes, all of them; empty leaves the choice to the pool."""
     max_draft_tokens: int | None
     resumable: bool = False
     """Whether the caller can go on at another verifier."""
@@ -86,7 +88,7 @@ class RequestReader:
             ignore_eos=request.ignore_eos,
             stops=_stops(request.stop),
             speculate=enabled and most != 0,
-            drafter=speculation.drafter if speculation.HasField("drafter") else None,
+            drafter_names=_drafter_names(speculation),
             max_draft_tokens=most,
             resumable=request.resumable,
             labels=read_labels("speculation.labels", speculation.labels),
@@ -184,6 +186,21 @@ def _drafters(speculation: speculation_pb2.SpeculationOptions) -> int | None:
     if speculation.drafters < 1:
         raise invalid_field("speculation.drafters", f"must be at least 1, got {speculation.drafters}")
     return speculation.drafters
+
+
+def _drafter_names(speculation: speculation_pb2.SpeculationOptions) -> tuple[str, ...]:
+    names = tuple(speculation.drafter_names)
+    if not speculation.HasField("drafter"):
+        if len(set(names)) < len(names):
+            raise invalid_field("speculation.drafter_names", "has a name twice")
+        if len(names) > _MAX_DRAFTER_NAMES:
+            raise invalid_field(
+                "speculation.drafter_names", f"has {len(names)} names, at most {_MAX_DRAFTER_NAMES} are allowed"
+            )
+        return names
+    if names:
+        raise invalid_field("speculation.drafter_names", "is given beside speculation.drafter")
+    return (speculation.drafter,)
 
 
 def _stops(stops: Sequence[str]) -> tuple[str, ...]:

@@ -145,7 +145,7 @@ class Rollouts:
         return [
             drafted
             for drafted in self._drafting.drafted_by(link)
-            if drafted.drafter is None and not other.has(drafted.sequence_id) and drafted.takes(other)
+            if not drafted.names and not other.has(drafted.sequence_id) and drafted.takes(other)
         ]
 
 

@@ -132,7 +132,7 @@ class Verifier:
         """Run a request of a peer; leaving the `async with` ends it and frees its KV slots. Raises ServiceError."""
         if self._grace_over or (self._draining and order.resumable):  # it was being read when the drain began
             raise shutting_down()
-        self.pool.check(order.drafter)
+        self.pool.check(order.drafter_names)
         if len(self._requests) >= self._most_requests:
             raise at_capacity(f"{len(self._requests)} requests run or wait already", _RETRY_SECONDS)
         request = RunningRequest(

@@ -77,6 +77,12 @@ def test_generate_passes_its_options_on(command: Command, verifier: FakeVerifier
     assert verifier.remaining_seconds[0] is not None
 
 
+def test_generate_with_several_drafters_by_name(command: Command, verifier: FakeVerifier) -> None:
+    assert command("generate", "x", "--drafter", "local:ngram", "--drafter", "good", "--max-tokens", "2").code == 0
+    speculation = verifier.requests[0].speculation
+    assert (speculation.HasField("drafter"), list(speculation.drafter_names)) == (False, ["local:ngram", "good"])
+
+
 def test_the_verifier_option_wins_over_the_environment(
     command: Command, second_verifier: FakeVerifier, verifier: FakeVerifier
 ) -> None:
