@@ -99,13 +99,12 @@ class VerificationEngine:
 
     def attach(self, sequence_id: int, source: str) -> None:
         """Take proposals of drafter `source` for a sequence from now on; a drafter attached again starts anew."""
-        self.planner.add_source(source)
+        timed = source not in self._local  # a drafter of this thread is never waited for
+        self.planner.add_source(source, timed=timed)
         sequence = self._queue.find(sequence_id)
         if sequence is not None:
             reader = ProposalReader(source, self.limits.max_tree_nodes, self.model.vocab_size)
-            # Nobody waits for a drafter of this thread, so its proposals are not timed.
-            clock = None if source in self._local else ProposalClock(self.planner.timings[source])
-            sequence.attach(reader, clock)
+            sequence.attach(reader, ProposalClock(self.planner.timings[source]) if timed else None)
             self._local.open(source, sequence)
             self._plan = None
 

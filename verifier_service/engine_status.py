@@ -49,14 +49,17 @@ def _planner_status(planner: Planner, record: PlanningRecord) -> PlannerStatus:
 
 def _calibrations(planner: Planner) -> list[Calibration]:
     timings = planner.timings.copy()  # the engine's thread adds and removes drafters
-    return [
-        Calibration(
+    found = []
+    for source, model in planner.models.copy().items():
+        if drafter_of(source) in RESERVED:
+            continue
+        calibration = Calibration(
             drafter=drafter_of(source),
             classes=[AcceptanceClass(**each._asdict()) for each in model.classes()],
             first_acceptance=model.next_probability(),
-            response_time=duration(timings[source].response),
-            proposal_interval=duration(timings[source].interval),
         )
-        for source, model in planner.models.copy().items()
-        if source in timings and drafter_of(source) not in RESERVED
-    ]
+        if source in timings:
+            calibration.response_time.CopyFrom(duration(timings[source].response))
+            calibration.proposal_interval.CopyFrom(duration(timings[source].interval))
+        found.append(calibration)
+    return found

@@ -67,7 +67,10 @@ class TestInThePool:
         await verifier.pool.attach(NGRAM, "lookup")
         await verifier.generate(order())
         assert verifier.state("lookup").step_time.ToNanoseconds() > 0
-        assert verifier.verifier.status().times.draft.ToNanoseconds() > 0
+        assert not verifier.state("lookup").HasField("response_time"), "it is never waited for"
+        status = verifier.verifier.status()
+        assert status.times.draft.ToNanoseconds() > 0
+        assert [each.drafter for each in status.planner.calibrations] == ["lookup"]
 
     async def test_again_is_the_same(self, verifier: InProcessVerifier) -> None:
         first = await verifier.pool.attach("local:ngram?min=3&max=5", "")
