@@ -50,7 +50,7 @@ class PoolLimits:
 class DrafterPool:
     """What the service and the verifier call; used in the event loop only.
 
-    `Roster` knows the drafters, `Drafting` who drafts for which request, `PoolOperations` what is being changed.
+    `Roster` knows the drafters, `Drafting` who drafts for which request, `PoolChanges` how their sequences move.
     """
 
     def __init__(
