@@ -1,4 +1,4 @@
-"""Where a step's time goes, in the verifier and in the drafter: plan, lay out, forward, sample, walk, wire, wait.
+"""Where a step's time goes, in the verifier and in the drafter, from planning to waiting.
 
     python -m benchmarks.profile_step [--batches 1,16] [--temperature 0.8] [--runs 5] [--json]
 

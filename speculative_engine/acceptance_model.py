@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -51,7 +52,11 @@ class AcceptanceModel:
 
     def probability(self, node: Node) -> float:
         """Chance that the node is right given that its parent is, in (0, 1)."""
-        return self._rate(*self._class_of(node))
+        return self._rate(*self._class_of(node.rank, math.exp(node.log_prob)))
+
+    def chance(self, rank: int, probability: float) -> float:
+        """As `probability`, of a node of which only its rank and the drafter's probability are known."""
+        return self._rate(*self._class_of(rank, probability))
 
     def classes(self) -> list[AcceptanceClass]:
         """All classes, by rank and probability."""
@@ -63,7 +68,7 @@ class AcceptanceModel:
 
     def observe(self, node: Node, hit: bool) -> None:
         """Count a node whose parent was committed: was it, too?"""
-        rank, confidence = self._class_of(node)
+        rank, confidence = self._class_of(node.rank, math.exp(node.log_prob))
         keep = 1 - 1 / _MEMORY
         self._hits[rank][confidence] = self._hits[rank][confidence] * keep + hit
         self._trials[rank][confidence] = self._trials[rank][confidence] * keep + 1
@@ -79,9 +84,8 @@ class AcceptanceModel:
         return (self._hits[rank][confidence] + 1e-3) / (self._trials[rank][confidence] + 2e-3)
 
     @staticmethod
-    def _class_of(node: Node) -> tuple[int, int]:
-        probability = math.exp(node.log_prob)
-        return min(node.rank, _RANKS - 1), sum(probability > edge for edge in _CONFIDENCE_EDGES)
+    def _class_of(rank: int, probability: float) -> tuple[int, int]:
+        return min(rank, _RANKS - 1), bisect_left(_CONFIDENCE_EDGES, probability)
 
 
 def observe_commit(tree: TokenTree, tokens: Sequence[int], models: dict[str, AcceptanceModel]) -> None:

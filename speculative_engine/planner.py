@@ -58,10 +58,11 @@ class Planner:
         self.timings: dict[str, DrafterTiming] = {}
         self._max_rows = max_rows
 
-    def add_source(self, source: str) -> None:
-        """Know a drafter; keeps what was learned if it is known already."""
+    def add_source(self, source: str, *, timed: bool = True) -> None:
+        """Know a drafter; keeps what was learned if it is known already. timed: whether it may be waited for."""
         self.models.setdefault(source, AcceptanceModel())
-        self.timings.setdefault(source, DrafterTiming())
+        if timed:
+            self.timings.setdefault(source, DrafterTiming())
 
     def remove_source(self, source: str) -> None:
         """Forget a drafter."""

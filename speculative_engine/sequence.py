@@ -40,7 +40,7 @@ class Sequence:
         self.tree = TokenTree(len(self.tokens), self.tokens[-1])
         self.readers: dict[str, ProposalReader] = {}
         self.clocks: dict[str, ProposalClock] = {}
-        """As `readers` by drafter."""
+        """As `readers` by drafter, of those that are worth waiting for."""
         self.foreseen = False
         """The last committed token was drafted before its drafter knew it, so that what is below it survives."""
         self.step_alone = False
@@ -65,10 +65,11 @@ class Sequence:
             clock.restart()
         return self.slots.clear()
 
-    def attach(self, reader: ProposalReader, clock: ProposalClock) -> None:
-        """Take proposals of the reader's drafter from now on."""
+    def attach(self, reader: ProposalReader, clock: ProposalClock | None) -> None:
+        """Take proposals of the reader's drafter from now on; without a clock they are never waited for."""
         self.readers[reader.source] = reader
-        self.clocks[reader.source] = clock
+        if clock is not None:
+            self.clocks[reader.source] = clock
 
     def detach(self, source: str) -> None:
         """Take no more proposals of a drafter; does nothing if none are taken."""

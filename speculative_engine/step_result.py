@@ -44,3 +44,6 @@ class StepResult:
 
     outcomes: list[SequenceOutcome]
     rows: int
+    seconds: float = 0.0
+    drafting: dict[str, float] = field(default_factory=dict)
+    """Seconds that drafters of the engine's own thread took since the last step, by source."""

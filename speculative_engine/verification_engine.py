@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from speculative_engine.acceptance_model import observe_commit
 from speculative_engine.coupled_sampler import sample
 from speculative_engine.drafter_timing import ProposalClock
+from speculative_engine.drafters.drafter import Drafter
+from speculative_engine.local_drafters import LocalDrafters
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.planner import Candidate, Plan, Planner
@@ -54,6 +56,7 @@ class VerificationEngine:
             model.pool, tree_room=limits.max_tree_nodes, most_running=limits.max_sequences
         )
         self._running = self._queue.running
+        self._local = LocalDrafters(limits.max_tree_nodes, model.vocab_size)
         self._plan: tuple[list[Sequence], list[Candidate], Plan] | None = None
 
     @property
@@ -87,15 +90,22 @@ class VerificationEngine:
     def remove(self, sequence_id: int) -> None:
         """End a sequence and give back its slots; does nothing if it has ended."""
         self._queue.remove(sequence_id)
+        self._local.end(sequence_id)
         self._plan = None
+
+    def add_drafter(self, source: str, drafter: Drafter) -> None:
+        """Have a drafter that drafts in this thread, for the sequences that `source` is attached to."""
+        self._local.add(source, drafter)
 
     def attach(self, sequence_id: int, source: str) -> None:
         """Take proposals of drafter `source` for a sequence from now on; a drafter attached again starts anew."""
-        self.planner.add_source(source)
+        timed = source not in self._local  # a drafter of this thread is never waited for
+        self.planner.add_source(source, timed=timed)
         sequence = self._queue.find(sequence_id)
         if sequence is not None:
             reader = ProposalReader(source, self.limits.max_tree_nodes, self.model.vocab_size)
-            sequence.attach(reader, ProposalClock(self.planner.timings[source]))
+            sequence.attach(reader, ProposalClock(self.planner.timings[source]) if timed else None)
+            self._local.open(source, sequence)
             self._plan = None
 
     def detach(self, sequence_id: int, source: str) -> None:
@@ -103,6 +113,7 @@ class VerificationEngine:
         sequence = self._queue.find(sequence_id)
         if sequence is not None:
             sequence.detach(source)
+            self._local.close(source, sequence_id)
             self._plan = None
 
     def forget(self, source: str) -> None:
@@ -110,6 +121,7 @@ class VerificationEngine:
         for sequence in self._queue:
             sequence.detach(source)
         self.planner.remove_source(source)
+        self._local.remove(source)
         self._plan = None
 
     def propose(self, sequence_id: int, source: str, proposal: Proposal, arrived_at: float | None = None) -> MergeCount:
@@ -128,9 +140,9 @@ class VerificationEngine:
             self.detach(sequence_id, source)
             raise
         sequence.foreseen |= count.foreseen
-        if sequence_id in self._running:
-            arrived_at = time.perf_counter() if arrived_at is None else arrived_at
-            sequence.clocks[source].arrived(proposal.committed_length, arrived_at)
+        clock = sequence.clocks.get(source)
+        if clock is not None and sequence_id in self._running:
+            clock.arrived(proposal.committed_length, time.perf_counter() if arrived_at is None else arrived_at)
         return count
 
     def wait_seconds(self) -> float:
@@ -197,10 +209,15 @@ class VerificationEngine:
         if decoded:
             tokens = sum(len(outcome.tokens) for outcome in outcomes if outcome.sequence_id in decoded)
             self.record.stepped(started, decoded, sum(map(len, plan.nodes)), tokens)
-        return StepResult(outcomes, len(builder))
+        return StepResult(outcomes, len(builder), time.perf_counter() - started, self._local.take_seconds())
 
     def _planned(self) -> tuple[list[Sequence], list[Candidate], Plan]:
         if self._plan is None:
+            if self._local.busy:
+                self.clock.enter("draft")
+                for sequence_id, source, proposal in self._local.grow():
+                    self.propose(sequence_id, source, proposal)
+                self.clock.enter("plan")
             self._queue.make_room(self._least_rows)
             decoding = [sequence for sequence in self._running.values() if sequence.pending == 1]
             candidates = [self._candidate(sequence) for sequence in decoding]
@@ -262,6 +279,7 @@ class VerificationEngine:
         if tokens:
             observe_commit(sequence.tree, tokens, self.planner.models)
             sequence.commit(tokens)
+            self._local.commit(sequence, tokens)
         if finish is not None:
             self.remove(spec.sequence_id)
         elif not sequence.tree.size:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from verifier_service.drafter_link import DrafterLink
+from verifier_service.pool_member import PoolMember
 from verifier_service.running_request import RunningRequest
 
 
@@ -14,13 +14,13 @@ class DraftedRequest:
     """A running request that wants drafters."""
 
     request: RunningRequest
-    drafter: str | None
-    """Name of the only drafter it takes; a swap puts the new one's name here."""
+    names: dict[str, str]
+    """The only drafters it takes, by the names it gave; a swap puts the new one's name here. Empty: any."""
     labels: Mapping[str, str]
     """What its drafters have to carry."""
-    wanted: int
-    """How many drafters draft for it at once, if there are so many."""
-    avoided: set[DrafterLink] = field(default_factory=set)
+    number: int
+    """How many drafters draft for it at once, if there are so many and it named none."""
+    avoided: set[PoolMember] = field(default_factory=set)
     """Drafters that cannot draft for it: they refused it, or it refused their proposal."""
     reopened: int = 0
     """How often it was opened again with a drafter that fell out of step."""
@@ -31,10 +31,15 @@ class DraftedRequest:
         """The sequence."""
         return self.request.sequence_id
 
-    def takes(self, link: DrafterLink) -> bool:
+    @property
+    def wanted(self) -> int:
+        """How many drafters are to draft for it at once."""
+        return len(set(self.names.values())) or self.number
+
+    def takes(self, link: PoolMember) -> bool:
         """Whether a drafter may draft for it."""
         return (
             link not in self.avoided
-            and (self.drafter is None or self.drafter == link.name)
+            and (not self.names or link.name in self.names.values())
             and self.labels.items() <= link.labels.items()
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from verifier_service.drafter_link import DrafterLink
+from verifier_service.pool_member import PoolMember
 
 _EXPLORE = 0.05
 """Part of the choices that go to another drafter than the best."""
@@ -17,7 +17,7 @@ class DrafterChoice:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
-    def among(self, links: Sequence[DrafterLink]) -> DrafterLink | None:
+    def among(self, links: Sequence[PoolMember]) -> PoolMember | None:
         """The drafter for one more sequence; None when there is none to choose from.
 
         Those that have not been measured come first, evenly. Of the others, the one with the highest
@@ -34,5 +34,5 @@ class DrafterChoice:
         return best
 
 
-def _worth(link: DrafterLink) -> float:
+def _worth(link: PoolMember) -> float:
     return link.speed.accepted_per_second / (link.sequences + 1)

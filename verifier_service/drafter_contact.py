@@ -10,12 +10,12 @@ import grpc
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import ServiceError, failed_precondition
 from service_runtime.message_stream import StreamBroken
-from verifier_service.drafter_link import DrafterLink
+from verifier_service.pool_member import PoolMember
 
 _CONTACT_SECONDS = 10.0
 
 
-async def ready(link: DrafterLink) -> None:
+async def ready(link: PoolMember) -> None:
     """Wait for a link's first handshake. Raises ServiceError if it fails or takes too long."""
     if link.ready:
         return

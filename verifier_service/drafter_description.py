@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from draftwire.v1.drafter_pool_service_pb2 import Drafter
 from service_runtime.duration import duration
-from verifier_service.drafter_link import DrafterLink
+from verifier_service.pool_member import PoolMember
 from verifier_service.roster import Roster
 from verifier_service.step_loop import StepLoop
 
 
-def describe(link: DrafterLink, roster: Roster, steps: StepLoop) -> Drafter:
+def describe(link: PoolMember, roster: Roster, steps: StepLoop) -> Drafter:
     """The state of one drafter."""
     drafter = Drafter(
         name=link.name,
@@ -29,6 +29,6 @@ def describe(link: DrafterLink, roster: Roster, steps: StepLoop) -> Drafter:
     if timing is not None:
         drafter.response_time.CopyFrom(duration(timing.response))
     drafter.attached_at.FromNanoseconds(round(link.attached_at * 1e9))
-    if link.peer is not None:
-        drafter.model.CopyFrom(link.peer.model)
+    if link.model is not None:
+        drafter.model.CopyFrom(link.model)
     return drafter

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -13,7 +12,7 @@ from google.rpc import status_pb2
 
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.drafter_service_pb2 import DraftRequest
-from draftwire.v1.model_info_pb2 import PeerInfo
+from draftwire.v1.model_info_pb2 import ModelInfo, PeerInfo
 from draftwire.v1.verdict_pb2 import Verdict
 from service_runtime.backoff import Backoff
 from service_runtime.engine_thread import TooManyCommands
@@ -28,7 +27,8 @@ from verifier_service.circuit_breaker import CircuitBreaker
 from verifier_service.draft_messages import Dropped
 from verifier_service.draft_source import new_source
 from verifier_service.drafter_conversation import DrafterConversation, DraftStream
-from verifier_service.link_stats import DraftingSpeed, LinkStats
+from verifier_service.link_stats import DraftingSpeed
+from verifier_service.pool_member import MemberOwner, PoolMember
 from verifier_service.running_request import RunningRequest
 from verifier_service.step_loop import SequenceProposal
 
@@ -45,14 +45,8 @@ _RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 60.0
 
 
-class LinkOwner(Protocol):
+class LinkOwner(MemberOwner, Protocol):
     """Who is told what happens on a link."""
-
-    def link_changed(self, link: DrafterLink) -> None:
-        """What the link shows changed."""
-
-    def link_ready(self, link: DrafterLink) -> None:
-        """The drafter drafts from now on; it has no sequence yet."""
 
     def link_renewed(self, link: DrafterLink, old_source: str) -> None:
         """Another model answers than before the connection was lost; what was learned of the old one is void."""
@@ -71,30 +65,15 @@ class TooManyFaults(Exception):
     """The drafter broke the protocol so often that it gets a pause."""
 
 
-class DrafterLink:
-    """Keeps up the conversation with one drafter. Used in the event loop only."""
+class DrafterLink(PoolMember):
+    """Keeps up the conversation with one drafter service."""
 
     def __init__(self, name: str, address: str, connect: Connect, identity: PeerInfo, owner: LinkOwner):
-        self.name = name
-        self.address = address
-        self.source = new_source(name)
-        """What the engine calls it: another one for each model that has answered at the address."""
-        self.labels: Mapping[str, str] = {}
-        self.announced = False
-        self.given = False
-        """Attached by hand or by a setting: it stays when its heartbeats stop."""
-        self.attached_at = time.time()
+        super().__init__(name, address, owner)
         self.peer: PeerInfo | None = None
-        self.stats = LinkStats()
-        self.speed = DraftingSpeed()
-        self.last_error: status_pb2.Status | None = None
-        self.contact: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done with the first handshake; holds the StreamBroken or ServiceError if that failed."""
         self._connect = connect
         self._identity = identity
-        self._owner = owner
-        self._state = DrafterState.DRAFTER_STATE_CONNECTING
-        self._draining = False
+        self._owner: LinkOwner = owner
         self._conversation: DrafterConversation | None = None
         self._last_epoch = 0
         self._breaker = CircuitBreaker()
@@ -104,20 +83,19 @@ class DrafterLink:
         self._released = False
 
     @property
-    def state(self) -> DrafterState:
-        """Where the drafter stands in the pool."""
-        return DrafterState.DRAFTER_STATE_DRAINING if self._draining else self._state
+    def model(self) -> ModelInfo | None:
+        """See PoolMember."""
+        return self.peer.model if self.peer is not None else None
 
     @property
     def sequences(self) -> int:
-        """Number of open sequences."""
+        """See PoolMember."""
         return self._conversation.sequences if self._conversation is not None else 0
 
     @property
     def ready(self) -> bool:
-        """Whether the drafter drafts, and is to go on with it."""
-        writable = self._conversation is not None and self._conversation.writable
-        return self.state == DrafterState.DRAFTER_STATE_READY and writable
+        """See PoolMember."""
+        return super().ready and self._conversation is not None and self._conversation.writable
 
     @property
     def has_room(self) -> bool:
@@ -127,15 +105,15 @@ class DrafterLink:
 
     @property
     def full_seconds(self) -> float:
-        """Seconds for which the drafter wants no more sequences."""
+        """See PoolMember."""
         return max(0.0, self._full_until - asyncio.get_running_loop().time())
 
     def has(self, sequence_id: int) -> bool:
-        """Whether a sequence is open."""
+        """See PoolMember."""
         return self._conversation is not None and self._conversation.has(sequence_id)
 
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
-        """Of an open sequence: whether the drafter has caught up, as soon as that is known. Must not be cancelled."""
+        """See PoolMember."""
         assert self._conversation is not None, "something is open"
         return self._conversation.opened(sequence_id)
 
@@ -167,14 +145,6 @@ class DrafterLink:
                 self._set_state(DrafterState.DRAFTER_STATE_UNREACHABLE)
                 await asyncio.sleep(max(backoff.next_delay(), self._retry_seconds))
 
-    def drain(self) -> None:
-        """Open no more sequences."""
-        self._set_draining(True)
-
-    def resume(self) -> None:
-        """Open sequences again."""
-        self._set_draining(False)
-
     def release(self) -> bool:
         """End the conversation. True if `run` returns by itself once the drafter has answered, False if there is no
         conversation to end and `run` is to be cancelled."""
@@ -191,32 +161,30 @@ class DrafterLink:
         self._owner.link_changed(self)
 
     def open(self, request: RunningRequest, max_tree_nodes: int) -> None:
-        """Open a sequence with the tokens it has; `opened` tells when the drafter has caught up."""
+        """See PoolMember."""
         assert self._conversation is not None, "only ready links open sequences"
         self.speed.count_opening()
         self._conversation.open(request, max_tree_nodes)
 
     def send_verdicts(self, verdicts: Iterable[Verdict]) -> None:
-        """Tell what a step committed, for the sequences among them that are open here."""
+        """See PoolMember."""
         if self._conversation is not None:
             self._conversation.send_verdicts(verdicts)
 
     def close(self, sequence_id: int) -> None:
-        """Close a sequence; does nothing if it is not open."""
+        """See PoolMember."""
         if self._conversation is not None:
             self._conversation.close(sequence_id)
 
     def refuse(self, sequence_id: int, epoch: int, error: ProposalError) -> bool:
-        """Tell the drafter that its proposal was refused, and close the sequence here; False if that opening has
-        ended already."""
+        """See PoolMember."""
         return self._conversation is not None and self._conversation.refuse(sequence_id, epoch, error)
 
     # Listener of the conversation
 
     def took_step(self, seconds: float) -> None:
         """See Listener."""
-        self.stats.count_step(seconds)
-        self.speed.count_step(seconds)
+        self.count_step(seconds, seconds)
 
     def came_late(self, nodes: int) -> None:
         """See Listener."""
@@ -312,16 +280,6 @@ class DrafterLink:
             conversation.forget(sequence_id)
         if lost:
             self._owner.link_dropped(self, lost, Dropped.LOST)
-
-    def _set_state(self, state: DrafterState) -> None:
-        if state != self._state:
-            self._state = state
-            self._owner.link_changed(self)
-
-    def _set_draining(self, draining: bool) -> None:
-        if draining != self._draining:
-            self._draining = draining
-            self._owner.link_changed(self)
 
 
 def _retry_seconds(error: StreamBroken | ServiceError, otherwise: float) -> float:

@@ -10,20 +10,20 @@ from service_runtime.logs import get_logger
 from verifier_service.drafted_request import DraftedRequest
 from verifier_service.drafter_choice import DrafterChoice
 from verifier_service.drafter_contact import unreachable
-from verifier_service.drafter_link import DrafterLink
 from verifier_service.drafting import Drafting
+from verifier_service.pool_member import PoolMember
 from verifier_service.roster import Roster
 from verifier_service.sequence_move import Move, move
 
 log = get_logger(__name__)
 
 
-async def move_all(drafting: Drafting, old: DrafterLink, new: DrafterLink) -> Counter[Move]:
+async def move_all(drafting: Drafting, old: PoolMember, new: PoolMember) -> Counter[Move]:
     """Move the sequences of one drafter to another; how each move ended."""
     return Counter(await asyncio.gather(*(move(drafting, drafted, old, new) for drafted in drafting.drafted_by(old))))
 
 
-async def swap(drafting: Drafting, old: DrafterLink, new: DrafterLink) -> int:
+async def swap(drafting: Drafting, old: PoolMember, new: PoolMember) -> int:
     """Move every sequence of one drafter to another; how many moved. The old one then drains and has none.
 
     Raises ServiceError (UNAVAILABLE) if the new one is not ready, or has not caught up with every sequence in time:
@@ -48,7 +48,7 @@ async def swap(drafting: Drafting, old: DrafterLink, new: DrafterLink) -> int:
     return moves[Move.DONE]
 
 
-async def empty(drafting: Drafting, roster: Roster, choice: DrafterChoice, old: DrafterLink) -> None:
+async def empty(drafting: Drafting, roster: Roster, choice: DrafterChoice, old: PoolMember) -> None:
     """Move every sequence of a drafter that goes to others, each once its new drafter has caught up; what nobody
     takes in time goes on plainly."""
     old.drain()
@@ -67,5 +67,5 @@ async def empty(drafting: Drafting, roster: Roster, choice: DrafterChoice, old: 
     drafting.abandon(old)
 
 
-def _incomplete(new: DrafterLink, moves: Counter[Move]) -> ServiceError:
+def _incomplete(new: PoolMember, moves: Counter[Move]) -> ServiceError:
     return unreachable(new.address, f"it has caught up with {moves[Move.DONE]} of {moves.total()} sequences")

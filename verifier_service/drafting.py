@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from service_runtime.logs import get_logger
 from verifier_service.draft_messages import Dropped
 from verifier_service.drafted_request import DraftedRequest
 from verifier_service.drafter_choice import DrafterChoice
-from verifier_service.drafter_link import DrafterLink
+from verifier_service.pool_member import PoolMember
 from verifier_service.roster import Roster
 from verifier_service.running_request import RunningRequest
 from verifier_service.step_loop import StepLoop
@@ -19,8 +20,17 @@ log = get_logger(__name__)
 _REOPENINGS = 3
 """How often a sequence is opened again with a drafter that fell out of step."""
 
-Preference = Callable[[DrafterLink, Sequence[DrafterLink]], DrafterLink]
+Preference = Callable[[PoolMember, Sequence[PoolMember]], PoolMember]
 """Says whether another of the drafters is to have the sequence that one was chosen for."""
+
+
+@dataclass(slots=True)
+class _Redirection:
+    """A swap under way, as requests that name the old drafter see it."""
+
+    new: str
+    renamed: list[tuple[DraftedRequest, str]] = field(default_factory=list)
+    """Requests that get the new one in the old one's place, and the names by which they had asked."""
 
 
 class Drafting:
@@ -35,9 +45,9 @@ class Drafting:
         self._max_tree_nodes = max_tree_nodes
         self._drafters_per_request = drafters_per_request
         self._requests: dict[int, DraftedRequest] = {}
-        # Old drafter's name to the new one's, while a swap is under way.
-        self._redirected: dict[str, str] = {}
-        self._retries: dict[DrafterLink, asyncio.TimerHandle] = {}
+        # By the old drafter's name, while a swap is under way.
+        self._redirected: dict[str, _Redirection] = {}
+        self._retries: dict[PoolMember, asyncio.TimerHandle] = {}
         self.prefer: Preference = lambda chosen, _: chosen
         """How a roll-out gets its share."""
 
@@ -45,9 +55,11 @@ class Drafting:
         """Draft for a request from now on, if it wants and drafters are ready."""
         order = request.order
         if order.speculate:
-            drafter = order.drafter
-            wanted = 1 if drafter is not None else order.drafters or self._drafters_per_request
-            drafted = DraftedRequest(request, self._redirected.get(drafter or "", drafter), order.labels, wanted)
+            names = {name: name for name in order.drafter_names}
+            number = order.drafters or self._drafters_per_request
+            drafted = DraftedRequest(request, names, order.labels, number)
+            for old in self._redirected:
+                self._rename(drafted, old)
             self._requests[request.sequence_id] = drafted
             self.assign(drafted)
 
@@ -60,7 +72,7 @@ class Drafting:
         for link in self._roster:
             self.close(drafted, link)
 
-    def drafted_by(self, link: DrafterLink) -> list[DraftedRequest]:
+    def drafted_by(self, link: PoolMember) -> list[DraftedRequest]:
         """The requests that are open with a drafter."""
         return [drafted for drafted in self._requests.values() if link.has(drafted.sequence_id)]
 
@@ -77,7 +89,7 @@ class Drafting:
             chosen = self._choice.among(eligible)
             if chosen is None:
                 return
-            self.open(drafted, chosen if drafted.drafter is not None else self.prefer(chosen, eligible))
+            self.open(drafted, chosen if drafted.names else self.prefer(chosen, eligible))
             having += 1
 
     def refill(self) -> None:
@@ -86,18 +98,18 @@ class Drafting:
             for drafted in list(self._requests.values()):
                 self.assign(drafted)
 
-    def welcome(self, link: DrafterLink) -> None:
+    def welcome(self, link: PoolMember) -> None:
         """A drafter's connection is new: what it refused before, it may draft for now."""
         for drafted in self._requests.values():
             drafted.avoided.discard(link)
         self.refill()
 
-    def open(self, drafted: DraftedRequest, link: DrafterLink) -> None:
+    def open(self, drafted: DraftedRequest, link: PoolMember) -> None:
         """Open a request with a drafter."""
         self._steps.attach(drafted.sequence_id, link.source)
         link.open(drafted.request, self._max_tree_nodes)
 
-    def close(self, drafted: DraftedRequest, link: DrafterLink) -> None:
+    def close(self, drafted: DraftedRequest, link: PoolMember) -> None:
         """Close a request with a drafter, if it is open there."""
         if link.has(drafted.sequence_id):
             had_room = link.has_room
@@ -106,14 +118,14 @@ class Drafting:
             if link.has_room and not had_room:
                 self.refill()
 
-    def avoid(self, sequence_id: int, link: DrafterLink) -> None:
+    def avoid(self, sequence_id: int, link: PoolMember) -> None:
         """Give a sequence another drafter; it gets this one back only with a new connection."""
         drafted = self._requests.get(sequence_id)
         if drafted is not None:
             drafted.avoided.add(link)
             self.assign(drafted)
 
-    def dropped(self, link: DrafterLink, sequence_ids: Sequence[int], why: Dropped) -> None:
+    def dropped(self, link: PoolMember, sequence_ids: Sequence[int], why: Dropped) -> None:
         """A drafter drafts no more for some sequences: they go on with another one, or plainly."""
         for sequence_id in sequence_ids:
             self._steps.detach(sequence_id, link.source)
@@ -128,7 +140,7 @@ class Drafting:
         if why is Dropped.FULL:
             self._retry(link)
 
-    def abandon(self, link: DrafterLink) -> None:
+    def abandon(self, link: PoolMember) -> None:
         """Close all that is left with a drafter, and give it to others."""
         timer = self._retries.pop(link, None)
         if timer is not None:
@@ -143,24 +155,26 @@ class Drafting:
 
     def redirect(self, old: str, new: str) -> None:
         """Requests that name a drafter get another one, while a swap is under way."""
-        self._redirected[old] = new
-        self._rename(old, new)
+        self._redirected[old] = _Redirection(new)
+        for drafted in self._requests.values():
+            self._rename(drafted, old)
 
     def stop_redirecting(self, old: str, *, back: bool) -> None:
         """The swap is over; `back`: the old drafter stays, and has its requests again."""
-        new = self._redirected.pop(old)
+        redirection = self._redirected.pop(old)
         if back:
-            for drafted in self._requests.values():
-                if drafted.drafter == new and drafted.request.order.drafter == old:
-                    drafted.drafter = old
+            for drafted, asked in redirection.renamed:
+                drafted.names[asked] = old
             self.refill()
 
-    def _rename(self, old: str, new: str) -> None:
-        for drafted in self._requests.values():
-            if drafted.drafter == old:
-                drafted.drafter = new
+    def _rename(self, drafted: DraftedRequest, old: str) -> None:
+        redirection = self._redirected[old]
+        for asked, name in drafted.names.items():
+            if name == old:
+                drafted.names[asked] = redirection.new
+                redirection.renamed.append((drafted, asked))
 
-    def _retry(self, link: DrafterLink) -> None:
+    def _retry(self, link: PoolMember) -> None:
         """Ask a full drafter again when it said."""
         timer = self._retries.pop(link, None)
         if timer is not None:

@@ -13,8 +13,8 @@ from service_runtime.step_times import step_times
 from speculative_engine.planner import Planner
 from speculative_engine.planning_record import PlanningRecord
 from speculative_engine.verification_engine import VerificationEngine
-from verifier_service.caller_source import CALLER
 from verifier_service.draft_source import drafter_of
+from verifier_service.request_source import RESERVED
 
 
 def engine_status(engine: VerificationEngine) -> EngineStatus:
@@ -49,14 +49,17 @@ def _planner_status(planner: Planner, record: PlanningRecord) -> PlannerStatus:
 
 def _calibrations(planner: Planner) -> list[Calibration]:
     timings = planner.timings.copy()  # the engine's thread adds and removes drafters
-    return [
-        Calibration(
+    found = []
+    for source, model in planner.models.copy().items():
+        if drafter_of(source) in RESERVED:
+            continue
+        calibration = Calibration(
             drafter=drafter_of(source),
             classes=[AcceptanceClass(**each._asdict()) for each in model.classes()],
             first_acceptance=model.next_probability(),
-            response_time=duration(timings[source].response),
-            proposal_interval=duration(timings[source].interval),
         )
-        for source, model in planner.models.copy().items()
-        if source in timings and drafter_of(source) != CALLER
-    ]
+        if source in timings:
+            calibration.response_time.CopyFrom(duration(timings[source].response))
+            calibration.proposal_interval.CopyFrom(duration(timings[source].interval))
+        found.append(calibration)
+    return found

@@ -19,6 +19,7 @@ from verifier_service.drafter_labels import read_labels
 
 _MAX_STOPS = 16
 _MAX_STOP_LENGTH = 256
+_MAX_DRAFTER_NAMES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class GenerateOrder:
     ignore_eos: bool
     stops: tuple[str, ...]
     speculate: bool
-    drafter: str | None
+    drafter_names: tuple[str, ...]
+    """The only drafters it takes, all of them; empty leaves the choice to the pool."""
     max_draft_tokens: int | None
     resumable: bool = False
     """Whether the caller can go on at another verifier."""
@@ -44,6 +46,8 @@ class GenerateOrder:
     """What its drafters have to carry."""
     drafters: int | None = None
     """How many drafters draft for it at once; None leaves it to the setting."""
+    prediction: list[int] = field(default_factory=list)
+    """The output it expects."""
 
 
 class RequestReader:
@@ -84,11 +88,12 @@ class RequestReader:
             ignore_eos=request.ignore_eos,
             stops=_stops(request.stop),
             speculate=enabled and most != 0,
-            drafter=speculation.drafter if speculation.HasField("drafter") else None,
+            drafter_names=_drafter_names(speculation),
             max_draft_tokens=most,
             resumable=request.resumable,
             labels=read_labels("speculation.labels", speculation.labels),
             drafters=_drafters(speculation),
+            prediction=await self._prediction(speculation.prediction),
         )
 
     def check_tokens(self, field: str, token_ids: Sequence[int]) -> None:
@@ -115,6 +120,19 @@ class RequestReader:
         if not prompt:
             raise _refusal(ErrorReason.ERROR_REASON_EMPTY_PROMPT, kind, "has no token")
         return prompt
+
+    async def _prediction(self, prediction: speculation_pb2.Prediction) -> list[int]:
+        if prediction.text and prediction.token_ids:
+            raise invalid_field("speculation.prediction", "has both text and token_ids")
+        self.check_tokens("speculation.prediction.token_ids", prediction.token_ids)
+        tokens = list(prediction.token_ids)
+        if prediction.text:
+            tokens = await asyncio.to_thread(self._tokenizer.encode, prediction.text, add_special_tokens=False)
+        if len(tokens) > self._longest:
+            raise invalid_field(
+                "speculation.prediction", f"has {len(tokens)} tokens, no output has more than {self._bound_by}"
+            )
+        return tokens
 
     def _chat(self, chat: verifier_service_pb2.ChatMessages) -> list[int]:
         messages = [{"role": message.role, "content": message.content} for message in chat.messages]
@@ -168,6 +186,21 @@ def _drafters(speculation: speculation_pb2.SpeculationOptions) -> int | None:
     if speculation.drafters < 1:
         raise invalid_field("speculation.drafters", f"must be at least 1, got {speculation.drafters}")
     return speculation.drafters
+
+
+def _drafter_names(speculation: speculation_pb2.SpeculationOptions) -> tuple[str, ...]:
+    names = tuple(speculation.drafter_names)
+    if not speculation.HasField("drafter"):
+        if len(set(names)) < len(names):
+            raise invalid_field("speculation.drafter_names", "has a name twice")
+        if len(names) > _MAX_DRAFTER_NAMES:
+            raise invalid_field(
+                "speculation.drafter_names", f"has {len(names)} names, at most {_MAX_DRAFTER_NAMES} are allowed"
+            )
+        return names
+    if names:
+        raise invalid_field("speculation.drafter_names", "is given beside speculation.drafter")
+    return (speculation.drafter,)
 
 
 def _stops(stops: Sequence[str]) -> tuple[str, ...]:

@@ -12,10 +12,10 @@ from service_runtime.errors import invalid_field, not_found
 from service_runtime.logs import get_logger
 from speculative_engine.step_result import SequenceOutcome
 from verifier_service.drafted_request import DraftedRequest
-from verifier_service.drafter_link import DrafterLink
 from verifier_service.drafter_rollout import DrafterRollout
 from verifier_service.drafter_swap import move_all
 from verifier_service.drafting import Drafting
+from verifier_service.pool_member import PoolMember
 from verifier_service.pool_operations import busy
 from verifier_service.roster import Roster
 from verifier_service.sequence_move import move
@@ -58,7 +58,7 @@ class Rollouts:
             raise not_found(ErrorReason.ERROR_REASON_ROLLOUT_NOT_FOUND, f"no roll-out of {name!r} is under way")
         return rollout
 
-    async def begin(self, old: DrafterLink, new: DrafterLink, share: float) -> DrafterRollout:
+    async def begin(self, old: PoolMember, new: PoolMember, share: float) -> DrafterRollout:
         """Give a drafter a share of another one's sequences, or change its share."""
         rollout = self.involving(new.name)
         if rollout is None:
@@ -131,7 +131,7 @@ class Rollouts:
             sequences[link.name] = sequences.get(link.name, 0) + link.sequences
         return rollout.describe(sequences)
 
-    def _prefer(self, chosen: DrafterLink, eligible: Sequence[DrafterLink]) -> DrafterLink:
+    def _prefer(self, chosen: PoolMember, eligible: Sequence[PoolMember]) -> PoolMember:
         """Where one of a roll-out's two was chosen, and the other might have been, the share decides."""
         rollout = self.involving(chosen.name)
         if rollout is None:
@@ -141,11 +141,11 @@ class Rollouts:
             return chosen
         return by_name[rollout.next_side().name]
 
-    def _movable(self, link: DrafterLink, other: DrafterLink) -> list[DraftedRequest]:
+    def _movable(self, link: PoolMember, other: PoolMember) -> list[DraftedRequest]:
         return [
             drafted
             for drafted in self._drafting.drafted_by(link)
-            if drafted.drafter is None and not other.has(drafted.sequence_id) and drafted.takes(other)
+            if not drafted.names and not other.has(drafted.sequence_id) and drafted.takes(other)
         ]
 
 

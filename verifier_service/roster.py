@@ -10,8 +10,8 @@ import grpc
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import ServiceError, at_capacity, invalid_field, not_found
 from service_runtime.tasks import BackgroundTasks
-from verifier_service.caller_source import CALLER
-from verifier_service.drafter_link import DrafterLink
+from verifier_service.pool_member import PoolMember
+from verifier_service.request_source import RESERVED
 from verifier_service.step_loop import StepLoop
 
 _GOODBYE_SECONDS = 2.0
@@ -28,38 +28,38 @@ class Roster:
         self._steps = steps
         self._tasks = tasks
         self._max_drafters = max_drafters
-        self._members: dict[str, DrafterLink] = {}
-        self._alive: dict[DrafterLink, asyncio.Task[None]] = {}
+        self._members: dict[str, PoolMember] = {}
+        self._alive: dict[PoolMember, asyncio.Task[None]] = {}
 
     @property
-    def members(self) -> list[DrafterLink]:
+    def members(self) -> list[PoolMember]:
         """The drafters, oldest first."""
         return list(self._members.values())
 
     @property
-    def links(self) -> list[DrafterLink]:
+    def links(self) -> list[PoolMember]:
         """All links that are alive."""
         return list(self._alive)
 
-    def __iter__(self) -> Iterator[DrafterLink]:
+    def __iter__(self) -> Iterator[PoolMember]:
         return iter(self.links)
 
-    def get(self, name: str) -> DrafterLink | None:
+    def get(self, name: str) -> PoolMember | None:
         """The drafter of a name."""
         return self._members.get(name)
 
-    def named(self, name: str) -> DrafterLink:
+    def named(self, name: str) -> PoolMember:
         """The drafter of a name. Raises ServiceError (NOT_FOUND)."""
         link = self._members.get(name)
         if link is None:
             raise not_found(ErrorReason.ERROR_REASON_DRAFTER_NOT_FOUND, f"no drafter named {name!r} is attached")
         return link
 
-    def find(self, source: str) -> DrafterLink | None:
+    def find(self, source: str) -> PoolMember | None:
         """The link that drafts under a source."""
         return next((link for link in self._alive if link.source == source), None)
 
-    def enter(self, name: str, address: str, make: Callable[[], DrafterLink]) -> tuple[DrafterLink, bool]:
+    def enter(self, name: str, address: str, make: Callable[[], PoolMember]) -> tuple[PoolMember, bool]:
         """The drafter of a name, made if there is none; and whether it is new.
 
         Raises ServiceError: the name stands for another address, or there are as many drafters as there may be.
@@ -68,24 +68,24 @@ class Roster:
         if link is not None:
             check_address(link, address)
             return link, False
-        if name == CALLER:
-            raise invalid_field("name", f"{name!r} stands for callers that draft by themselves; take another one")
+        if name in RESERVED:
+            raise invalid_field("name", f"{name!r} stands for what drafts for one request alone; take another one")
         if len(self._members) >= self._max_drafters:
             raise at_capacity(f"{len(self._members)} drafters are attached already", _FULL_RETRY_SECONDS)
         link = self._members[name] = make()
         self.start(link)
         return link, True
 
-    def start(self, link: DrafterLink) -> None:
+    def start(self, link: PoolMember) -> None:
         """Let a link live."""
         self._alive[link] = self._tasks.spawn(link.run(), name=f"drafter {link.name}")
 
-    def succeed(self, old: DrafterLink, new: DrafterLink) -> None:
+    def succeed(self, old: PoolMember, new: PoolMember) -> None:
         """Give a living link the name of another, which lives on without it."""
         assert self._members.get(old.name) is old
         self._members[old.name] = new
 
-    def end(self, link: DrafterLink) -> bool:
+    def end(self, link: PoolMember) -> bool:
         """Let a link die, and take its name from it; whether it had one."""
         task = self._alive.pop(link, None)
         if task is not None:
@@ -102,7 +102,7 @@ class Roster:
         return True
 
 
-def check_address(link: DrafterLink, address: str) -> None:
+def check_address(link: PoolMember, address: str) -> None:
     """Raise ServiceError (ALREADY_EXISTS) unless a drafter is at an address."""
     if link.address != address:
         raise ServiceError(

@@ -7,8 +7,8 @@ import enum
 
 from service_runtime.logs import get_logger
 from verifier_service.drafted_request import DraftedRequest
-from verifier_service.drafter_link import DrafterLink
 from verifier_service.drafting import Drafting
+from verifier_service.pool_member import PoolMember
 
 log = get_logger(__name__)
 
@@ -25,7 +25,7 @@ class Move(enum.Enum):
     LATE = "the new drafter has not caught up in time, or was lost; the old one still does"
 
 
-async def move(drafting: Drafting, drafted: DraftedRequest, old: DrafterLink, new: DrafterLink) -> Move:
+async def move(drafting: Drafting, drafted: DraftedRequest, old: PoolMember, new: PoolMember) -> Move:
     """Open a sequence with the new drafter, and close it with the old one once the new one has caught up.
 
     Both get every verdict meanwhile and both draft, so the sequence moves between two of them and lacks nothing.

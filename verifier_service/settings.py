@@ -18,7 +18,7 @@ class VerifierSettings(ServiceSettings):
     model: str
     """The target model: a directory or a Hugging Face hub id."""
     drafter: StringList = ()
-    """Address of a drafter service to attach at start, HOST:PORT; may be repeated."""
+    """Drafter to attach at start: HOST:PORT of a service, or local:NAME for one in the verifier; may be repeated."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Weight type; auto takes bfloat16 where the device computes in it."""
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"

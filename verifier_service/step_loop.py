@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from service_runtime.engine_thread import EngineThread
 from service_runtime.logs import get_logger
+from speculative_engine.drafters.drafter import Drafter
 from speculative_engine.proposal import Proposal, ProposalError
 from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_result import StepResult
@@ -76,6 +77,10 @@ class StepLoop:
     def remove(self, sequence_id: int) -> None:
         """End a sequence and free its KV slots."""
         self._post(lambda: self.engine.remove(sequence_id), bounded=False)
+
+    def add_drafter(self, source: str, drafter: Drafter) -> None:
+        """Have a drafter that drafts in the engine's thread."""
+        self._post(lambda: self.engine.add_drafter(source, drafter), bounded=False)
 
     def attach(self, sequence_id: int, source: str) -> None:
         """Take proposals of a drafter for a sequence."""

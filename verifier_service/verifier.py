@@ -14,16 +14,17 @@ from service_runtime.errors import at_capacity, internal, shutting_down
 from service_runtime.handshake import introduce
 from service_runtime.logs import get_logger
 from service_runtime.tasks import BackgroundTasks
+from speculative_engine.drafters.prediction import prediction_drafter
 from speculative_engine.proposal import Proposal, ProposalError
 from speculative_engine.step_result import StepResult
 from speculative_engine.tokenizer import Tokenizer
 from speculative_engine.verification_engine import VerificationEngine
-from verifier_service.caller_source import caller_source
 from verifier_service.drafter_link import Connect
 from verifier_service.drafter_pool import DrafterPool, PoolLimits
 from verifier_service.engine_status import engine_status
 from verifier_service.peer_limits import PeerLimits
 from verifier_service.request_reader import GenerateOrder, RequestReader
+from verifier_service.request_source import CALLER, PREDICTION, request_source
 from verifier_service.running_request import RunningRequest
 from verifier_service.step_loop import ProposalFault, SequenceProposal, StepLoop
 
@@ -131,7 +132,7 @@ class Verifier:
         """Run a request of a peer; leaving the `async with` ends it and frees its KV slots. Raises ServiceError."""
         if self._grace_over or (self._draining and order.resumable):  # it was being read when the drain began
             raise shutting_down()
-        self.pool.check(order.drafter)
+        self.pool.check(order.drafter_names)
         if len(self._requests) >= self._most_requests:
             raise at_capacity(f"{len(self._requests)} requests run or wait already", _RETRY_SECONDS)
         request = RunningRequest(
@@ -146,6 +147,7 @@ class Verifier:
         try:
             self._steps.add(request.spec())
             self.pool.admit(request)
+            self._draft_prediction(request)
             yield request
         finally:
             self._end(request)
@@ -158,7 +160,7 @@ class Verifier:
 
         It may raise TooManyCommands. `refused` is told of a proposal that contradicts itself; after it none is taken.
         """
-        source = caller_source(request.sequence_id)
+        source = request_source(CALLER, request.sequence_id)
         self._callers[source] = refused
         try:
             self._steps.attach(request.sequence_id, source)
@@ -178,6 +180,7 @@ class Verifier:
             self.pool.count_stale(source, nodes)
             if sequence_id in self._requests:
                 self._requests[sequence_id].count_stale(nodes)
+        self.pool.count_drafting(result)
         for outcome in result.outcomes:
             request = self._requests.get(outcome.sequence_id)
             if request is None:
@@ -215,10 +218,19 @@ class Verifier:
             self._end(request)
         self._on_failure(error)
 
+    def _draft_prediction(self, request: RunningRequest) -> None:
+        order = request.order
+        if order.speculate and order.prediction:
+            source = request_source(PREDICTION, request.sequence_id)
+            self._steps.add_drafter(source, prediction_drafter(order.prediction, len(order.prompt)))
+            self._steps.attach(request.sequence_id, source)
+
     def _end(self, request: RunningRequest) -> None:
         if self._requests.pop(request.sequence_id, None) is not None:
             self._peer_limits.remove(request.sequence_id)
             self._steps.remove(request.sequence_id)
+            if request.order.prediction:
+                self._steps.forget(request_source(PREDICTION, request.sequence_id))
             self.pool.release(request)
             if not self._requests:
                 self._idle.set()

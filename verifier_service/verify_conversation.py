@@ -17,9 +17,9 @@ from service_runtime.errors import ServiceError, at_capacity, failed_preconditio
 from service_runtime.logs import get_logger, log_context
 from service_runtime.message_stream import MessageStream
 from speculative_engine.proposal import Proposal, ProposalError, ProposalFault
-from verifier_service.caller_source import CALLER
 from verifier_service.draft_messages import proposal_error
 from verifier_service.request_reader import GenerateOrder
+from verifier_service.request_source import CALLER
 from verifier_service.running_request import RunningRequest
 from verifier_service.verifier import Verifier
 

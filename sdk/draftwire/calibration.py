@@ -34,7 +34,8 @@ class Calibration:
     first_acceptance: float
     """How likely a first child is, whatever its class: what is expected of a token that has not come yet."""
     response_seconds: float
-    """Smoothed time from a verdict that left an empty tree to the first proposal that builds on it."""
+    """Smoothed time from a verdict that left an empty tree to the first proposal that builds on it; like
+    ``proposal_interval_seconds`` 0.0 for a drafter that is never waited for."""
     proposal_interval_seconds: float
     """Smoothed time from one proposal for a sequence to the next."""
 

@@ -36,7 +36,7 @@ class Drafter:
     state: DrafterState
     """Where it stands."""
     model: ModelInfo | None
-    """Its model; None before the first handshake."""
+    """Its model; None before the first handshake, and for one that has none."""
     sequences: int
     """Sequences that use it now."""
     draft_tokens: int

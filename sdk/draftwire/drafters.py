@@ -76,7 +76,8 @@ class Drafters:
         Attaching the same name and address again returns the drafter as it is, with the labels given, if some are.
 
         Args:
-            address: host:port of a drafter service, as the verifier reaches it.
+            address: host:port of a drafter service, as the verifier reaches it; or one in the verifier, for example
+                ``"local:ngram"``.
             name: its name in the pool; by default its address.
             labels: what it is good for, for example ``{"domain": "code"}``; requests can ask for it.
             timeout: seconds to wait; default: the client's timeout.
@@ -85,7 +86,7 @@ class Drafters:
             DrafterUnreachableError: the verifier could not reach it.
             DrafterExistsError: the name is in use for another address.
             TokenizerMismatchError: its tokenizer is not the target's.
-            UnsupportedDrafterError: the address has a form the verifier does not serve.
+            UnsupportedDrafterError: the verifier has no drafter of this name.
             DraftwireError: the call failed otherwise.
         """
         request = pb.AttachDrafterRequest(address=address, name=name or "", labels=labels)

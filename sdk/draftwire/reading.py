@@ -90,6 +90,7 @@ class GenerationReader:
         request.token_ids.ids[:] = self.prompt_token_ids  # also where the prompt was text: no second tokenization
         request.resume_token_ids[:] = self._token_ids
         request.speculation.ClearField("drafter")  # which the next verifier may not have; it changes no token
+        request.speculation.ClearField("drafter_names")
         return request
 
     def read(self, response: pb.GenerateResponse) -> Chunk | None:

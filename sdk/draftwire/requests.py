@@ -178,14 +178,32 @@ def _speculation(speculation: Speculation) -> speculation_pb2.SpeculationOptions
         )
     if speculation.preset is not None:
         raise invalid_field("speculation.preset", f"{speculation.preset!r} is unknown; no preset is published yet")
+    number, names = _drafters(speculation.drafters)
     return speculation_pb2.SpeculationOptions(
         enabled=speculation.enabled,
         drafter=speculation.drafter,
         max_draft_tokens=_unsigned("speculation.max_draft_tokens", speculation.max_draft_tokens),
         acceptance=_ACCEPTANCE_RULES[speculation.acceptance],
         labels=speculation.labels,
-        drafters=_unsigned("speculation.drafters", speculation.drafters),
+        drafters=_unsigned("speculation.drafters", number),
+        drafter_names=names,
+        prediction=_prediction(speculation.prediction),
     )
+
+
+def _drafters(drafters: int | Sequence[str] | None) -> tuple[int | None, list[str]]:
+    """How many drafters, or which."""
+    if isinstance(drafters, str):
+        raise invalid_field("speculation.drafters", f"expected a number or a list of names, got {drafters!r}")
+    return (drafters, []) if drafters is None or isinstance(drafters, int) else (None, list(drafters))
+
+
+def _prediction(prediction: str | Sequence[int] | None) -> speculation_pb2.Prediction | None:
+    if prediction is None:
+        return None
+    if isinstance(prediction, str):
+        return speculation_pb2.Prediction(text=prediction)
+    return speculation_pb2.Prediction(token_ids=token_ids("speculation.prediction.token_ids", prediction))
 
 
 def _unsigned(field: str, value: int | None, end: int = _UINT32_END) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,8 +26,12 @@ class Speculation:
     """Name of a workload preset; none is published yet."""
     labels: Mapping[str, str] | None = None
     """Draft with drafters that carry all these labels, for example ``{"domain": "code"}``; plainly while none does."""
-    drafters: int | None = None
-    """Most drafters that draft for the request at once, at least 1; None leaves it to the verifier."""
+    drafters: int | Sequence[str] | None = None
+    """Most drafters that draft for the request at once, at least 1, or the names of those to use, for example
+    ``["local:ngram", "draft-1"]``; None leaves it to the verifier."""
+    prediction: str | Sequence[int] | None = None
+    """The output that is expected, as text or token ids, for example the text that the request asks to have edited. The
+    verifier drafts from it where the output agrees with it; a wrong one costs nothing but the speed."""
 
 
 @dataclass(frozen=True, slots=True)

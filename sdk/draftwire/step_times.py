@@ -34,6 +34,8 @@ class StepTimes:
     """Waiting: at a verifier for proposals, at a drafter for verdicts."""
     event_loop: float
     """CPU time of the event loop, which runs beside the thread, since the process began."""
+    draft: float = 0.0
+    """At a verifier: drafting by the drafters that run in it."""
 
 
 def read_step_times(message: step_times_pb2.StepTimes) -> StepTimes:
@@ -48,6 +50,7 @@ def read_step_times(message: step_times_pb2.StepTimes) -> StepTimes:
         wire=_seconds(message.wire),
         wait=_seconds(message.wait),
         event_loop=_seconds(message.event_loop),
+        draft=_seconds(message.draft),
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from draftwire import Client, Generation
+from draftwire import Client, Generation, Speculation
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService
@@ -93,6 +93,39 @@ class TestWithADrafter:
         assert_same(client.generate_batch(prompts, seed=list(range(BATCH)), **options(sampling)), expected[sampling])
 
 
+@pytest.mark.parametrize("address", ["local:ngram", "local:suffix?shared=true"])
+@each_sampling
+def test_with_a_drafter_in_the_verifier(
+    client: Client,
+    prompts: list[str],
+    expected: dict[str, list[list[int]]],
+    sampling: str,
+    address: str,
+    good_drafter: str,
+) -> None:
+    client.drafters.attach(address)
+    client.drafters.attach(good_drafter, "good")
+    for speculation in (Speculation(drafter=address), Speculation(drafters=[address, "good"])):
+        results = client.generate_batch(prompts, seed=list(range(BATCH)), speculation=speculation, **options(sampling))
+        assert_same(results, expected[sampling])
+    used = {share.name for result in results for share in result.speculation.drafters}
+    assert address in used, "a text that it knows whole leaves the draft model nothing to be used for"
+
+
+@each_sampling
+def test_with_a_prediction(
+    client: Client, prompts: list[str], expected: dict[str, list[list[int]]], sampling: str
+) -> None:
+    for seed, prompt in enumerate(prompts[:ALONE]):
+        tokens = expected[sampling][seed]
+        for prediction, steps in ((tokens, TOKENS / 2), ([*tokens[:9], 5, *tokens[10:]], TOKENS), ("what?", TOKENS)):
+            result = client.generate(
+                prompt, seed=seed, speculation=Speculation(prediction=prediction), **options(sampling)
+            )
+            assert_same([result], [tokens])
+            assert result.speculation.steps <= steps
+
+
 def test_with_all_drafters_at_once(
     client: Client,
     prompts: list[str],
@@ -107,12 +140,13 @@ def test_with_all_drafters_at_once(
         assert_same(client.generate_batch(prompts, seed=list(range(BATCH)), **options(sampling)), expected[sampling])
 
 
+@pytest.mark.parametrize("other", ["bad_drafter", "local:ngram"])
 @each_sampling
 def test_a_swap_after_every_five_tokens(
-    client: Client, prompts: list[str], sampling: str, good_drafter: str, bad_drafter: str
+    client: Client, request: pytest.FixtureRequest, prompts: list[str], sampling: str, good_drafter: str, other: str
 ) -> None:
     plain = client.generate(prompts[0], seed=0, **options(sampling, LONG)).token_ids
-    addresses = [good_drafter, bad_drafter]
+    addresses = [good_drafter, other if other.startswith("local:") else request.getfixturevalue(other)]
     client.drafters.attach(addresses[0])
     tokens: list[int] = []
     swaps = moved = 0

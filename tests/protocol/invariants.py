@@ -18,6 +18,7 @@ def check(world: World) -> None:
         for call in drafter.calls:
             assert not call.unjust, call.unjust[0]
             _mirrors(world, drafter, call)
+    _local_mirrors(world)
     _credit(world)
     _logs(world)
 
@@ -75,6 +76,24 @@ def _mirrors(world: World, drafter: Drafter, call: HeldCall) -> None:
         assert any(nodes in known for nodes in drafted), "the two sides have different trees"
         world.seen["mirrors compared"] += 1
         world.seen["nodes compared"] += len(drafted[0])
+
+
+def _local_mirrors(world: World) -> None:
+    """A drafter in the verifier is told everything at once, so it has the verifier's tokens and nodes at any time."""
+    for source, drafter in world.engine._local._drafters.items():
+        for sequence_id, draft in drafter._drafts.items():
+            sequence = world.engine._queue.find(sequence_id)
+            assert sequence is not None, "a drafter drafts for a request that has ended"
+            assert draft.tree.committed_length == len(sequence.tokens), "the two sides have different tokens"
+            live = [
+                _path(node, sequence.tree.root)
+                for node in sequence.readers[source]._known.values()
+                if isinstance(node, Node) and node.state is NodeState.LIVE
+            ]
+            drafted = [_path(node, draft.tree.root) for node in draft.tree.nodes()]
+            assert sorted(live) == sorted(drafted), "the two sides have different trees"
+            world.seen["local mirrors compared"] += 1
+            world.seen["local nodes compared"] += len(drafted)
 
 
 def _drafts(drafter: Drafter, sequence_id: int, epoch: int) -> list[Any]:

@@ -16,7 +16,7 @@ from tests.protocol import accidents, invariants
 from tests.protocol.checkpoints import Checkpoints
 from tests.protocol.held_calls import Direction, HeldCall
 from tests.protocol.plain_reference import MOST_TOKENS, PlainReference
-from tests.protocol.world import Drafter, World
+from tests.protocol.world import LOCAL, Drafter, World
 
 PROMPTS = [[5], [7, 3], [9, 14, 23, 42, 7], [11, 60, 8, 33, 21, 40, 6, 19, 50, 28, 12, 9]]
 SAMPLINGS = [
@@ -25,7 +25,9 @@ SAMPLINGS = [
     SamplingParams(temperature=1.2, top_p=0.95, seed=2),
 ]
 NAMES = ["good", "poor", "wild"]
+MEMBERS = [*NAMES, LOCAL]
 names = st.sampled_from(NAMES)
+members = st.sampled_from(MEMBERS)
 _MOST_REQUESTS = 6
 _MOST_ORDERS = 3
 
@@ -52,7 +54,7 @@ def _requests(max_tokens: list[int], drafters: list[str | None]) -> st.SearchStr
     )
 
 
-requests = _requests([MOST_TOKENS, MOST_TOKENS, 9, 2, 1], [None, None, None, *NAMES])
+requests = _requests([MOST_TOKENS, MOST_TOKENS, 9, 2, 1], [None, None, None, *MEMBERS])
 long_requests = _requests([MOST_TOKENS], [None])
 directions = st.sampled_from(["up", "down"])
 places = st.integers(0, 31)
@@ -75,7 +77,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         calls = [call for call in self.world.calls() if call.held(direction) >= messages]
         return calls[place % len(calls)] if calls else None
 
-    @initialize(attached=st.lists(names, unique=True, min_size=1), asked=st.lists(requests, min_size=1, max_size=4))
+    @initialize(attached=st.lists(members, unique=True, min_size=1), asked=st.lists(requests, min_size=1, max_size=4))
     def begin(self, attached: list[str], asked: list[GenerateRequest]) -> None:
         for name in attached:
             self.world.attach(name)
@@ -143,7 +145,7 @@ class ProtocolMachine(RuleBasedStateMachine):
     # Drafters that come and go
 
     @precondition(lambda self: sum(not order.done() for order in self.world.orders) < _MOST_ORDERS)
-    @rule(name=names, attached=st.sampled_from([True, True, False]))
+    @rule(name=members, attached=st.sampled_from([True, True, False]))
     def attach_or_detach(self, name: str, attached: bool) -> None:
         if attached:
             self.world.attach(name)
@@ -151,7 +153,7 @@ class ProtocolMachine(RuleBasedStateMachine):
             self.world.detach(name)
 
     @precondition(lambda self: sum(not order.done() for order in self.world.orders) < _MOST_ORDERS)
-    @rule(place=places, new=names, request=long_requests, before=st.integers(0, 3), after=st.integers(0, 6))
+    @rule(place=places, new=members, request=long_requests, before=st.integers(0, 3), after=st.integers(0, 6))
     def swap(self, place: int, new: str, request: GenerateRequest, before: int, after: int) -> None:
         """Rather a drafter that drafts for somebody, and rather for another one than for itself."""
         if all(asked.ended for asked in self.world.requests):
@@ -161,7 +163,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         busy = [drafter.name for drafter in attached if drafter.sequences] or [drafter.name for drafter in attached]
         old = busy[place % len(busy)] if busy else "good"
         if new == old.removesuffix(":1") and place % 4:
-            new = NAMES[(NAMES.index(new) + 1) % len(NAMES)]
+            new = MEMBERS[(MEMBERS.index(new) + 1) % len(MEMBERS)]
         self.world.swap(old, new)
         self.go_on(after)
 

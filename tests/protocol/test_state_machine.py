@@ -22,5 +22,13 @@ def test_the_protocol_keeps_its_promises(checkpoints: Checkpoints, reference: Pl
         settings=settings(suppress_health_check=list(HealthCheck)),
     )
     print(dict(sorted(seen.items())))
-    for what in ("accepted", "nodes compared", "moved while running", "duplicates", "reordered", "lies"):
+    for what in (
+        "accepted",
+        "nodes compared",
+        "local nodes compared",
+        "moved while running",
+        "duplicates",
+        "reordered",
+        "lies",
+    ):
         assert seen[what], f"no example had any: {what}"

@@ -65,7 +65,7 @@ def test_generate_json(command: Command) -> None:
 
 def test_generate_passes_its_options_on(command: Command, verifier: FakeVerifier) -> None:
     options = "--max-tokens 3 --temperature 0 --top-k 4 --top-p 0.5 --min-p 0.1 --ignore-eos --stop a --stop b"
-    options += " --no-speculation --drafter good --max-draft-tokens 6 --timeout 9"
+    options += " --no-speculation --drafter good --max-draft-tokens 6 --timeout 9 --prediction expected"
     assert command("generate", "x", *options.split()).code == 0
     request = verifier.requests[0]
     assert (request.max_tokens, request.ignore_eos, list(request.stop)) == (3, True, ["a", "b"])
@@ -73,7 +73,14 @@ def test_generate_passes_its_options_on(command: Command, verifier: FakeVerifier
     assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p) == (0, 4, 0.5, 0.1)
     speculation = request.speculation
     assert (speculation.enabled, speculation.drafter, speculation.max_draft_tokens) == (False, "good", 6)
+    assert speculation.prediction.text == "expected"
     assert verifier.remaining_seconds[0] is not None
+
+
+def test_generate_with_several_drafters_by_name(command: Command, verifier: FakeVerifier) -> None:
+    assert command("generate", "x", "--drafter", "local:ngram", "--drafter", "good", "--max-tokens", "2").code == 0
+    speculation = verifier.requests[0].speculation
+    assert (speculation.HasField("drafter"), list(speculation.drafter_names)) == (False, ["local:ngram", "good"])
 
 
 def test_the_verifier_option_wins_over_the_environment(

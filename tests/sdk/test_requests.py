@@ -39,6 +39,26 @@ def test_defaults() -> None:
     assert timeout is None
 
 
+def test_a_prediction_is_text_or_token_ids() -> None:
+    assert not prepare("x").message.speculation.HasField("prediction")
+    text = prepare("x", speculation=Speculation(prediction="y")).message.speculation.prediction
+    assert (text.text, list(text.token_ids)) == ("y", [])
+    ids = prepare("x", speculation=Speculation(prediction=(1, 2))).message.speculation.prediction
+    assert (ids.text, list(ids.token_ids)) == ("", [1, 2])
+    with pytest.raises(TokenOutOfRangeError) as caught:
+        prepare("x", speculation=Speculation(prediction=[-1]))
+    assert caught.value.field_violations[0].field == "speculation.prediction.token_ids[0]"
+
+
+def test_drafters_are_a_number_or_names() -> None:
+    two = prepare("x", speculation=Speculation(drafters=2)).message.speculation
+    assert (two.drafters, list(two.drafter_names)) == (2, [])
+    named = prepare("x", speculation=Speculation(drafters=["local:ngram", "draft-1"])).message.speculation
+    assert (named.HasField("drafters"), list(named.drafter_names)) == (False, ["local:ngram", "draft-1"])
+    with pytest.raises(InvalidFieldError, match=r"speculation\.drafters"):
+        prepare("x", speculation=Speculation(drafters="draft-1"))
+
+
 def test_seeds_are_fixed_by_the_sdk_and_differ() -> None:
     assert len({prepare("x").message.sampling.seed for _ in range(50)}) == 50
 

@@ -117,7 +117,7 @@ class SteppedEngine(VerificationEngine):
         now = time.monotonic()
         self._waiting_since = self._waiting_since or now
         lacking = any(
-            sequence.readers
+            sequence.clocks
             and sequence.pending == 1
             and not sequence.tree.size
             and len(sequence.tokens) <= sequence.spec.max_length - 2

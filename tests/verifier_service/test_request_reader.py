@@ -95,7 +95,7 @@ async def test_what_is_left_open_is_settled(reader: RequestReader) -> None:
     found = await read(reader)
     assert found.request_id.startswith("req-")
     assert (found.sampling.temperature, found.sampling.top_k, found.sampling.top_p) == (1.0, 0, 1.0)
-    assert (found.max_length, found.speculate, found.drafter, found.max_draft_tokens) == (CONTEXT, True, None, None)
+    assert (found.max_length, found.speculate, found.drafter_names, found.max_draft_tokens) == (CONTEXT, True, (), None)
     assert (await read(reader)).sampling.seed != found.sampling.seed
     assert (await read(reader)).request_id != found.request_id
 
@@ -117,7 +117,7 @@ async def test_what_is_given_is_taken(reader: RequestReader) -> None:
     assert (found.sampling.temperature, found.sampling.top_k, found.sampling.top_p) == (0.5, 9, 0.25)
     assert (found.sampling.min_p, found.sampling.seed) == (1.0, 2**64 - 1)
     assert (found.max_length, len(found.stops), found.ignore_eos) == (CONTEXT, 16, True)
-    assert (found.resumed, found.drafter, found.max_draft_tokens) == ([VOCABULARY - 1], "a", 3)
+    assert (found.resumed, found.drafter_names, found.max_draft_tokens) == ([VOCABULARY - 1], ("a",), 3)
 
 
 @pytest.mark.parametrize("options", [SpeculationOptions(enabled=False), SpeculationOptions(max_draft_tokens=0)])

@@ -154,6 +154,41 @@ class TestSeveralAtOnce:
             await verifier.until(lambda: second.open)
         assert not first.opened
 
+    async def test_by_their_names(self, verifier: InProcessVerifier, listening: Any) -> None:
+        first, second, third = (listening(address) for address in ("a:1", "b:1", "c:1"))
+        for address in ("a:1", "b:1", "c:1", "local:ngram"):
+            await verifier.pool.attach(address, "")
+        named = SpeculationOptions(drafter_names=["a:1", "c:1", "local:ngram"])
+        async with Running(verifier, speculation=named):
+            await verifier.until(lambda: first.open and third.open)
+            assert verifier.state("local:ngram").sequences == 1
+            await verifier.network.kill("a:1")
+            await verifier.until(lambda: verifier.state("a:1").sequences == 0)
+        assert not second.opened, "nobody takes the place of one that is named"
+
+    async def test_a_swap_changes_one_of_the_names(self, verifier: InProcessVerifier, listening: Any) -> None:
+        for address in ("a:1", "b:1", "c:1"):
+            listening(address)
+            await verifier.pool.attach(address, "")
+        async with Running(verifier, speculation=SpeculationOptions(drafter_names=["a:1", "b:1"])):
+            await verifier.until(lambda: verifier.state("a:1").sequences == verifier.state("b:1").sequences == 1)
+            assert (await verifier.pool.swap("a:1", "c:1"))[1] == 1
+            assert (verifier.state("b:1").sequences, verifier.state("c:1").sequences) == (1, 1)
+            assert (await verifier.pool.swap("c:1", "b:1"))[1] == 1
+            assert verifier.state("b:1").sequences == 1
+
+    @pytest.mark.parametrize(
+        ("options", "reason"),
+        [
+            (SpeculationOptions(drafter_names=["nobody"]), ("NOT_FOUND", "DRAFTER_NOT_FOUND")),
+            (SpeculationOptions(drafter_names=["a", "a"]), ("INVALID_ARGUMENT", "INVALID_FIELD")),
+            (SpeculationOptions(drafter_names=map(str, range(17))), ("INVALID_ARGUMENT", "INVALID_FIELD")),
+            (SpeculationOptions(drafter_names=["a"], drafter="b"), ("INVALID_ARGUMENT", "INVALID_FIELD")),
+        ],
+    )
+    async def test_bad_names(self, verifier: InProcessVerifier, options: Any, reason: tuple[str, str]) -> None:
+        assert await failure(verifier.generate(order(speculation=options))) == reason
+
     async def test_swapping_one_for_the_other_leaves_a_place(self, verifier: InProcessVerifier, listening: Any) -> None:
         first, second, third = (listening(address) for address in ("a:1", "b:1", "c:1"))
         await verifier.pool.attach("a:1", "")

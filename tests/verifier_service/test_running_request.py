@@ -63,7 +63,7 @@ class Requests:
             ignore_eos=ignore_eos,
             stops=tuple(stops),
             speculate=True,
-            drafter=None,
+            drafter_names=(),
             max_draft_tokens=None,
         )
         return RunningRequest(9, order, self.tokenizer, frozenset({self.eos}))

@@ -35,7 +35,9 @@ def list_drafters(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False
 
 @drafters.command()
 def attach(
-    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the verifier reaches the drafter.")],
+    address: Annotated[
+        str, typer.Argument(metavar="ADDRESS", help="HOST:PORT as the verifier reaches it, or local:NAME.")
+    ],
     name: Annotated[str | None, typer.Option(help="Its name in the pool; by default its address.")] = None,
     label: Labels = None,
     verifier: Verifiers = DEFAULT_VERIFIERS,

@@ -28,10 +28,13 @@ def generate(
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on past end-of-sequence tokens.")] = False,
     stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be given several times.")] = None,
     no_speculation: Annotated[bool, typer.Option("--no-speculation", help="Decode plainly.")] = False,
-    drafter: Annotated[str | None, typer.Option(help="Name of the drafter to use.")] = None,
+    drafter: Annotated[
+        list[str] | None, typer.Option(help="Name of a drafter to use; several draft at once when given several times.")
+    ] = None,
     drafters: Annotated[int | None, typer.Option(help="Most drafters that draft at once.")] = None,
     label: Labels = None,
     max_draft_tokens: Annotated[int | None, typer.Option(help="Most draft tokens a step.")] = None,
+    prediction: Annotated[str | None, typer.Option(help="Text that the output is expected to be much like.")] = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds the request may take.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -40,10 +43,11 @@ def generate(
         prompt = sys.stdin.read()
     speculation = Speculation(
         enabled=not no_speculation,
-        drafter=drafter,
+        drafter=drafter[0] if drafter and len(drafter) == 1 else None,
         max_draft_tokens=max_draft_tokens,
         labels=parse_labels(label),
-        drafters=drafters,
+        drafters=drafter if drafter and len(drafter) > 1 else drafters,
+        prediction=prediction,
     )
     with (
         Client(verifier, timeout=timeout) as client,

@@ -14,8 +14,16 @@ class AcceptanceRule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 ACCEPTANCE_RULE_UNSPECIFIED: AcceptanceRule
 ACCEPTANCE_RULE_COUPLED: AcceptanceRule
 
+class Prediction(_message.Message):
+    __slots__ = ("text", "token_ids")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class SpeculationOptions(_message.Message):
-    __slots__ = ("enabled", "drafter", "max_draft_tokens", "acceptance", "labels", "drafters")
+    __slots__ = ("enabled", "drafter", "max_draft_tokens", "acceptance", "labels", "drafters", "drafter_names", "prediction")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -29,13 +37,17 @@ class SpeculationOptions(_message.Message):
     ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     DRAFTERS_FIELD_NUMBER: _ClassVar[int]
+    DRAFTER_NAMES_FIELD_NUMBER: _ClassVar[int]
+    PREDICTION_FIELD_NUMBER: _ClassVar[int]
     enabled: bool
     drafter: str
     max_draft_tokens: int
     acceptance: AcceptanceRule
     labels: _containers.ScalarMap[str, str]
     drafters: int
-    def __init__(self, enabled: bool = ..., drafter: _Optional[str] = ..., max_draft_tokens: _Optional[int] = ..., acceptance: _Optional[_Union[AcceptanceRule, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., drafters: _Optional[int] = ...) -> None: ...
+    drafter_names: _containers.RepeatedScalarFieldContainer[str]
+    prediction: Prediction
+    def __init__(self, enabled: bool = ..., drafter: _Optional[str] = ..., max_draft_tokens: _Optional[int] = ..., acceptance: _Optional[_Union[AcceptanceRule, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., drafters: _Optional[int] = ..., drafter_names: _Optional[_Iterable[str]] = ..., prediction: _Optional[_Union[Prediction, _Mapping]] = ...) -> None: ...
 
 class SpeculationStats(_message.Message):
     __slots__ = ("steps", "draft_tokens", "accepted_tokens", "stale_nodes", "drafters", "hits")

@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class StepTimes(_message.Message):
-    __slots__ = ("steps", "plan", "layout", "forward", "sample", "walk", "wire", "wait", "event_loop")
+    __slots__ = ("steps", "plan", "layout", "forward", "sample", "walk", "wire", "wait", "event_loop", "draft")
     STEPS_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +19,7 @@ class StepTimes(_message.Message):
     WIRE_FIELD_NUMBER: _ClassVar[int]
     WAIT_FIELD_NUMBER: _ClassVar[int]
     EVENT_LOOP_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_FIELD_NUMBER: _ClassVar[int]
     steps: int
     plan: _duration_pb2.Duration
     layout: _duration_pb2.Duration
@@ -28,4 +29,5 @@ class StepTimes(_message.Message):
     wire: _duration_pb2.Duration
     wait: _duration_pb2.Duration
     event_loop: _duration_pb2.Duration
-    def __init__(self, steps: _Optional[int] = ..., plan: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., layout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., forward: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., sample: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., walk: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., wire: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., event_loop: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    draft: _duration_pb2.Duration
+    def __init__(self, steps: _Optional[int] = ..., plan: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., layout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., forward: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., sample: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., walk: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., wire: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., event_loop: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., draft: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...

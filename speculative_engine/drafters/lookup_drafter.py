@@ -1,0 +1,178 @@
+"""Drafting from texts that are known already: no model, microseconds a proposal."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections.abc import Callable, Hashable, Sequence
+from itertools import count, groupby
+from operator import itemgetter
+
+from speculative_engine.acceptance_model import AcceptanceModel, observe_commit
+from speculative_engine.drafters.drafter import DraftSpec, Growth, OutOfSyncError
+from speculative_engine.drafters.lookup import Lookup, Place
+from speculative_engine.proposal import Proposal
+from speculative_engine.step_clock import StepClock
+from speculative_engine.token_tree import Node, TokenTree
+
+_MOST_READ = 512
+"""Tokens that one call of `grow` reads of all sequences together: as much as a step of the target takes of prompts, and
+so little that no step is held up."""
+_WIDTH = 3
+"""Most children of a node."""
+_CREDIT_WORTH = 0.8
+"""As in `tree_growth`: nodes less likely than this over the credit are not drafted."""
+_SOURCE = "lookup"
+
+
+class _Draft:
+    """One sequence: its tree, and the tokens that its lookup has yet to read."""
+
+    def __init__(self, spec: DraftSpec, lookup: Lookup):
+        self.spec = spec
+        self.lookup = lookup
+        self.tree = TokenTree(len(spec.tokens), spec.tokens[-1])
+        self.unread = list(spec.tokens)
+        self.next_id = 1
+        self.caught_up = False
+
+    def read(self, most: int) -> int:
+        """Let the lookup read; how many tokens it took."""
+        tokens, self.unread = self.unread[:most], self.unread[most:]
+        self.lookup.extend(tokens)
+        return len(tokens)
+
+
+class LookupDrafter:
+    """A Drafter (see `drafter.Drafter`) that looks up how a sequence may go on.
+
+    The tokens found at several places are blended: the longest agreement is believed first, and what it leaves open
+    goes to shorter ones. A token after n agreeing tokens is believed n / (n + 1); how often that is right is learned
+    from what is committed, and decides how far the tree grows. So a lookup that helps nothing costs next to nothing.
+    """
+
+    def __init__(self, make: Callable[[DraftSpec], Lookup]):
+        """make: the lookup of a sequence."""
+        self.clock = StepClock()
+        self.acceptance = AcceptanceModel()
+        self._make = make
+        self._drafts: dict[Hashable, _Draft] = {}
+        self._to_do: set[Hashable] = set()
+        """Sequences that have tokens to read since they were last drafted for."""
+
+    def open(self, key: Hashable, spec: DraftSpec) -> None:
+        """See Drafter.open."""
+        self._drafts[key] = _Draft(spec, self._make(spec))
+        self._to_do.add(key)
+
+    def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
+        """See Drafter.commit."""
+        draft = self._drafts[key]
+        if committed_length - len(tokens) != draft.tree.committed_length or not tokens:
+            raise OutOfSyncError(
+                f"verdict of {len(tokens)} tokens to a length of {committed_length}, "
+                f"the drafter knows {draft.tree.committed_length} tokens"
+            )
+        observe_commit(draft.tree, tokens, {_SOURCE: self.acceptance})
+        draft.tree.commit(tokens)
+        draft.unread.extend(tokens)
+        self._to_do.add(key)
+
+    def close(self, key: Hashable) -> None:
+        """See Drafter.close."""
+        self._drafts.pop(key, None)
+        self._to_do.discard(key)
+
+    @property
+    def busy(self) -> bool:
+        """See Drafter.busy."""
+        return bool(self._to_do)
+
+    def grow(self) -> Growth:
+        """See Drafter.grow. Those that have least to read come first, so that a long prompt holds up nobody else."""
+        started = time.perf_counter()
+        self.clock.enter("draft")
+        growth = Growth([], {}, 0.0)
+        room = _MOST_READ
+        for key in sorted(self._to_do, key=lambda each: len(self._drafts[each].unread)):
+            draft = self._drafts[key]
+            room -= draft.read(room)
+            if draft.unread:
+                break
+            self._to_do.discard(key)
+            if not draft.caught_up:
+                draft.caught_up = True
+                growth.opened.append(key)
+            fresh = self._draft(draft)
+            if fresh:
+                growth.proposals[key] = _proposal(draft.tree, fresh)
+        self.clock.enter(None)
+        growth.seconds = time.perf_counter() - started
+        return growth
+
+    def _draft(self, draft: _Draft) -> list[Node]:
+        """Grow a sequence's tree best first, and return the new nodes with their numbers on the wire."""
+        tree, spec = draft.tree, draft.spec
+        least = _CREDIT_WORTH / spec.max_tree_nodes
+        # The request's last token needs no node after its parent, so no node there needs children.
+        end = spec.max_length - 2
+        fresh: list[Node] = []
+        number = count()
+        heap: list[tuple[float, int, Node, Sequence[Place]]] = [(-1.0, next(number), tree.root, draft.lookup.places())]
+        while heap:
+            worth, _, parent, places = heapq.heappop(heap)
+            if parent.position >= end:
+                continue
+            for token, probability, further in _children(places, spec.vocab_size):
+                known = parent.children.get(token)
+                rank = len(parent.children) if known is None else known.rank
+                value = worth * self.acceptance.chance(rank, probability)
+                # The first guess is made however unlikely: else a lookup once useless would never be measured again.
+                if -value < least and (parent is not tree.root or rank > 0):
+                    continue
+                if known is None:
+                    if tree.size >= spec.max_tree_nodes:
+                        return fresh
+                    known, _ = tree.add(parent, token, math.log(probability), _SOURCE)
+                    known.id = draft.next_id
+                    draft.next_id += 1
+                    fresh.append(known)
+                heapq.heappush(heap, (value, next(number), known, further))
+        return fresh
+
+
+def _children(places: Sequence[Place], vocab_size: int | None) -> list[tuple[int, float, list[Place]]]:
+    """The likeliest next tokens at some places, best first, each with its probability and the places after it."""
+    shares: dict[int, float] = {}
+    further: dict[int, list[Place]] = {}
+    left = 1.0
+    for length, alike in groupby(places, key=itemgetter(0)):
+        seen: list[tuple[int, float]] = []
+        total = 0.0
+        for _, text, where in alike:
+            for token, share, after in text.following(where):
+                total += share
+                if vocab_size is None or token < vocab_size:
+                    seen.append((token, share))
+                    further.setdefault(token, []).append(Place(length + 1, text, after))
+        if total:
+            believed = left * length / (length + 1)
+            for token, share in seen:
+                shares[token] = shares.get(token, 0.0) + believed * share / total
+            left -= believed
+    if len(shares) == 1:
+        return [(token, share, further[token]) for token, share in shares.items()]
+    best = sorted(shares, key=lambda token: -shares[token])[:_WIDTH]
+    return [(token, shares[token], further[token]) for token in best]
+
+
+def _proposal(tree: TokenTree, nodes: list[Node]) -> Proposal:
+    root = tree.root
+    return Proposal(
+        committed_length=tree.committed_length,
+        first_node_id=nodes[0].id,
+        token_ids=[node.token for node in nodes],
+        parent_ids=[0 if node.parent is root or node.parent is None else node.parent.id for node in nodes],
+        log_probs=[node.log_prob for node in nodes],
+    )

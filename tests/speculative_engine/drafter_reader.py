@@ -1,0 +1,75 @@
+"""The verifier's side of a drafter without a model: reads what it proposes, and commits what a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from speculative_engine.drafters.drafter import Drafter, DraftSpec
+from speculative_engine.proposal import ProposalReader
+from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.token_tree import TokenTree
+
+VOCABULARY = 1000
+
+
+class DrafterReader:
+    """One sequence of a drafter, and the verifier's mirror of its tree. A proposal that contradicts itself, the credit
+    or what was committed fails the test."""
+
+    def __init__(
+        self,
+        drafter: Drafter,
+        tokens: Sequence[int],
+        *,
+        key: int = 1,
+        max_tree_nodes: int = 16,
+        max_length: int = 10_000,
+        vocab_size: int = VOCABULARY,
+    ) -> None:
+        self.drafter = drafter
+        self.key = key
+        self.max_tree_nodes = max_tree_nodes
+        self.tokens = list(tokens)
+        self.tree = TokenTree(len(self.tokens), self.tokens[-1])
+        self._reader = ProposalReader("drafter", max_tree_nodes, vocab_size)
+        drafter.open(key, DraftSpec(self.tokens, SamplingParams(), max_tree_nodes, max_length, vocab_size))
+
+    def grow(self) -> None:
+        """Let the drafter draft until it has nothing to do."""
+        while self.drafter.busy:
+            self.take(self.drafter.grow().proposals)
+
+    def take(self, proposals: dict) -> None:
+        """Read a proposal for this sequence, if there is one."""
+        if self.key in proposals:
+            proposal = proposals[self.key]
+            assert proposal.committed_length == len(self.tokens), "nothing is stale within one thread"
+            count = self._reader.merge(proposal, self.tree, self.tokens)
+            assert count.added == len(proposal.token_ids)
+        assert self.tree.size <= self.max_tree_nodes
+
+    def commit(self, tokens: Sequence[int]) -> list[int]:
+        """Commit tokens; those of them that had been drafted."""
+        walked, _ = self.tree.commit(tokens)
+        self.tokens += tokens
+        self.drafter.commit(self.key, len(self.tokens), tokens)
+        self.grow()
+        return [node.token for node in walked]
+
+    def likeliest(self) -> list[int]:
+        """The tokens of the likeliest path."""
+        path, node = [], self.tree.root
+        while node.children:
+            node = max(node.children.values(), key=lambda child: child.log_prob)
+            path.append(node.token)
+        return path
+
+    def follow(self, tokens: Sequence[int]) -> int:
+        """Have tokens committed as a verifier would that verifies the whole tree; how many steps that takes."""
+        rest, steps = list(tokens), 0
+        while rest:
+            count = min(len(self.tree.walk(rest)) + 1, len(rest))
+            self.commit(rest[:count])
+            rest = rest[count:]
+            steps += 1
+        return steps

@@ -1,0 +1,115 @@
+"""An engine and the drafters in its own thread: asked before each step, told after it, and no token depends on them."""
+
+from collections.abc import Callable
+
+import pytest
+
+from speculative_engine.drafters.drafter import Drafter
+from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
+from speculative_engine.drafters.suffix import SuffixOptions, suffix_drafter
+from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.sequence import SequenceSpec
+from speculative_engine.verification_engine import VerificationEngine
+from tests.speculative_engine.support import (
+    GREEDY,
+    ScriptedDrafter,
+    engine_of,
+    generate,
+    packed,
+    random_tokens,
+    specs_of,
+    tiny_model,
+)
+
+PROMPTS = [random_tokens(9, seed=1) * 3, random_tokens(3, seed=2), random_tokens(5, seed=3) * 5, [7] * 20]
+SPECS = specs_of(PROMPTS, 40, [GREEDY, SamplingParams(temperature=1.0, seed=3), GREEDY, SamplingParams(seed=4)])
+DRAFTERS: dict[str, Callable[[], Drafter]] = {
+    "ngram": lambda: ngram_drafter(NgramOptions(min=1)),
+    "suffix": lambda: suffix_drafter(SuffixOptions(min=1)),
+    "shared suffix": lambda: suffix_drafter(SuffixOptions(min=1, shared=True)),
+}
+
+
+class Attached(VerificationEngine):
+    """Attaches its drafters to every sequence."""
+
+    def add(self, spec: SequenceSpec) -> None:
+        super().add(spec)
+        for source in self._local._drafters:
+            self.attach(spec.sequence_id, source)
+
+
+def engine_with(*names: str, slots: int = 1000, **limits: int) -> VerificationEngine:
+    engine = engine_of(packed(tiny_model("Llama"), slots), **limits)
+    engine.__class__ = Attached
+    for name in names:
+        engine.add_drafter(name, DRAFTERS[name]())
+    return engine
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[int, list[int]]:
+    return generate(engine_of(packed(tiny_model("Llama"), 1000)), SPECS, together=False).tokens
+
+
+@pytest.mark.parametrize("names", [[name] for name in DRAFTERS] + [list(DRAFTERS)], ids=str)
+def test_the_tokens_are_those_of_plain_decoding(names: list[str], plain: dict[int, list[int]]) -> None:
+    engine = engine_with(*names)
+    result = generate(engine, SPECS)
+    assert result.tokens == plain
+    assert result.accepted > 0
+    assert engine.model.pool.used == 0
+    assert not engine._local.busy
+    assert engine.clock.seconds()["draft"] > 0
+
+
+def test_beside_a_drafter_that_sends_proposals(plain: dict[int, list[int]]) -> None:
+    result = generate(engine_with("ngram"), SPECS, ScriptedDrafter(plain))
+    assert result.tokens == plain
+
+
+def test_sequences_that_are_preempted(plain: dict[int, list[int]]) -> None:
+    engine = engine_with("ngram", slots=120, max_tree_nodes=8)
+    assert generate(engine, SPECS).tokens == plain
+    assert engine.preemptions > 0
+
+
+def test_what_the_suffix_of_an_earlier_sequence_was(plain: dict[int, list[int]]) -> None:
+    engine = engine_with("shared suffix")
+    first = generate(engine, SPECS)
+    second = generate(engine, SPECS)
+    assert second.tokens == first.tokens == plain
+    assert second.steps < first.steps / 2
+
+
+def test_one_is_attached_and_forgotten_midway(plain: dict[int, list[int]]) -> None:
+    engine = engine_with()
+    for spec in SPECS:
+        engine.add(spec)
+    tokens: dict[int, list[int]] = {spec.sequence_id: [] for spec in SPECS}
+    step = 0
+    while engine.running:
+        step += 1
+        if step == 5:
+            engine.add_drafter("late", DRAFTERS["ngram"]())
+            for spec in SPECS[:3]:
+                engine.attach(spec.sequence_id, "late")
+        if step == 8:
+            engine.detach(SPECS[0].sequence_id, "late")
+        if step == 12:
+            engine.forget("late")
+            assert not engine._local.busy
+        result = engine.step()
+        assert ("late" in result.drafting) == (5 <= step < 12)
+        for outcome in result.outcomes:
+            tokens[outcome.sequence_id] += outcome.tokens
+    assert tokens == plain
+
+
+def test_nobody_waits_for_them() -> None:
+    engine = engine_with("ngram")
+    engine.add(SPECS[0])
+    while engine.running:
+        assert engine.wait_seconds() == 0.0
+        engine.step()
+    assert not engine.planner.timings

@@ -1,0 +1,167 @@
+"""Drafters in the verifier itself: members of the pool like others, and no token depends on them."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from draftwire.v1.drafter_pool_service_pb2 import DrafterState
+from draftwire.v1.speculation_pb2 import SpeculationOptions
+from service_runtime.errors import ServiceError
+from tests.verifier_service.in_process_drafter import InProcessDrafter
+from tests.verifier_service.in_process_verifier import PATIENCE, InProcessVerifier, Output, greedy, order, sampled
+from tests.verifier_service.running import Running, failure
+
+READY = DrafterState.DRAFTER_STATE_READY
+NGRAM = "local:ngram?min=1"
+ADDRESSES = [NGRAM, "local:suffix?min=1", "local:suffix?min=1&shared=true"]
+REPEATED = [5, 9, 14, 23, 42, 7] * 6
+
+
+@pytest.mark.parametrize("sampling", [greedy(), sampled()], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("address", ADDRESSES)
+class TestNoTokenDependsOnThem:
+    async def test_alone(self, verifier: InProcessVerifier, address: str, sampling: Any) -> None:
+        requests = [order(REPEATED, 60, sampling=sampling), order([3, 4], 60, sampling=sampling)]
+        plain = [await verifier.plain(request) for request in requests]
+        await verifier.pool.attach(address, "")
+        outputs = await asyncio.gather(*(verifier.generate(request) for request in requests * 3))
+        assert [output.token_ids for output in outputs] == [output.token_ids for output in plain] * 3
+        drafter = verifier.state(address)
+        assert drafter.draft_tokens > 0
+        assert drafter.accepted_tokens == sum(output.finished.speculation.accepted_tokens for output in outputs)
+        assert drafter.sequences == 0
+
+    async def test_beside_a_draft_model(
+        self, verifier: InProcessVerifier, twin: InProcessDrafter, address: str, sampling: Any
+    ) -> None:
+        request = order(REPEATED, 60, sampling=sampling, speculation=SpeculationOptions(drafters=2))
+        plain = await verifier.plain(request)
+        await verifier.pool.attach(address, "")
+        await verifier.pool.attach("twin:1", "")
+        output = await verifier.generate(request)
+        assert output.token_ids == plain.token_ids
+        assert "twin:1" in output.sources
+
+
+async def test_what_was_said_before_is_drafted(verifier: InProcessVerifier) -> None:
+    """A tiny random model repeats itself when it is greedy: lookup then knows what comes."""
+    await verifier.pool.attach("local:ngram", "")
+    plain = await verifier.plain(order(max_tokens=200))
+    output = await verifier.generate(order(max_tokens=200))
+    assert output.token_ids == plain.token_ids
+    assert set(output.sources) == {"local:ngram", None}
+    assert output.finished.speculation.steps == 200 - output.finished.speculation.accepted_tokens < 190
+
+
+class TestInThePool:
+    async def test_it_is_described(self, verifier: InProcessVerifier) -> None:
+        await verifier.pool.attach("local:ngram?max=5&min=3", "", {"domain": "code"})
+        (drafter,) = verifier.pool.describe()
+        assert (drafter.name, drafter.address, drafter.state) == (*["local:ngram?min=3&max=5"] * 2, READY)
+        assert dict(drafter.labels) == {"domain": "code"}
+        assert not drafter.HasField("model")
+        assert drafter.attached_at.seconds > 0
+
+    async def test_its_times_are_told(self, verifier: InProcessVerifier) -> None:
+        await verifier.pool.attach(NGRAM, "lookup")
+        await verifier.generate(order())
+        assert verifier.state("lookup").step_time.ToNanoseconds() > 0
+        assert not verifier.state("lookup").HasField("response_time"), "it is never waited for"
+        status = verifier.verifier.status()
+        assert status.times.draft.ToNanoseconds() > 0
+        assert [each.drafter for each in status.planner.calibrations] == ["lookup"]
+
+    async def test_again_is_the_same(self, verifier: InProcessVerifier) -> None:
+        first = await verifier.pool.attach("local:ngram?min=3&max=5", "")
+        assert await verifier.pool.attach("local:ngram?max=5&min=3", "") is first
+        assert await failure(verifier.pool.attach("local:ngram", first.name)) == ("ALREADY_EXISTS", "DRAFTER_EXISTS")
+
+    async def test_at_start(self, verifier: InProcessVerifier) -> None:
+        verifier.pool.add("local:ngram")
+        await verifier.until(lambda: verifier.state("local:ngram").state == READY)
+
+    async def test_a_request_that_runs_gets_it_and_loses_it(self, verifier: InProcessVerifier) -> None:
+        async with Running(verifier):
+            await verifier.pool.attach(NGRAM, "")
+            assert verifier.state(NGRAM).sequences == 1
+            verifier.engine.hold(3)
+            await verifier.until(lambda: verifier.engine._permits == 0)
+            assert (await verifier.pool.detach(NGRAM)).sequences == 0
+        assert verifier.pool.describe() == []
+
+    async def test_by_name(self, verifier: InProcessVerifier, listening: Any) -> None:
+        service = listening("a:1")
+        await verifier.pool.attach("a:1", "")
+        await verifier.pool.attach(NGRAM, "")
+        async with Running(verifier, speculation=SpeculationOptions(drafter=NGRAM)):
+            await verifier.until(lambda: verifier.state(NGRAM).sequences == 1)
+        assert not service.opened
+        with pytest.raises(ServiceError) as caught:
+            await verifier.generate(order(speculation=SpeculationOptions(drafter="local:ngram")))
+        assert caught.value.reason_name == "DRAFTER_NOT_FOUND"
+
+    async def test_swaps_with_a_service(self, verifier: InProcessVerifier, twin: InProcessDrafter) -> None:
+        request = order(max_tokens=60, sampling=sampled())
+        plain = await verifier.plain(request)
+        await verifier.pool.attach("twin:1", "")
+        verifier.engine.hold(3)
+        output, moved = Output(), 0
+        at, other = "twin:1", NGRAM
+        async with asyncio.timeout(PATIENCE), verifier.running(request) as running:
+            async for event in running.events():
+                output.take(event)
+                if event.WhichOneof("event") != "finished":
+                    moved += (await verifier.pool.swap(at, other))[1]
+                    at, other = other, at
+                    verifier.engine.hold(3)
+        assert output.token_ids == plain.token_ids
+        assert moved >= 3
+        assert [drafter.name for drafter in verifier.pool.describe()] == [at]
+
+    async def test_a_roll_out(self, verifier: InProcessVerifier, listening: Any) -> None:
+        listening("a:1")
+        await verifier.pool.attach("a:1", "")
+        async with Running(verifier):
+            rollout = await verifier.pool.start_rollout("a:1", NGRAM, 1.0)
+            assert (rollout.new.name, rollout.new.sequences) == (NGRAM, 1)
+            await verifier.pool.finish_rollout(NGRAM, promote=True)
+        assert [drafter.name for drafter in verifier.pool.describe()] == [NGRAM]
+
+
+class TestAddresses:
+    @pytest.mark.parametrize(
+        ("address", "reason", "words"),
+        [
+            ("local:", "UNSUPPORTED_DRAFTER", "local:ngram"),
+            ("local:magic?min=2", "UNSUPPORTED_DRAFTER", "local:magic"),
+            ("local:ngram?least=2", "INVALID_FIELD", "option 'least' of local:ngram is unknown"),
+            ("local:ngram?min", "INVALID_FIELD", "option min of local:ngram must be a whole number"),
+            ("local:ngram?min=x", "INVALID_FIELD", "option min of local:ngram must be a whole number"),
+            ("local:ngram?min=-1", "INVALID_FIELD", "option min of local:ngram must be a whole number"),
+            ("local:ngram?min=0", "INVALID_FIELD", "option min of local:ngram must be from 1"),
+            ("local:ngram?min=2&min=3", "INVALID_FIELD", "option min of local:ngram is given twice"),
+            ("local:ngram?min=5&max=4", "INVALID_FIELD", "option max of local:ngram must be from min (5)"),
+            ("local:ngram?max=9999999999999999999", "INVALID_FIELD", "option max"),
+        ],
+    )
+    async def test_bad_ones(self, verifier: InProcessVerifier, address: str, reason: str, words: str) -> None:
+        with pytest.raises(ServiceError) as caught:
+            await verifier.pool.attach(address, "")
+        assert (caught.value.code.name, caught.value.reason_name) == ("INVALID_ARGUMENT", reason)
+        (violation,) = caught.value.field_violations
+        assert violation.field == "address"
+        assert words in violation.description
+        assert verifier.pool.describe() == []
+
+    async def test_a_bad_one_to_swap_to(self, verifier: InProcessVerifier) -> None:
+        await verifier.pool.attach("local:ngram", "")
+        with pytest.raises(ServiceError) as caught:
+            await verifier.pool.swap("local:ngram", "local:ngram?max=0")
+        assert [violation.field for violation in caught.value.field_violations] == ["new_name"]
+        assert verifier.state("local:ngram").state == READY
+
+    async def test_none_announces_itself(self, verifier: InProcessVerifier) -> None:
+        with pytest.raises(ServiceError) as caught:
+            verifier.pool.register("local:ngram", "", leaving=False)
+        assert caught.value.reason_name == "UNSUPPORTED_DRAFTER"

@@ -1,0 +1,88 @@
+"""Addresses of drafters in the verifier: local:NAME?option=value&..."""
+
+from __future__ import annotations
+
+import dataclasses
+from urllib.parse import parse_qsl
+
+import grpc
+
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from service_runtime.errors import FieldViolation, ServiceError, invalid_field
+from speculative_engine.drafters.drafter import Drafter
+from speculative_engine.drafters.methods import METHODS, Method
+from speculative_engine.field_error import FieldError
+
+_SCHEME = "local:"
+_MOST_DIGITS = 12
+
+
+def is_local(address: str) -> bool:
+    """Whether an address names a drafter in the verifier."""
+    return address.startswith(_SCHEME)
+
+
+def read_local_address(field: str, address: str) -> str:
+    """The address of a request's field in its one form: the options that are given, in their order. Raises
+    ServiceError."""
+    name, method, options = _parse(field, address)
+    given = [each.name for each in dataclasses.fields(method.options) if each.name in options]
+    text = "&".join(f"{option}={_text(options[option])}" for option in given)
+    return f"{_SCHEME}{name}?{text}" if text else f"{_SCHEME}{name}"
+
+
+def local_drafter(address: str) -> Drafter:
+    """The drafter that an address names. Raises ServiceError."""
+    _, method, options = _parse("address", address)
+    return method.make(method.options(**options))
+
+
+def _parse(field: str, address: str) -> tuple[str, Method, dict[str, int | bool]]:
+    name, _, query = address.removeprefix(_SCHEME).partition("?")
+    method = METHODS.get(name)
+    if method is None:
+        known = ", ".join(_SCHEME + each for each in METHODS)
+        description = (
+            f"there is no drafter {address!r}; those in the verifier are {known} (a request's prediction needs none), "
+            "any other is given by its HOST:PORT"
+        )
+        raise ServiceError(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            ErrorReason.ERROR_REASON_UNSUPPORTED_DRAFTER,
+            f"{field}: {description}",
+            field_violations=[FieldViolation(field, description)],
+        )
+    try:
+        options = _options(method, query)
+        method.options(**options)
+    except FieldError as error:
+        description = f"option {error.field} of {_SCHEME}{name} {error.description}"
+        raise invalid_field(field, description) from error
+    return name, method, options
+
+
+def _options(method: Method, query: str) -> dict[str, int | bool]:
+    """Raises FieldError, its field being the option."""
+    defaults = {each.name: each.default for each in dataclasses.fields(method.options)}
+    options: dict[str, int | bool] = {}
+    for option, text in parse_qsl(query, keep_blank_values=True):
+        if option not in defaults:
+            raise FieldError(repr(option), f"is unknown; the options are {', '.join(defaults)}")
+        if option in options:
+            raise FieldError(option, "is given twice")
+        options[option] = _value(option, text, type(defaults[option]))
+    return options
+
+
+def _value(option: str, text: str, kind: type) -> int | bool:
+    if kind is bool:
+        if text not in ("true", "false"):
+            raise FieldError(option, f"must be true or false, got {text!r}")
+        return text == "true"
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        raise FieldError(option, f"must be a whole number, got {text!r}")
+    return int(text)
+
+
+def _text(value: int | bool) -> str:
+    return str(value).lower()
