@@ -51,6 +51,7 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
             device=settings.device,
             trust_remote_code=settings.trust_remote_code,
             row_exact=False,
+            weights=settings.weights,
         )
         tokenizer = Tokenizer.load(settings.model, trust_remote_code=settings.trust_remote_code)
         report = run_self_test(model)
@@ -101,7 +102,7 @@ def model_info(model: PackedModel, tokenizer_sha256: str, *, bit_exact: bool) ->
         parameters=model.parameters,
         vocab_size=model.vocab_size,
         context_length=model.context_length,
-        dtype=str(model.dtype).removeprefix("torch."),
+        dtype=model.weight_type,
         device=str(model.device),
         tokenizer_sha256=tokenizer_sha256,
         eos_token_ids=model.eos_token_ids,

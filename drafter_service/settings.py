@@ -25,6 +25,8 @@ class DrafterSettings(ServiceSettings):
     """Address at which the verifier reaches this drafter, where that is not the one it listens on."""
     dtype: Literal["float32", "bfloat16", "float16", "auto"] = "auto"
     """Weight type; auto takes bfloat16 where the device computes in it, float32 elsewhere."""
+    weights: Literal["checkpoint", "int8"] = "checkpoint"
+    """What linear layers keep: weights as --dtype says, or 8-bit integers (bfloat16 on a CPU only)."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Device the model runs on."""
     threads: int | None = Field(default=None, ge=1)
@@ -48,4 +50,8 @@ class DrafterSettings(ServiceSettings):
             raise ValueError(f"--advertise: required with --verifier, since nobody can call {self.listen}")
         if self.kv_slots <= self.max_tree_nodes:
             raise ValueError(f"--kv-slots: must exceed --max-tree-nodes, {self.max_tree_nodes}, got {self.kv_slots}")
+        if self.weights == "int8" and (self.device != "cpu" or self.dtype not in ("bfloat16", "auto")):
+            raise ValueError(
+                f"--weights: int8 needs --device cpu and --dtype bfloat16, got {self.device} and {self.dtype}"
+            )
         return self

@@ -25,6 +25,7 @@ _ARGUMENTS = {
     "draftwire_rotate": (_POINTER,),
     "draftwire_product": (_POINTER, _COUNT, _COUNT, _FLAG),
     "draftwire_product_kind": (),
+    "draftwire_int8_product": (_POINTER, _COUNT, _COUNT, _FLAG),
     "draftwire_rms_norm": (_POINTER, _POINTER, _POINTER, _COUNT, _COUNT, ctypes.c_float, _FLAG),
     "draftwire_gate": (_POINTER, _POINTER, _COUNT, _COUNT, _FLAG),
 }

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
+from speculative_engine.fused_layer import MakeLinear
 from speculative_engine.row_exact import product_for
 
 
@@ -28,8 +29,8 @@ class PackedLinear(nn.Module):
         return out.view(*inputs.shape[:-1], self.out_features)
 
 
-def pack_linears(model: nn.Module) -> None:
-    """Replace the linear layers of `model` by packed ones, in place."""
+def replace_linears(model: nn.Module, make_linear: MakeLinear) -> None:
+    """Replace the linear layers of `model` by such as `make_linear` makes, in place."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, Conv1D):
@@ -38,4 +39,4 @@ def pack_linears(model: nn.Module) -> None:
                 weight = child.weight.data
             else:
                 continue
-            setattr(parent, name, PackedLinear(weight, None if child.bias is None else child.bias.data))
+            setattr(parent, name, make_linear(weight, None if child.bias is None else child.bias.data))

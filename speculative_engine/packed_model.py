@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Literal
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
 from speculative_engine.fused_layer import fuse_layers
+from speculative_engine.int8_linear import Int8Linear
 from speculative_engine.kv_slots import KvCache, SlotPool
 from speculative_engine.packed_attention import ATTENTION_NAME, packed_context
 from speculative_engine.packed_batch import PackedBatch
-from speculative_engine.packed_linear import PackedLinear, pack_linears
+from speculative_engine.packed_linear import PackedLinear, replace_linears
 from speculative_engine.row_exact import RowExactLinear, can_pack, make_row_exact
 from speculative_engine.weights_fingerprint import weights_fingerprint
+
+Weights = Literal["checkpoint", "int8"]
+"""What linear layers keep: the checkpoint's weights as the model's type says, or 8-bit integers with one scale for each
+output."""
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -41,12 +47,31 @@ class PackedModel:
     """A decoder, its KV cache and the pool of its slots.
 
     The library's model code runs as it is; only its attention function is ours, and on CPUs its linear layers are
-    replaced by packed ones, for a target by row-exact ones, and its activations too. One thread at a time may call it.
+    replaced by packed ones, for a target by row-exact ones, and its activations too; for a drafter they may be of 8-bit
+    integers. One thread at a time may call it.
     """
 
-    def __init__(self, model: PreTrainedModel, slots: int, name: str = "", *, row_exact: bool = True):
-        """row_exact: whether a row has the same bits in any company, on CPUs; drafters do without, and are faster."""
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        slots: int,
+        name: str = "",
+        *,
+        row_exact: bool = True,
+        weights: Weights = "checkpoint",
+    ):
+        """row_exact: whether a row has the same bits in any company, on CPUs; drafters do without, and are faster.
+
+        weights: int8 is for drafters, in bfloat16 on CPUs. Raises UnsupportedModelError.
+        """
         self.name = name or type(model).__name__
+        if weights == "int8" and (model.device.type != "cpu" or model.dtype != torch.bfloat16):
+            raise UnsupportedModelError(
+                f"model {self.name}: weights int8: for bfloat16 on a CPU, not for {_name_of(model.dtype)} on "
+                f"{model.device.type}"
+            )
+        assert weights != "int8" or not row_exact, "a target says what its checkpoint says"
+        self.weights = weights
         self.model = model.eval()
         self.config = model.config.get_text_config(decoder=True)
         self.device = model.device
@@ -63,11 +88,15 @@ class PackedModel:
                 "because what a state-space layer carries along cannot be rolled back"
             )
         self._group_size = heads // int(getattr(self.config, "num_key_value_heads", None) or heads)
-        self.fingerprint = weights_fingerprint(model)
+        self.fingerprint = weights_fingerprint(model, weights)
         """Differs where models would differ in what they say; see `weights_fingerprint`."""
         if self.device.type == "cpu":
-            fuse_layers(model, RowExactLinear if row_exact else PackedLinear)
-            (make_row_exact if row_exact else pack_linears)(model)
+            make_linear = RowExactLinear if row_exact else Int8Linear if weights == "int8" else PackedLinear
+            fuse_layers(model, make_linear)
+            if row_exact:
+                make_row_exact(model)
+            else:
+                replace_linears(model, make_linear)
         model.set_attn_implementation(ATTENTION_NAME)
         self.pool = SlotPool(slots)
         self.cache = KvCache(slots)
@@ -82,10 +111,11 @@ class PackedModel:
         device: str = "cpu",
         trust_remote_code: bool = False,
         row_exact: bool = True,
+        weights: Weights = "checkpoint",
     ) -> PackedModel:
         """Load from a directory or hub id.
 
-        slots: tokens that fit into the KV cache. row_exact: see the constructor. Raises ModelLoadError.
+        slots: tokens that fit into the KV cache. row_exact, weights: see the constructor. Raises ModelLoadError.
         """
         place = torch.device(device)
         if place.type == "cuda" and not torch.cuda.is_available():
@@ -107,7 +137,12 @@ class PackedModel:
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise ModelLoadError(f"model {source}: {first_line}") from error
-        return cls(model.to(place), slots, name=source, row_exact=row_exact)
+        return cls(model.to(place), slots, name=source, row_exact=row_exact, weights=weights)
+
+    @property
+    def weight_type(self) -> str:
+        """The type of the weights, by name."""
+        return "int8" if self.weights == "int8" else _name_of(self.dtype)
 
     @property
     def group_size(self) -> int:
@@ -126,6 +161,10 @@ class PackedModel:
             )
         logits: torch.Tensor = out.logits[0]
         return logits
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _eos_token_ids(model: PreTrainedModel) -> tuple[int, ...]:

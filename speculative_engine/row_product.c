@@ -3,28 +3,18 @@
  * Each sum runs over the inputs in order, by the same instructions whatever the number of rows, so a row has the same
  * bits in any company.
  *
- * A packed weight holds groups of 32 outputs; a group, blocks of 32 inputs; a block, two tiles of 16 outputs; a tile, 16
- * pairs of inputs; a pair, 16 outputs with 2 inputs each. That is what the tile registers of AMX want, and the vectors
- * of AVX-512's bfloat16 dot product.
+ * The weight is packed as row_tiles.h says. A pair holds 16 outputs with 2 inputs each.
  */
 #include <stdint.h>
 
 #if defined(__x86_64__) && defined(__linux__)
 
 #include <cpuid.h>
-#include <immintrin.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define BLOCK 32                 /* inputs, and outputs of a group */
-#define TILE 16                  /* rows, outputs and pairs of inputs of a tile */
-#define TILE_ELEMENTS (TILE * 32)
-#define AHEAD 8192               /* bytes */
-#define AVX_ROWS 8               /* whose sums are held in registers at a time */
-
-#define AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")))
-#define AVX __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
+#include "row_tiles.h"
 
 /* One product; speculative_engine/row_product.py has the same fields in the same order. */
 typedef struct {
@@ -60,22 +50,6 @@ AVX static void store_outputs(const Product *p, int64_t row, int64_t output, __m
 AMX static void store_tile(const Product *p, int64_t row, int64_t output, const float *tile) {
     for (int64_t r = 0; r < TILE && row + r < p->row_count; r++)
         store_outputs(p, row + r, output, _mm512_loadu_ps(tile + r * TILE));
-}
-
-typedef struct {
-    uint8_t palette, start, reserved[14];
-    uint16_t columns[16];
-    uint8_t rows[16];
-} TileShapes;
-
-/* Tiles 0 to 3 are sums, of the upper 16 rows and two times 16 outputs, then of the lower rows; 4 and 5 upper and lower
- * rows; 6 and 7 weights. */
-AMX static void shape_tiles(int upper, int lower) {
-    TileShapes shapes = {.palette = 1};
-    const int rows[8] = {upper, upper, lower, lower, upper, lower, TILE, TILE};
-    for (int t = 0; t < 8; t++)
-        if (rows[t]) shapes.columns[t] = 64, shapes.rows[t] = (uint8_t)rows[t];
-    _tile_loadconfig(&shapes);
 }
 
 /* One group of outputs for up to 32 rows. */

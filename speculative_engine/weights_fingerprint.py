@@ -11,12 +11,15 @@ _SAMPLES = 256
 
 
 @torch.no_grad()
-def weights_fingerprint(model: torch.nn.Module) -> str:
+def weights_fingerprint(model: torch.nn.Module, kept: str = "checkpoint") -> str:
     """Hash (hex) of the architecture's name and every tensor's name, shape, type and a sample of its values.
 
-    To be taken before the weights are laid out anew for speed. The same for a model on any device.
+    To be taken before the weights are laid out anew for speed. The same for a model on any device. kept: what of the
+    weights the model will keep, if that is not the checkpoint's.
     """
     found = hashlib.sha256(type(model).__name__.encode())
+    if kept != "checkpoint":
+        found.update(f" {kept} ".encode())
     for name, weights in sorted(model.state_dict().items()):
         found.update(f"{name} {tuple(weights.shape)} {weights.dtype}".encode())
         values = weights.flatten()

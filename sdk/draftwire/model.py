@@ -24,7 +24,7 @@ class ModelInfo:
     context_length: int
     """Most tokens of prompt and output together."""
     dtype: str
-    """Type of the weights: ``float32``, ``bfloat16`` or ``float16``."""
+    """Type of the weights: ``float32``, ``bfloat16``, ``float16`` or ``int8``."""
     device: str
     """Device it runs on: ``cpu``, ``cuda:0``, ..."""
     tokenizer_sha256: str

@@ -111,11 +111,13 @@ MakeDrafter = Callable[..., AbstractAsyncContextManager[InProcessDrafter]]
 @pytest.fixture
 def make_drafter(checkpoint: Path) -> MakeDrafter:
     @asynccontextmanager
-    async def make(**settings: Any) -> AsyncIterator[InProcessDrafter]:
+    async def make(
+        load: Callable[[DrafterSettings], LoadedModel] | None = None, **settings: Any
+    ) -> AsyncIterator[InProcessDrafter]:
         defaults = {"model": str(checkpoint), "kv_slots": 4096, "threads": 1}
         chosen = DrafterSettings(**(defaults | settings))
         shutdown, loader = Shutdown(), Loader()
-        async with ModelChanges(chosen, shutdown, loader).running() as changes:
+        async with ModelChanges(chosen, shutdown, load or loader).running() as changes:
             yield InProcessDrafter(chosen, changes, DrafterServicer(changes, chosen.max_streams), shutdown, loader)
         assert shutdown.failure is None
 

@@ -8,6 +8,7 @@ import pytest
 from drafter_service.loaded_model import load_model
 from drafter_service.settings import DrafterSettings
 from service_runtime.startup_error import StartupError
+from speculative_engine import packed_model
 from speculative_engine.tokenizer import Tokenizer
 from tests.support.tiny_checkpoint import CONTEXT, VOCABULARY, write_checkpoint
 
@@ -23,6 +24,19 @@ def test_a_model_presents_itself(checkpoint: Path) -> None:
     assert loaded.model.pool.used == 0
     # keys and values, 2 layers, 2 heads of 8, 2 bytes; and the slot for padding
     assert loaded.model.cache.bytes == 1001 * 2 * 2 * 2 * 8 * 2
+
+
+def test_a_model_in_int8_presents_itself_as_another(checkpoint: Path) -> None:
+    settings = DrafterSettings(model=str(checkpoint), kv_slots=1000, dtype="bfloat16", weights="int8")
+    plain, loaded = load_model(settings.model_copy(update={"weights": "checkpoint"})), load_model(settings)
+    assert (plain.info.dtype, loaded.info.dtype) == ("bfloat16", "int8")
+    assert loaded.info.parameters == plain.info.parameters
+
+
+def test_int8_where_auto_is_not_bfloat16_names_the_setting(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_model, "can_pack", lambda dtype: False)
+    with pytest.raises(StartupError, match="weights int8"):
+        load_model(DrafterSettings(model=str(checkpoint), weights="int8"))
 
 
 def test_another_padding_of_the_vocabulary_leaves_the_tokenizer_the_same(checkpoint: Path, tmp_path: Path) -> None:

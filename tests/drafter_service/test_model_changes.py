@@ -14,7 +14,7 @@ import torch
 from google.rpc import error_details_pb2
 
 from drafter_service import draft_conversation, model_changes
-from drafter_service.loaded_model import NoMemoryError
+from drafter_service.loaded_model import NoMemoryError, load_model
 from draftwire.v1 import drafter_service_pb2, sampling_pb2
 from service_runtime.errors import ServiceError
 from service_runtime.in_process_stream import in_process_call
@@ -113,6 +113,19 @@ class TestChange:
         assert status.tasks > 0
         held = (status.streams, status.open_sequences, status.used_slots, status.total_slots)
         assert held == (0, 0, 0, 4096)
+
+    async def test_int8_weights_are_of_every_model(
+        self, make_drafter: MakeDrafter, checkpoint: Path, other: Path
+    ) -> None:
+        async with make_drafter(load=load_model, weights="int8", dtype="bfloat16") as drafter:
+            for model in (checkpoint, other):
+                if model is other:
+                    assert (await loaded(drafter, other)).state == SERVING
+                told = (await info(drafter)).info.model
+                assert (told.model_id, told.dtype) == (model.name, "int8")
+                async with drafter.connected() as verifier:
+                    await verifier.open(1, PROMPT)
+                    await drafted(verifier, 1)
 
     async def test_the_old_models_memory_comes_back(self, drafter: InProcessDrafter, other: Path) -> None:
         """At once, and not when the collector of cycles comes by."""

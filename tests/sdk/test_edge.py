@@ -87,6 +87,17 @@ def test_speculation_can_be_turned_off(client: EdgeClient, verifier: FakeVerifie
     assert verifier.starts == []
 
 
+def test_int8_weights(verifier: FakeVerifier, checkpoint: Path) -> None:
+    verifier.waits_for_proposals = True
+    drafter = LocalDrafter(str(checkpoint), dtype="bfloat16", weights="int8", threads=1, kv_slots=4096)
+    with EdgeClient(verifier.address, model=drafter, timeout=PATIENCE, retry=QUICK) as client:
+        assert client.generate(PROMPT, max_tokens=10, seed=5).token_ids == expected_ids(5, 10)
+    drafter.close()
+    check(verifier.proposals, len(PROMPT_IDS))
+    with pytest.raises(ModelLoadError, match="weights int8"):
+        LocalDrafter(str(checkpoint), dtype="float32", weights="int8")
+
+
 def test_a_verifier_that_is_lost(verifier: FakeVerifier, second_verifier: FakeVerifier, drafter: LocalDrafter) -> None:
     verifier.waits_for_proposals = second_verifier.waits_for_proposals = True
     verifier.break_after = [4]

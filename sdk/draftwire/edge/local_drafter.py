@@ -7,7 +7,7 @@ from draftwire.v1 import verifier_service_pb2 as pb
 from speculative_engine.cpu_threads import set_cpu_threads
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.packed_model import PackedModel
+from speculative_engine.packed_model import PackedModel, Weights
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.self_test import run_self_test
 from speculative_engine.step_timing import measure_step_cost
@@ -23,6 +23,7 @@ class LocalDrafter:
         model: str,
         *,
         dtype: str = "auto",
+        weights: Weights = "checkpoint",
         device: str = "cpu",
         threads: int | None = None,
         kv_slots: int = 32768,
@@ -34,6 +35,8 @@ class LocalDrafter:
             model: directory or hub id of the draft model; its tokenizer has to be the target's.
             dtype: weight type: float32, bfloat16, float16, or auto, which takes bfloat16 where the device computes
                 in it.
+            weights: what linear layers keep: "checkpoint", weights as dtype says, or "int8", 8-bit integers with one
+                scale for each output, in bfloat16 on a CPU only.
             device: device the model runs on: cpu or cuda.
             threads: CPU threads of a forward pass; as many as torch finds cores by default.
             kv_slots: tokens that the KV cache holds, over all requests.
@@ -49,6 +52,7 @@ class LocalDrafter:
             device=device,
             trust_remote_code=trust_remote_code,
             row_exact=False,
+            weights=weights,
         )
         self.tokenizer_sha256 = Tokenizer.load(model, trust_remote_code=trust_remote_code).sha256
         """Fingerprint of the tokenizer, as in ``ModelInfo``."""

@@ -1,0 +1,37 @@
+/* What the products of few rows share: the shape of a packed weight, and the tile registers of AMX.
+ *
+ * A packed weight holds groups of 32 outputs; a group, blocks of 32 inputs; a block, two tiles of 16 outputs; a tile, 16
+ * pairs of inputs. That is what the tile registers of AMX want, and the vectors of AVX-512's bfloat16 dot product.
+ */
+#ifndef DRAFTWIRE_ROW_TILES_H
+#define DRAFTWIRE_ROW_TILES_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define BLOCK 32                 /* inputs, and outputs of a group */
+#define TILE 16                  /* rows, outputs and pairs of inputs of a tile */
+#define TILE_ELEMENTS (TILE * 32)
+#define AHEAD 8192               /* bytes */
+#define AVX_ROWS 8               /* whose sums are held in registers at a time */
+
+#define AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")))
+#define AVX __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
+
+typedef struct {
+    uint8_t palette, start, reserved[14];
+    uint16_t columns[16];
+    uint8_t rows[16];
+} TileShapes;
+
+/* Tiles 0 to 3 are sums, of the upper 16 rows and two times 16 outputs, then of the lower rows; 4 and 5 upper and lower
+ * rows; 6 and 7 weights. */
+AMX static inline void shape_tiles(int upper, int lower) {
+    TileShapes shapes = {.palette = 1};
+    const int rows[8] = {upper, upper, lower, lower, upper, lower, TILE, TILE};
+    for (int t = 0; t < 8; t++)
+        if (rows[t]) shapes.columns[t] = 64, shapes.rows[t] = (uint8_t)rows[t];
+    _tile_loadconfig(&shapes);
+}
+
+#endif
