@@ -82,7 +82,7 @@ class SteadyCost(StepCost):
     def __init__(self) -> None:
         super().__init__([1, 256], [0.05, 0.05])
 
-    def observe(self, rows: int, seconds: float) -> None:
+    def observe(self, rows: int, seconds: float, seen: int = 0) -> None:
         """Learn nothing: how busy the machine is must not decide what a test covers."""
 
 
