@@ -7,7 +7,7 @@
  * pairs of inputs; a pair, 16 outputs with 2 inputs each. That is what the tile registers of AMX want, and the vectors
  * of AVX-512's bfloat16 dot product.
  */
-#include <stdint.h>
+#include "worker_pool.h"
 
 #if defined(__x86_64__) && defined(__linux__)
 
@@ -22,6 +22,7 @@
 #define TILE_ELEMENTS (TILE * 32)
 #define AHEAD 8192               /* bytes */
 #define AVX_ROWS 8               /* whose sums are held in registers at a time */
+#define LEAST_BYTES 131072       /* of weight: in less, waking a thread takes longer than it saves */
 
 #define AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")))
 #define AVX __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
@@ -170,18 +171,27 @@ AVX static void avx_product(const Product *p, int64_t first, int64_t last) {
     }
 }
 
-/* Groups of outputs from `first` to before `last`, by what draftwire_product_kind has found. */
-void draftwire_product(const Product *p, int64_t first, int64_t last, int32_t kind) {
-    if (kind == 2) amx_product(p, first, last);
-    else avx_product(p, first, last);
+static void amx_groups(const void *p, int64_t first, int64_t last, int32_t seat) {
+    (void)seat;
+    amx_product(p, first, last);
+}
+
+static void avx_groups(const void *p, int64_t first, int64_t last, int32_t seat) {
+    (void)seat;
+    avx_product(p, first, last);
+}
+
+/* By what draftwire_product_kind has found. */
+void draftwire_product(const Product *p, int32_t kind, int32_t threads) {
+    const int64_t groups = (p->outputs + BLOCK - 1) / BLOCK, blocks = (p->row_count + BLOCK - 1) / BLOCK;
+    const int64_t work = 2 * BLOCK * p->inputs * (blocks ? blocks : 1); /* of a group */
+    draftwire_share(kind == 2 ? amx_groups : avx_groups, p, groups, (LEAST_BYTES + work - 1) / work, threads);
 }
 
 #else
 
 int32_t draftwire_product_kind(void) { return 0; }
 
-void draftwire_product(const void *p, int64_t first, int64_t last, int32_t kind) {
-    (void)p, (void)first, (void)last, (void)kind;
-}
+void draftwire_product(const void *p, int32_t kind, int32_t threads) { (void)p, (void)kind, (void)threads; }
 
 #endif
