@@ -18,8 +18,8 @@
 
 #define POOLS 4 /* callers at the same time; more of them do their work alone */
 #define MOST_WORKERS 255
-#define LOOK_OUT_NANOSECONDS 50000
-#define LOOKS 32 /* between two looks at the clock */
+#define LOOK_OUT_NANOSECONDS 100000
+#define LOOKS 32 /* before the core is offered to others */
 
 /* A pool's state is one word, so that coming to a call and its end exclude each other. From the lowest bit: workers at
  * work (16 bits), seats left (16 bits), number of the call (32 bits). */
@@ -78,6 +78,7 @@ static uint64_t wait_for_call(Pool *pool, uint64_t last_call) {
             if (is_open(state, last_call)) return state;
             pause_briefly();
         }
+        sched_yield(); /* its core may be the caller's, or another process's */
         clock_gettime(CLOCK_MONOTONIC, &now);
     } while ((now.tv_sec - began.tv_sec) * 1000000000 + now.tv_nsec - began.tv_nsec < LOOK_OUT_NANOSECONDS);
     pthread_mutex_lock(&pool->mutex);
@@ -162,9 +163,9 @@ void draftwire_share(Task task, const void *work, int64_t count, int64_t least, 
     wake_workers(pool, threads - 1);
     take_pieces(pool, 0);
     uint64_t state = atomic_fetch_and(&pool->state, ~SEATS);
-    for (int64_t looks = 0; state & AT_WORK; state = atomic_load(&pool->state)) {
-        if (++looks < 100 * LOOKS) pause_briefly();
-        else sched_yield(); /* it may be this core that the worker is waiting for */
+    for (int64_t looks = 1; state & AT_WORK; looks++, state = atomic_load(&pool->state)) {
+        if (looks % LOOKS) pause_briefly();
+        else sched_yield();
     }
     atomic_flag_clear(&pool->taken);
 }
