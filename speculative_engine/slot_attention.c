@@ -12,7 +12,7 @@
 #define GROUP 4    /* heads at a time whose sums are held in registers */
 #define CHUNKS 4   /* of LANES values at a time */
 #define MOST_DIM 512
-#define LEAST_SCORES 8192 /* in less, waking a thread takes longer than it saves */
+#define LEAST_PRODUCTS 262144 /* in less, waking a thread takes longer than it saves */
 
 /* What one call needs to know; speculative_engine/slot_attention.py has the same fields in the same order. */
 typedef struct {
@@ -197,11 +197,12 @@ CLONES static void attend_tiles(const void *call, int64_t first, int64_t last, i
 }
 
 void draftwire_attend(const Attention *a, int32_t threads) {
-    int64_t tiles = 0, scores = 1;
+    int64_t tiles = 0, scores = 0;
     for (int64_t l = 0; l < a->lane_count; l++) {
         tiles += tiles_of(a, l) * a->kv_heads;
         for (int64_t q = a->lanes[3 * l + 1]; q < a->lanes[3 * l + 2]; q++)
             scores += (a->window && a->counts[q] > a->window ? a->window : a->counts[q]) * a->kv_heads * a->shared;
     }
-    draftwire_share(attend_tiles, a, tiles, (tiles * LEAST_SCORES + scores - 1) / scores, threads);
+    const int64_t products = scores * (a->key_dim + a->value_dim) + 1;
+    draftwire_share(attend_tiles, a, tiles, (tiles * LEAST_PRODUCTS + products - 1) / products, threads);
 }
