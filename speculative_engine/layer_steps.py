@@ -29,8 +29,9 @@ def rms_norm(inputs: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Te
     out = torch.empty_like(inputs)
     rows, width = inputs.shape
     loaded().draftwire_rms_norm(
-        inputs.data_ptr(), weight.data_ptr(), out.data_ptr(), rows, width, eps, HALF[inputs.dtype], torch.get_num_threads()
-    )
+        inputs.data_ptr(), weight.data_ptr(), out.data_ptr(), rows, width,
+        eps, HALF[inputs.dtype], torch.get_num_threads(),
+    )  # fmt: skip
     return out
 
 
