@@ -16,6 +16,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi", "-fPIC", "-shared")
+LIBRARIES = ("-lm", "-pthread")
 LIBRARY = "libspeculative_engine.so"
 COMPILE_SECONDS = 600
 
@@ -34,7 +35,7 @@ class CompiledEngine(BuildHookInterface):  # type: ignore[type-arg]
             print("no C compiler: the engine will be slower on CPUs", file=sys.stderr)
             return
         unfinished = library.with_suffix(".so.new")
-        command = [*compiler.split(), *FLAGS, "-o", str(unfinished), *map(str, sorted(place.glob("*.c"))), "-lm"]
+        command = [*compiler.split(), *FLAGS, "-o", str(unfinished), *map(str, sorted(place.glob("*.c"))), *LIBRARIES]
         try:
             subprocess.run(command, check=True, timeout=COMPILE_SECONDS)
         except (OSError, subprocess.SubprocessError) as error:

@@ -20,14 +20,14 @@ HALF = {torch.bfloat16: 1, torch.float32: 0}
 
 _POINTER, _COUNT, _FLAG = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 _ARGUMENTS = {
-    "draftwire_attend": (_POINTER,),
+    "draftwire_attend": (_POINTER, _FLAG),
     "draftwire_best_tokens": (_POINTER,),
-    "draftwire_rotate": (_POINTER,),
-    "draftwire_product": (_POINTER, _COUNT, _COUNT, _FLAG),
+    "draftwire_rotate": (_POINTER, _FLAG),
+    "draftwire_product": (_POINTER, _FLAG, _FLAG),
     "draftwire_product_kind": (),
-    "draftwire_int8_product": (_POINTER, _COUNT, _COUNT, _FLAG),
-    "draftwire_rms_norm": (_POINTER, _POINTER, _POINTER, _COUNT, _COUNT, ctypes.c_float, _FLAG),
-    "draftwire_gate": (_POINTER, _POINTER, _COUNT, _COUNT, _FLAG),
+    "draftwire_int8_product": (_POINTER, _FLAG, _FLAG),
+    "draftwire_rms_norm": (_POINTER, _POINTER, _POINTER, _COUNT, _COUNT, ctypes.c_float, _FLAG, _FLAG),
+    "draftwire_gate": (_POINTER, _POINTER, _COUNT, _COUNT, _FLAG, _FLAG),
 }
 
 

@@ -6,7 +6,7 @@
  *
  * The weight is packed as row_tiles.h says. A pair holds the even inputs of 16 outputs, then the odd ones.
  */
-#include <stdint.h>
+#include "worker_pool.h"
 
 #if defined(__x86_64__) && defined(__linux__)
 
@@ -162,16 +162,25 @@ AVX static void avx_product(const Int8Product *p, int64_t first, int64_t last) {
     }
 }
 
-/* Groups of outputs from `first` to before `last`, by what draftwire_product_kind has found. */
-void draftwire_int8_product(const Int8Product *p, int64_t first, int64_t last, int32_t kind) {
-    if (kind == 2) amx_product(p, first, last);
-    else avx_product(p, first, last);
+static void amx_groups(const void *p, int64_t first, int64_t last, int32_t seat) {
+    (void)seat;
+    amx_product(p, first, last);
+}
+
+static void avx_groups(const void *p, int64_t first, int64_t last, int32_t seat) {
+    (void)seat;
+    avx_product(p, first, last);
+}
+
+/* By what draftwire_product_kind has found. */
+void draftwire_int8_product(const Int8Product *p, int32_t kind, int32_t threads) {
+    const int64_t groups = (p->outputs + BLOCK - 1) / BLOCK, blocks = (p->row_count + BLOCK - 1) / BLOCK;
+    const int64_t work = BLOCK * p->inputs * (blocks ? blocks : 1); /* of a group */
+    draftwire_share(kind == 2 ? amx_groups : avx_groups, p, groups, (LEAST_BYTES + work - 1) / work, threads);
 }
 
 #else
 
-void draftwire_int8_product(const void *p, int64_t first, int64_t last, int32_t kind) {
-    (void)p, (void)first, (void)last, (void)kind;
-}
+void draftwire_int8_product(const void *p, int32_t kind, int32_t threads) { (void)p, (void)kind, (void)threads; }
 
 #endif

@@ -33,11 +33,7 @@ def _kind() -> int:
 
 
 def can_multiply_int8(weight: torch.Tensor) -> bool:
-    """Whether the compiled product can be had for a weight [outputs, inputs].
-
-    It runs in the calling thread, however many there may be: the library's product of integers reads a weight half as
-    fast, and beyond a few rows the whole weight has to be widened for it.
-    """
+    """Whether the compiled product can be had for a weight [outputs, inputs]."""
     return weight.shape[1] % _BLOCK == 0 and _kind() > 0
 
 
@@ -63,5 +59,5 @@ class CompiledInt8Product(nn.Module):
             rows.data_ptr(), self.stored.data_ptr(), self.scales.data_ptr(), None if bias is None else bias.data_ptr(),
             out.data_ptr(), len(rows), self._outputs, self._inputs,
         )  # fmt: skip
-        loaded().draftwire_int8_product(ctypes.addressof(call), 0, len(self.stored), _kind())
+        loaded().draftwire_int8_product(ctypes.addressof(call), _kind(), torch.get_num_threads())
         return out

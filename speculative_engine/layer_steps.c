@@ -5,8 +5,15 @@
  * for the order of the norms' sums and the last bit of an exponential. All widths are multiples of LANES.
  */
 #include "vectors.h"
+#include "worker_pool.h"
 
 #include <math.h>
+
+#define LEAST_ELEMENTS 32768 /* in less, waking a thread takes longer than it saves */
+
+static void share_rows(Task task, const void *call, int64_t rows, int64_t width, int32_t threads) {
+    draftwire_share(task, call, rows, (LEAST_ELEMENTS + width - 1) / width, threads);
+}
 
 INLINE void norm_row(const void *from, int64_t at, const void *weight, void *to, int64_t to_at, int64_t width, float eps,
                      int half) {
@@ -22,13 +29,28 @@ INLINE void norm_row(const void *from, int64_t at, const void *weight, void *to,
     }
 }
 
-/* out [rows, width] = weight [width] * normalised from [rows, width] */
-CLONES void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t rows, int64_t width, float eps,
-                               int32_t half) {
-    for (int64_t r = 0; r < rows; r++) {
-        if (half) norm_row(from, r * width, weight, out, r * width, width, eps, 1);
-        else norm_row(from, r * width, weight, out, r * width, width, eps, 0);
+typedef struct {
+    const void *from, *weight;
+    void *out;
+    int64_t width;
+    float eps;
+    int32_t half;
+} Norm;
+
+CLONES static void norm_rows(const void *call, int64_t first, int64_t last, int32_t seat) {
+    const Norm *a = call;
+    (void)seat;
+    for (int64_t r = first; r < last; r++) {
+        if (a->half) norm_row(a->from, r * a->width, a->weight, a->out, r * a->width, a->width, a->eps, 1);
+        else norm_row(a->from, r * a->width, a->weight, a->out, r * a->width, a->width, a->eps, 0);
     }
+}
+
+/* out [rows, width] = weight [width] * normalised from [rows, width] */
+void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t rows, int64_t width, float eps,
+                        int32_t half, int32_t threads) {
+    const Norm call = {from, weight, out, width, eps, half};
+    share_rows(norm_rows, &call, rows, width, threads);
 }
 
 /* One call's needs; speculative_engine/layer_steps.py has the same fields in the same order. */
@@ -82,12 +104,18 @@ INLINE void rotate_row(const Rotation *a, int64_t row, int half) {
     }
 }
 
-/* Turns queries and keys to their positions, writes keys and values into their slots. */
-CLONES void draftwire_rotate(const Rotation *a) {
-    for (int64_t r = 0; r < a->rows; r++) {
+CLONES static void rotate_rows(const void *call, int64_t first, int64_t last, int32_t seat) {
+    const Rotation *a = call;
+    (void)seat;
+    for (int64_t r = first; r < last; r++) {
         if (a->half) rotate_row(a, r, 1);
         else rotate_row(a, r, 0);
     }
+}
+
+/* Turns queries and keys to their positions, writes keys and values into their slots. */
+void draftwire_rotate(const Rotation *a, int32_t threads) {
+    share_rows(rotate_rows, a, a->rows, (a->heads + 2 * a->kv_heads) * a->dim, threads);
 }
 
 INLINE void gate_row(const void *both, void *out, int64_t row, int64_t width, int half) {
@@ -101,10 +129,24 @@ INLINE void gate_row(const void *both, void *out, int64_t row, int64_t width, in
     }
 }
 
-/* out [rows, width] = silu(gate) * up, of both [rows, 2 * width]: gate, up */
-CLONES void draftwire_gate(const void *both, void *out, int64_t rows, int64_t width, int32_t half) {
-    for (int64_t r = 0; r < rows; r++) {
-        if (half) gate_row(both, out, r, width, 1);
-        else gate_row(both, out, r, width, 0);
+typedef struct {
+    const void *both;
+    void *out;
+    int64_t width;
+    int32_t half;
+} Gate;
+
+CLONES static void gate_rows(const void *call, int64_t first, int64_t last, int32_t seat) {
+    const Gate *a = call;
+    (void)seat;
+    for (int64_t r = first; r < last; r++) {
+        if (a->half) gate_row(a->both, a->out, r, a->width, 1);
+        else gate_row(a->both, a->out, r, a->width, 0);
     }
+}
+
+/* out [rows, width] = silu(gate) * up, of both [rows, 2 * width]: gate, up */
+void draftwire_gate(const void *both, void *out, int64_t rows, int64_t width, int32_t half, int32_t threads) {
+    const Gate call = {both, out, width, half};
+    share_rows(gate_rows, &call, rows, width, threads);
 }

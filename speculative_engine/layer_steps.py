@@ -29,8 +29,9 @@ def rms_norm(inputs: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Te
     out = torch.empty_like(inputs)
     rows, width = inputs.shape
     loaded().draftwire_rms_norm(
-        inputs.data_ptr(), weight.data_ptr(), out.data_ptr(), rows, width, eps, HALF[inputs.dtype]
-    )
+        inputs.data_ptr(), weight.data_ptr(), out.data_ptr(), rows, width,
+        eps, HALF[inputs.dtype], torch.get_num_threads(),
+    )  # fmt: skip
     return out
 
 
@@ -61,7 +62,7 @@ def rotate(
         query.data_ptr(), keys.data_ptr(), values.data_ptr(),
         rows, heads, kv_heads, dim, capacity, scale, eps, HALF[projected.dtype],
     )  # fmt: skip
-    loaded().draftwire_rotate(ctypes.addressof(call))
+    loaded().draftwire_rotate(ctypes.addressof(call), torch.get_num_threads())
     return query
 
 
@@ -69,5 +70,7 @@ def gate(both: torch.Tensor) -> torch.Tensor:
     """SiLU of the first half of each row times its second: [rows, 2 * width] -> [rows, width]"""
     rows, width = both.shape
     out = both.new_empty(rows, width // 2)
-    loaded().draftwire_gate(both.data_ptr(), out.data_ptr(), rows, width // 2, HALF[both.dtype])
+    loaded().draftwire_gate(
+        both.data_ptr(), out.data_ptr(), rows, width // 2, HALF[both.dtype], torch.get_num_threads()
+    )
     return out

@@ -5,7 +5,7 @@
  *
  * The weight is packed as row_tiles.h says. A pair holds 16 outputs with 2 inputs each.
  */
-#include <stdint.h>
+#include "worker_pool.h"
 
 #if defined(__x86_64__) && defined(__linux__)
 
@@ -52,11 +52,13 @@ AMX static void store_tile(const Product *p, int64_t row, int64_t output, const 
         store_outputs(p, row + r, output, _mm512_loadu_ps(tile + r * TILE));
 }
 
-/* One group of outputs for up to 32 rows. */
-AMX static void amx_rows(const Product *p, int64_t group, int64_t row, int lower) {
+/* One group of outputs for up to 32 rows. One of several blocks of rows fetches its share of the next group, `lines` for
+ * each block of inputs, as the memory would rest otherwise; the only one fetches what it comes to soon itself. */
+AMX static void amx_rows(const Product *p, int64_t group, int64_t row, int lower, int lines) {
     float sums[4][TILE * TILE] __attribute__((aligned(64)));
     const int64_t inputs = p->inputs, stride = 2 * inputs;
     const uint16_t *weight = p->weight + group * BLOCK * inputs, *rows = p->rows + row * inputs;
+    const char *next = (const char *)(weight + BLOCK * inputs) + row / BLOCK * (inputs / BLOCK) * lines * 64;
     _tile_zero(0);
     _tile_zero(1);
     if (lower) {
@@ -64,8 +66,11 @@ AMX static void amx_rows(const Product *p, int64_t group, int64_t row, int lower
         _tile_zero(3);
     }
     for (int64_t k = 0; k < inputs; k += BLOCK, weight += 2 * TILE_ELEMENTS) {
-        for (int line = 0; row == 0 && line < 4 * TILE_ELEMENTS; line += 64) /* later rows find it in the cache */
-            _mm_prefetch((const char *)weight + AHEAD + line, _MM_HINT_T0);
+        if (lines)
+            for (int line = 0; line < lines; line++, next += 64) _mm_prefetch(next, _MM_HINT_T1);
+        else
+            for (int line = 0; line < 4 * TILE_ELEMENTS; line += 64)
+                _mm_prefetch((const char *)weight + AHEAD + line, _MM_HINT_T0);
         _tile_loadd(4, rows + k, stride);
         _tile_loadd(6, weight, 64);
         _tile_loadd(7, weight + TILE_ELEMENTS, 64);
@@ -92,15 +97,17 @@ AMX static void amx_rows(const Product *p, int64_t group, int64_t row, int lower
 AMX static void amx_product(const Product *p, int64_t first, int64_t last) {
     const int64_t whole = p->row_count / (2 * TILE) * (2 * TILE);
     const int left = (int)(p->row_count - whole), upper = left < TILE ? left : TILE, lower = left - upper;
+    const int blocks = (int)((p->row_count + BLOCK - 1) / BLOCK);
+    const int lines = blocks > 1 ? (4 * TILE_ELEMENTS / 64 + blocks - 1) / blocks : 0;
     TileShapes before; /* others on this thread may rely on theirs */
     _tile_storeconfig(&before);
     if (!whole) shape_tiles(upper, lower);
     else if (!left) shape_tiles(TILE, TILE);
     for (int64_t group = first; group < last; group++) {
         if (whole && left) shape_tiles(TILE, TILE);
-        for (int64_t row = 0; row < whole; row += 2 * TILE) amx_rows(p, group, row, TILE);
+        for (int64_t row = 0; row < whole; row += 2 * TILE) amx_rows(p, group, row, TILE, lines);
         if (whole && left) shape_tiles(upper, lower);
-        if (left) amx_rows(p, group, whole, lower);
+        if (left) amx_rows(p, group, whole, lower, lines);
     }
     _tile_loadconfig(&before);
 }
@@ -144,18 +151,27 @@ AVX static void avx_product(const Product *p, int64_t first, int64_t last) {
     }
 }
 
-/* Groups of outputs from `first` to before `last`, by what draftwire_product_kind has found. */
-void draftwire_product(const Product *p, int64_t first, int64_t last, int32_t kind) {
-    if (kind == 2) amx_product(p, first, last);
-    else avx_product(p, first, last);
+static void amx_groups(const void *p, int64_t first, int64_t last, int32_t seat) {
+    (void)seat;
+    amx_product(p, first, last);
+}
+
+static void avx_groups(const void *p, int64_t first, int64_t last, int32_t seat) {
+    (void)seat;
+    avx_product(p, first, last);
+}
+
+/* By what draftwire_product_kind has found. */
+void draftwire_product(const Product *p, int32_t kind, int32_t threads) {
+    const int64_t groups = (p->outputs + BLOCK - 1) / BLOCK, blocks = (p->row_count + BLOCK - 1) / BLOCK;
+    const int64_t work = 2 * BLOCK * p->inputs * (blocks ? blocks : 1); /* of a group */
+    draftwire_share(kind == 2 ? amx_groups : avx_groups, p, groups, (LEAST_BYTES + work - 1) / work, threads);
 }
 
 #else
 
 int32_t draftwire_product_kind(void) { return 0; }
 
-void draftwire_product(const void *p, int64_t first, int64_t last, int32_t kind) {
-    (void)p, (void)first, (void)last, (void)kind;
-}
+void draftwire_product(const void *p, int32_t kind, int32_t threads) { (void)p, (void)kind, (void)threads; }
 
 #endif

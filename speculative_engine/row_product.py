@@ -33,13 +33,9 @@ def _kind() -> int:
 
 
 def can_multiply(weight: torch.Tensor) -> bool:
-    """Whether the compiled product can be had for a weight [outputs, inputs]: one thread, bfloat16 and what for."""
+    """Whether the compiled product can be had for a weight [outputs, inputs]: bfloat16 and what for."""
     return (
-        weight.dtype == torch.bfloat16
-        and weight.device.type == "cpu"
-        and weight.shape[1] % _BLOCK == 0
-        and torch.get_num_threads() == 1
-        and _kind() > 0
+        weight.dtype == torch.bfloat16 and weight.device.type == "cpu" and weight.shape[1] % _BLOCK == 0 and _kind() > 0
     )
 
 
@@ -63,5 +59,5 @@ class CompiledProduct(nn.Module):
             rows.data_ptr(), self.stored.data_ptr(), None if bias is None else bias.data_ptr(), out.data_ptr(),
             len(rows), self._outputs, self._inputs,
         )  # fmt: skip
-        loaded().draftwire_product(ctypes.addressof(call), 0, len(self.stored), _kind())
+        loaded().draftwire_product(ctypes.addressof(call), _kind(), torch.get_num_threads())
         return out

@@ -14,6 +14,7 @@
 #define TILE_ELEMENTS (TILE * 32)
 #define AHEAD 8192               /* bytes */
 #define AVX_ROWS 8               /* whose sums are held in registers at a time */
+#define LEAST_BYTES 131072       /* of weight: in less, waking a thread takes longer than it saves */
 
 #define AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")))
 #define AVX __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))

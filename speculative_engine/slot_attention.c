@@ -8,6 +8,7 @@
 #pragma GCC optimize("fp-contract=fast")
 
 #include "vectors.h"
+#include "worker_pool.h"
 
 #include <math.h>
 
@@ -15,6 +16,7 @@
 #define GROUP 4    /* heads at a time whose sums are held in registers */
 #define CHUNKS 4   /* of LANES values at a time */
 #define MOST_DIM 512
+#define LEAST_PRODUCTS 262144 /* in less, waking a thread takes longer than it saves */
 
 /* What one call needs to know; speculative_engine/slot_attention.py has the same fields in the same order. */
 typedef struct {
@@ -22,14 +24,14 @@ typedef struct {
     const void *keys;      /* [kv_heads, slots, key_dim] */
     const void *values;    /* [kv_heads, slots, value_dim] */
     float *out;            /* [rows, heads, value_dim] */
-    float *scratch;        /* [a lane's queries, at most QUERIES, * shared, longest], longest a multiple of LANES */
+    float *scratch;        /* [threads, queries of a tile, shared, longest], longest a multiple of LANES */
     const float *sinks;    /* [heads] or NULL: scores that take probability and give no value */
     const int64_t *seen;   /* the lanes' slots by position, one lane after the other */
     const int64_t *lanes;  /* [lanes, 3]: where its slots begin in seen, its first query, the query after its last */
     const int64_t *rows;   /* row of each query */
     const int64_t *counts; /* positions each query sees, of its lane's first ones; rising within a lane */
     int64_t row_count, kv_heads, shared, slots, key_dim, value_dim, longest, window;
-    int64_t lane_count, first_head, last_head; /* key-value heads this call computes */
+    int64_t lane_count, scratch_size; /* of one thread */
     float softcap; /* 0: none */
     int32_t half;  /* keys and values are bfloat16, else float32 */
 } Attention;
@@ -143,14 +145,15 @@ INLINE void normalise(float *scores, int64_t first, int64_t last, float softcap,
 
 /* Heads of one key-value head of queries `first` to before `last` of a lane. */
 INLINE void attend_tile(const Attention *a, const int64_t *seen, int64_t first, int64_t last, int64_t kv_head,
-                        Head *heads, int half) {
+                        float *scratch, int half) {
+    Head heads[QUERIES * a->shared];
     const int64_t base = kv_head * a->slots, count = (last - first) * a->shared, most = a->counts[last - 1];
     for (int64_t i = 0; i < count; i++) {
         const int64_t query = first + i / a->shared, head = kv_head * a->shared + i % a->shared, row = a->rows[query];
         const int64_t end = a->counts[query];
         heads[i] = (Head){
             a->query + (head * a->row_count + row) * a->key_dim,
-            a->scratch + i * a->longest,
+            scratch + i * a->longest,
             a->window && end > a->window ? end - a->window : 0,
             end,
             a->out + (row * a->kv_heads * a->shared + head) * a->value_dim,
@@ -175,16 +178,35 @@ INLINE void attend_tile(const Attention *a, const int64_t *seen, int64_t first, 
     if (i < count) add_values(a, seen, base, heads + i, 1, half);
 }
 
-CLONES void draftwire_attend(const Attention *a) {
-    Head heads[QUERIES * a->shared];
-    for (int64_t l = 0; l < a->lane_count; l++) {
-        const int64_t *seen = a->seen + a->lanes[3 * l], end = a->lanes[3 * l + 2];
-        for (int64_t head = a->first_head; head < a->last_head; head++) {
-            for (int64_t first = a->lanes[3 * l + 1]; first < end; first += QUERIES) {
-                int64_t last = first + QUERIES < end ? first + QUERIES : end;
-                if (a->half) attend_tile(a, seen, first, last, head, heads, 1);
-                else attend_tile(a, seen, first, last, head, heads, 0);
-            }
+/* Tiles of a lane's queries, for one key-value head. */
+static int64_t tiles_of(const Attention *a, int64_t lane) {
+    return (a->lanes[3 * lane + 2] - a->lanes[3 * lane + 1] + QUERIES - 1) / QUERIES;
+}
+
+/* Tiles in the order of lanes, in a lane of key-value heads. */
+CLONES static void attend_tiles(const void *call, int64_t first, int64_t last, int32_t seat) {
+    const Attention *a = call;
+    float *scratch = a->scratch + seat * a->scratch_size;
+    int64_t begin = 0; /* of a lane */
+    for (int64_t l = 0; l < a->lane_count && begin < last; l++) {
+        const int64_t *lane = a->lanes + 3 * l, tiles = tiles_of(a, l), end = begin + tiles * a->kv_heads;
+        for (int64_t t = first > begin ? first : begin; t < last && t < end; t++) {
+            int64_t query = lane[1] + (t - begin) % tiles * QUERIES, head = (t - begin) / tiles;
+            int64_t next = query + QUERIES < lane[2] ? query + QUERIES : lane[2];
+            if (a->half) attend_tile(a, a->seen + lane[0], query, next, head, scratch, 1);
+            else attend_tile(a, a->seen + lane[0], query, next, head, scratch, 0);
         }
+        begin = end;
     }
+}
+
+void draftwire_attend(const Attention *a, int32_t threads) {
+    int64_t tiles = 0, scores = 0;
+    for (int64_t l = 0; l < a->lane_count; l++) {
+        tiles += tiles_of(a, l) * a->kv_heads;
+        for (int64_t q = a->lanes[3 * l + 1]; q < a->lanes[3 * l + 2]; q++)
+            scores += (a->window && a->counts[q] > a->window ? a->window : a->counts[q]) * a->kv_heads * a->shared;
+    }
+    const int64_t products = scores * (a->key_dim + a->value_dim) + 1;
+    draftwire_share(attend_tiles, a, tiles, (tiles * LEAST_PRODUCTS + products - 1) / products, threads);
 }

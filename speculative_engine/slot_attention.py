@@ -7,10 +7,7 @@ slower.
 from __future__ import annotations
 
 import ctypes
-import itertools
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import torch
@@ -20,8 +17,6 @@ from speculative_engine.compiled_library import HALF, LANES, library, loaded
 _QUERIES = 16
 MOST_DIM = 512
 """Longest head: the compiled code has room for no longer one."""
-_SPLIT_SCORES = 1 << 18
-"""Scores of a layer from which on it is shared among threads: waking them takes longer than fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +42,7 @@ class _Call(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("query", "keys", "values", "out", "scratch", "sinks")),
         *((name, ctypes.c_void_p) for name in ("seen", "lanes", "rows", "counts")),
         *((name, ctypes.c_int64) for name in ("row_count", "kv_heads", "shared", "slots", "key_dim", "value_dim")),
-        *((name, ctypes.c_int64) for name in ("longest", "window", "lane_count", "first_head", "last_head")),
+        *((name, ctypes.c_int64) for name in ("longest", "window", "lane_count", "scratch_size")),
         ("softcap", ctypes.c_float),
         ("half", ctypes.c_int32),
     )
@@ -63,11 +58,6 @@ def fits(keys: torch.Tensor, values: torch.Tensor) -> bool:
         and values.shape[-1] % LANES == 0
         and library() is not None
     )
-
-
-@cache
-def _threads(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, thread_name_prefix="slot-attention")
 
 
 def attend(
@@ -89,24 +79,15 @@ def attend(
     longest = -(-(lanes.longest + LANES) // LANES) * LANES
     shared = heads // kv_heads
     sink_scores = None if sinks is None else sinks.float().contiguous()
-
-    def compute(first_head: int, last_head: int) -> None:
-        scratch = torch.empty(min(lanes.widest, _QUERIES) * shared, longest, dtype=torch.float32)
-        call = _Call(
-            query.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(), scratch.data_ptr(),
-            None if sink_scores is None else sink_scores.data_ptr(),
-            lanes.seen.ctypes.data, lanes.lanes.ctypes.data, lanes.rows.ctypes.data, lanes.counts.ctypes.data,
-            row_count, kv_heads, shared, slots, key_dim, value_dim,
-            longest, window or 0, len(lanes.lanes), first_head, last_head,
-            softcap or 0.0, HALF[keys.dtype],
-        )  # fmt: skip
-        loaded().draftwire_attend(ctypes.byref(call))
-
-    parts = min(torch.get_num_threads(), kv_heads)
-    if parts == 1 or int(lanes.counts.sum()) * heads < _SPLIT_SCORES:
-        compute(0, kv_heads)
-    else:
-        ends = [kv_heads * part // parts for part in range(parts + 1)]
-        for done in [_threads(parts).submit(compute, first, last) for first, last in itertools.pairwise(ends)]:
-            done.result()
+    threads = torch.get_num_threads()
+    scratch = torch.empty(threads, min(lanes.widest, _QUERIES) * shared * longest, dtype=torch.float32)
+    call = _Call(
+        query.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(), scratch.data_ptr(),
+        None if sink_scores is None else sink_scores.data_ptr(),
+        lanes.seen.ctypes.data, lanes.lanes.ctypes.data, lanes.rows.ctypes.data, lanes.counts.ctypes.data,
+        row_count, kv_heads, shared, slots, key_dim, value_dim,
+        longest, window or 0, len(lanes.lanes), scratch.shape[1],
+        softcap or 0.0, HALF[keys.dtype],
+    )  # fmt: skip
+    loaded().draftwire_attend(ctypes.addressof(call), threads)
     return out

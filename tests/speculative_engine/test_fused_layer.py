@@ -6,6 +6,7 @@ import torch
 from speculative_engine import fused_layer
 from speculative_engine.fused_layer import FusedLayer
 from speculative_engine.packed_model import PackedModel
+from speculative_engine.row_product import can_multiply
 from speculative_engine.self_test import UnsupportedModelError, run_self_test
 from tests.speculative_engine.support import check_against_plain, packed, random_tokens, tiny_model, walk
 
@@ -49,6 +50,19 @@ def test_the_self_test_compares_them_with_the_librarys(case: str, dtype: torch.d
     model.model.model.layers[1].input_norm.eps = 10.0
     with pytest.raises(UnsupportedModelError, match="cannot be served"):
         run_self_test(model)
+
+
+@needs_library
+def test_threads_change_no_bit() -> None:
+    model = packed(tiny_model("Llama", torch.bfloat16, hidden_size=128, intermediate_size=1280, head_dim=32))
+    if not can_multiply(model.model.get_input_embeddings().weight):
+        pytest.skip("this processor has no bfloat16 products: the library's are exact for a number of threads each")
+    texts = [random_tokens(120, seed=1), random_tokens(25, seed=2)]
+    alone = walk(model, texts, [100, 5])
+    torch.set_num_threads(3)
+    together = walk(model, texts, [100, 5])
+    assert alone.keys() == together.keys()
+    assert all(torch.equal(alone[prefix], together[prefix]) for prefix in alone)
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,7 @@ SLOTS = 700
 
 
 @pytest.fixture(params=[1, 3])
-def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One thread, and several that share the smallest layer."""
-    monkeypatch.setattr(slot_attention, "_SPLIT_SCORES", 0)
+def threads(request: pytest.FixtureRequest) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield
@@ -90,7 +88,7 @@ def test_windows_caps_and_sinks(window: int | None, softcap: float | None, sunk:
     keys, values = stored(2, 32, torch.float32, 1), stored(2, 32, torch.float32, 2)
     sinks = torch.randn(4) if sunk else None
     path = slots(90)
-    query = torch.randn(4, 90, 32)
+    query = torch.randn(4, 90, 32) / math.sqrt(32)
     found = attend(lanes_of([path], [0]), query, keys, values, window, softcap, sinks)
     for row in (0, 5, 19, 20, 21, 89):
         expected = by_hand(query[:, row], keys, values, path[: row + 1], window, softcap, sinks)
@@ -134,6 +132,17 @@ def test_a_row_has_the_same_bits_alone_in_a_chunk_and_beside_others(dtype: torch
         beside = torch.cat([torch.randn(6, 30, 64), query[:, position : position + 1], torch.randn(6, 3, 64)], dim=1)
         mixed = lanes_of([other[:60], path[: position + 1], other], [30, position, 407])
         assert torch.equal(attend(mixed, beside, keys, values, window, None, None)[30], chunk[position])
+
+
+@pytest.mark.parametrize("window", [None, 33])
+def test_threads_change_no_bit(window: int | None) -> None:
+    keys, values = stored(2, 64, torch.bfloat16, 1), stored(2, 64, torch.bfloat16, 2)
+    lanes = lanes_of([slots(300, 1), slots(410, 2), slots(20, 3)], [0, 409, 10])
+    query = torch.randn(6, len(lanes.rows), 64)
+    alone = attend(lanes, query, keys, values, window, None, None)
+    for count in (2, 3, 20):
+        torch.set_num_threads(count)
+        assert torch.equal(attend(lanes, query, keys, values, window, None, None), alone)
 
 
 def test_the_slots_a_sequence_has_change_no_bit() -> None:
