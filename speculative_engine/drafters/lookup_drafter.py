@@ -134,7 +134,8 @@ class LookupDrafter:
                 if known is None:
                     if tree.size >= spec.max_tree_nodes:
                         return fresh
-                    known, _ = tree.add(parent, token, math.log(probability), _SOURCE)
+                    # Shares add up to one but for rounding.
+                    known, _ = tree.add(parent, token, min(math.log(probability), 0.0), _SOURCE)
                     known.id = draft.next_id
                     draft.next_id += 1
                     fresh.append(known)
