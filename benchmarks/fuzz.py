@@ -286,6 +286,8 @@ class Fuzzer:
                 )
                 if answer.status != health_pb2.HealthCheckResponse.SERVING:
                     self._fault(f"{address} is not healthy")
+        for rollout in [each for each in await client.drafters.rollouts() if each.state == "running"]:
+            await client.drafters.withdraw(rollout.new.name)
         for drafter in await client.drafters.list():
             if drafter.name != _GOOD:
                 await client.drafters.detach(drafter.name)
