@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -83,6 +83,10 @@ def _for_each_isa(*settings: Setting) -> tuple[Setting, ...]:
     return tuple({"isa": isa} | dict(setting) for isa in ("any", "AVX512_CORE_BF16") for setting in settings)
 
 
+def _ours(name: str, counts: Iterable[int], *drafters: str) -> Method:
+    return Method(name, tuple({"verifier threads": count, "drafters": list(drafters)} for count in counts))
+
+
 def peers(threads: int) -> tuple[Peer, ...]:
     """Everybody; we are the first. `threads` is the greatest number of threads for a target model."""
     counts = range(1, threads + 1)
@@ -90,8 +94,10 @@ def peers(threads: int) -> tuple[Peer, ...]:
         "draftwire",
         "run_draftwire.py",
         (
-            Method("plain", tuple({"verifier threads": count, "drafts": False} for count in counts)),
-            Method("two services", tuple({"verifier threads": count, "drafts": True} for count in counts)),
+            _ours("plain", counts),
+            _ours("two services", counts, "drafter"),
+            _ours("prompt lookup", counts, "local:ngram"),
+            _ours("two services and prompt lookup", counts, "local:ngram", "drafter"),
         ),
         load_settings=("verifier threads",),
         pauses=False,  # its streams have deadlines

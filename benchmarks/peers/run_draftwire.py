@@ -16,7 +16,7 @@ _SLOTS = ("--kv-slots", "4096")
 
 
 def load(order: dict[str, Any]) -> tuple[Generate, str]:
-    """Both methods share a process: the verifier's threads are the setting."""
+    """All methods share a process: the verifier's threads are the setting."""
     running = ExitStack()
     atexit.register(running.close)
     verifying = running.enter_context(Services(threads=order["setting"]["verifier threads"]))
@@ -25,6 +25,7 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
     drafter = drafting.drafter(Path(order["draft"]), *_SLOTS, cores=order["drafter_cores"])
     client = Client(verifier.address, timeout=300.0)
     client.drafters.attach(drafter.address, "drafter")
+    client.drafters.attach("local:ngram")
 
     def generate(prompt: list[int], max_tokens: int, setting: dict[str, Any], arrived: Arrivals) -> list[int]:
         stream = client.stream(
@@ -33,7 +34,7 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
             temperature=0.0,
             seed=0,
             ignore_eos=True,
-            speculation=Speculation(enabled=setting["drafts"]),
+            speculation=Speculation(drafters=names) if (names := setting["drafters"]) else Speculation(enabled=False),
         )
         for chunk in stream:
             arrived(len(chunk.token_ids))
