@@ -18,7 +18,7 @@
 
 #define POOLS 4 /* callers at the same time; more of them do their work alone */
 #define MOST_WORKERS 255
-#define LOOK_OUT_NANOSECONDS 100000
+#define LOOK_OUT_NANOSECONDS 400000 /* about the longest a step goes on alone between two calls */
 #define LOOKS 32 /* before the core is offered to others */
 
 /* A pool's state is one word, so that coming to a call and its end exclude each other. From the lowest bit: workers at
