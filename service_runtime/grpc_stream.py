@@ -155,7 +155,9 @@ class ClientStream(_GrpcStream[SendT, RecvT]):
         except grpc.aio.AioRpcError as error:
             raise _broken(error) from error
         except asyncio.CancelledError:
-            if self._call.cancelled():  # grpc says so by CancelledError, although no task was cancelled
+            task = asyncio.current_task()
+            if self._call.cancelled() and not (task and task.cancelling()):
+                # grpc says so by CancelledError, although no task was cancelled
                 raise StreamBroken.of(grpc.StatusCode.CANCELLED, "the call was cancelled") from None
             raise
         return None if message is grpc.aio.EOF else message  # type: ignore[return-value]

@@ -48,3 +48,10 @@ def library() -> ctypes.CDLL | None:
         function = getattr(compiled, name)
         function.argtypes = arguments
     return compiled
+
+
+@cache
+def product_kind() -> int:
+    """What the processor has for products of bfloat16: 2 AMX, 1 AVX-512, 0 neither, or no compiled library."""
+    compiled = library()
+    return 0 if compiled is None else int(compiled.draftwire_product_kind())

@@ -7,12 +7,11 @@ number of rows.
 from __future__ import annotations
 
 import ctypes
-from functools import cache
 
 import torch
 from torch import nn
 
-from speculative_engine.compiled_library import library, loaded
+from speculative_engine.compiled_library import loaded, product_kind
 
 _BLOCK = 32
 _TILE = 16
@@ -25,16 +24,9 @@ class _Product(ctypes.Structure):
     )
 
 
-@cache
-def _kind() -> int:
-    """What the processor has: 2 AMX, 1 AVX-512 with bfloat16, 0 neither."""
-    compiled = library()
-    return 0 if compiled is None else int(compiled.draftwire_product_kind())
-
-
 def can_multiply_int8(weight: torch.Tensor) -> bool:
     """Whether the compiled product can be had for a weight [outputs, inputs]."""
-    return weight.shape[1] % _BLOCK == 0 and _kind() > 0
+    return weight.shape[1] % _BLOCK == 0 and product_kind() > 0
 
 
 class CompiledInt8Product(nn.Module):
@@ -59,5 +51,5 @@ class CompiledInt8Product(nn.Module):
             rows.data_ptr(), self.stored.data_ptr(), self.scales.data_ptr(), None if bias is None else bias.data_ptr(),
             out.data_ptr(), len(rows), self._outputs, self._inputs,
         )  # fmt: skip
-        loaded().draftwire_int8_product(ctypes.addressof(call), _kind(), torch.get_num_threads())
+        loaded().draftwire_int8_product(ctypes.addressof(call), product_kind(), torch.get_num_threads())
         return out

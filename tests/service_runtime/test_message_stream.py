@@ -141,6 +141,18 @@ async def test_writing_after_close_is_a_mistake(connect: Connect) -> None:
             await stream.write(b"x")
 
 
+async def test_a_deadline_on_iterating_is_a_deadline(connect: Connect) -> None:
+    """It may end the stream; who waits for it is told of the deadline and not of that."""
+    async with connect(echo) as stream:
+        await stream.write(b"once")
+        came = []
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                async for message in stream:
+                    came.append(message)
+        assert came == [b"once"]
+
+
 async def test_a_client_that_cancels_cancels_the_handler(connect: Connect) -> None:
     entered, cancelled = asyncio.Event(), asyncio.Event()
 

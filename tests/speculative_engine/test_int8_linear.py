@@ -16,7 +16,7 @@ from speculative_engine.row_exact import PackedProduct
 from speculative_engine.self_test import run_self_test
 from tests.speculative_engine.support import check_against_plain, random_tokens, tiny_model, walk
 
-_BEST = int8_product._kind()
+_BEST = int8_product.product_kind()
 _KINDS = [pytest.param(0, id="library"), pytest.param(1, id="AVX-512"), pytest.param(2, id="AMX")]
 _COMPILED = _KINDS[1:]
 
@@ -34,7 +34,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
     chosen: int = request.param
     if chosen > _BEST:
         pytest.skip("not built, or this processor has no such products")
-    monkeypatch.setattr(int8_product, "_kind", lambda: chosen)
+    monkeypatch.setattr(int8_product, "product_kind", lambda: chosen)
     return chosen
 
 

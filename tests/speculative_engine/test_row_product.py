@@ -9,7 +9,7 @@ from speculative_engine import row_product
 from speculative_engine.row_exact import PackedProduct, RowExactLinear
 from speculative_engine.row_product import CompiledProduct, can_multiply
 
-_BEST = row_product._kind()
+_BEST = row_product.product_kind()
 pytestmark = pytest.mark.skipif(_BEST == 0, reason="not built, or this processor has no bfloat16 products")
 
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(_BEST == 0, reason="not built, or this processor
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     if request.param > _BEST:
         pytest.skip("this processor has no AMX")
-    monkeypatch.setattr(row_product, "_kind", lambda: request.param)
+    monkeypatch.setattr(row_product, "product_kind", lambda: request.param)
     chosen: int = request.param
     return chosen
 
