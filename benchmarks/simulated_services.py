@@ -90,17 +90,6 @@ class _Draft:
         path = node.path_from(self.growing.tree.root)
         return all(each.token == self.pair.target(each.position) for each in path)
 
-    def proposal(self, nodes: list[Node]) -> Proposal:
-        """New nodes, as they are sent."""
-        root = self.growing.tree.root
-        return Proposal(
-            committed_length=self.length,
-            first_node_id=nodes[0].id,
-            token_ids=[node.token for node in nodes],
-            parent_ids=[0 if node.parent is root or node.parent is None else node.parent.id for node in nodes],
-            log_probs=[node.log_prob for node in nodes],
-        )
-
 
 class SimulatedDrafter:
     """Drafts for all sequences of a verifier."""
@@ -164,7 +153,7 @@ class SimulatedDrafter:
                 draft.next_id += 1
                 fresh.setdefault(key, []).append(node)
         if fresh:
-            self._send({key: self._drafts[key].proposal(nodes) for key, nodes in fresh.items()})
+            self._send({key: Proposal.of(self._drafts[key].growing.tree, nodes) for key, nodes in fresh.items()})
         self._work()
 
     def _commit(self, verdict: Verdict) -> None:

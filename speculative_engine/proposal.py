@@ -24,6 +24,18 @@ class Proposal:
     parent_ids: Sequence[int]
     log_probs: Sequence[float] = ()
 
+    @classmethod
+    def of(cls, tree: TokenTree, nodes: Sequence[Node]) -> Proposal:
+        """The proposal that adds numbered nodes, at least one, to a drafter's tree."""
+        root = tree.root
+        return cls(
+            committed_length=tree.committed_length,
+            first_node_id=nodes[0].id,
+            token_ids=[node.token for node in nodes],
+            parent_ids=[0 if node.parent is root or node.parent is None else node.parent.id for node in nodes],
+            log_probs=[node.log_prob for node in nodes],
+        )
+
 
 class ProposalFault(enum.Enum):
     """Why a proposal was refused."""

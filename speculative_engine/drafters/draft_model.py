@@ -180,7 +180,7 @@ class DraftModelDrafter:
                 if not draft.caught_up:
                     draft.caught_up = True
                     growth.opened.append(key)
-            growth.proposals = {key: self._proposal(running[key], nodes) for key, nodes in fresh.items() if nodes}
+            growth.proposals = {key: Proposal.of(running[key].tree, nodes) for key, nodes in fresh.items() if nodes}
         growth.seconds = time.perf_counter() - started
         if not catching_up:
             self._growth.cost.observe(len(builder), growth.seconds, builder.seen)
@@ -213,17 +213,6 @@ class DraftModelDrafter:
             node.id = draft.next_id
             draft.next_id += 1
         return children
-
-    @staticmethod
-    def _proposal(draft: _Draft, nodes: list[Node]) -> Proposal:
-        root = draft.tree.root
-        return Proposal(
-            committed_length=draft.tree.committed_length,
-            first_node_id=nodes[0].id,
-            token_ids=[node.token for node in nodes],
-            parent_ids=[0 if node.parent is root or node.parent is None else node.parent.id for node in nodes],
-            log_probs=[node.log_prob for node in nodes],
-        )
 
 
 def _within(logits: torch.Tensor, limits: list[int]) -> torch.Tensor:

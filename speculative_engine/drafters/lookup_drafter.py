@@ -106,7 +106,7 @@ class LookupDrafter:
                 growth.opened.append(key)
             fresh = self._draft(draft)
             if fresh:
-                growth.proposals[key] = _proposal(draft.tree, fresh)
+                growth.proposals[key] = Proposal.of(draft.tree, fresh)
         self.clock.enter(None)
         growth.seconds = time.perf_counter() - started
         return growth
@@ -166,14 +166,3 @@ def _children(places: Sequence[Place], vocab_size: int | None) -> list[tuple[int
         return [(token, share, further[token]) for token, share in shares.items()]
     best = sorted(shares, key=lambda token: -shares[token])[:_WIDTH]
     return [(token, shares[token], further[token]) for token in best]
-
-
-def _proposal(tree: TokenTree, nodes: list[Node]) -> Proposal:
-    root = tree.root
-    return Proposal(
-        committed_length=tree.committed_length,
-        first_node_id=nodes[0].id,
-        token_ids=[node.token for node in nodes],
-        parent_ids=[0 if node.parent is root or node.parent is None else node.parent.id for node in nodes],
-        log_probs=[node.log_prob for node in nodes],
-    )
