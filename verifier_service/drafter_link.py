@@ -154,12 +154,6 @@ class DrafterLink(PoolMember):
         self._conversation.close_stream()
         return True
 
-    def show_error(self, error: StreamBroken | ServiceError) -> None:
-        """Keep a fault for those who ask."""
-        status = error.status if isinstance(error, StreamBroken) else error.to_status()
-        self.last_error = draft_messages.bounded(status)
-        self._owner.link_changed(self)
-
     def open(self, request: RunningRequest, max_tree_nodes: int) -> None:
         """See PoolMember."""
         assert self._conversation is not None, "only ready links open sequences"
@@ -267,9 +261,7 @@ class DrafterLink(PoolMember):
         self.show_error(error)
         if draft_messages.breaks_protocol(error):
             self._breaker.count()
-        if not self.contact.done():
-            self.contact.set_exception(error)
-            self.contact.exception()  # seen, also when nobody waits for it
+        self._contact_failed(error)
 
     def _disconnected(self) -> None:
         conversation, self._conversation = self._conversation, None

@@ -263,7 +263,8 @@ class DrafterPool:
 
     def _member(self, name: str, address: str) -> PoolMember:
         if is_local(address):
-            return LocalDrafterLink(name, address, local_drafter(address), self._steps, self)
+            target = self._steps.engine.model
+            return LocalDrafterLink(name, address, lambda: local_drafter(address, target), self._steps, self)
         return self._link(name, address)
 
     def _link(self, name: str, address: str) -> DrafterLink:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 import grpc
 
@@ -12,6 +12,9 @@ from service_runtime.errors import FieldViolation, ServiceError, invalid_field
 from speculative_engine.drafters.drafter import Drafter
 from speculative_engine.drafters.methods import METHODS, Method
 from speculative_engine.field_error import FieldError
+from speculative_engine.packed_model import ModelLoadError, PackedModel
+
+OptionValue = int | bool | str
 
 _SCHEME = "local:"
 _MOST_DIGITS = 12
@@ -31,13 +34,20 @@ def read_local_address(field: str, address: str) -> str:
     return f"{_SCHEME}{name}?{text}" if text else f"{_SCHEME}{name}"
 
 
-def local_drafter(address: str) -> Drafter:
-    """The drafter that an address names. Raises ServiceError."""
+def local_drafter(address: str, target: PackedModel) -> Drafter:
+    """The drafter that an address in its one form names. May take its time. Raises ServiceError."""
     _, method, options = _parse("address", address)
-    return method.make(method.options(**options))
+    try:
+        return method.make(method.options(**options), target)
+    except ModelLoadError as error:
+        raise ServiceError(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            ErrorReason.ERROR_REASON_UNSUPPORTED_DRAFTER,
+            f"drafter {address}: {error}",
+        ) from error
 
 
-def _parse(field: str, address: str) -> tuple[str, Method, dict[str, int | bool]]:
+def _parse(field: str, address: str) -> tuple[str, Method, dict[str, OptionValue]]:
     name, _, query = address.removeprefix(_SCHEME).partition("?")
     method = METHODS.get(name)
     if method is None:
@@ -61,10 +71,10 @@ def _parse(field: str, address: str) -> tuple[str, Method, dict[str, int | bool]
     return name, method, options
 
 
-def _options(method: Method, query: str) -> dict[str, int | bool]:
+def _options(method: Method, query: str) -> dict[str, OptionValue]:
     """Raises FieldError, its field being the option."""
     defaults = {each.name: each.default for each in dataclasses.fields(method.options)}
-    options: dict[str, int | bool] = {}
+    options: dict[str, OptionValue] = {}
     for option, text in parse_qsl(query, keep_blank_values=True):
         if option not in defaults:
             raise FieldError(repr(option), f"is unknown; the options are {', '.join(defaults)}")
@@ -74,15 +84,17 @@ def _options(method: Method, query: str) -> dict[str, int | bool]:
     return options
 
 
-def _value(option: str, text: str, kind: type) -> int | bool:
+def _value(option: str, text: str, kind: type) -> OptionValue:
     if kind is bool:
         if text not in ("true", "false"):
             raise FieldError(option, f"must be true or false, got {text!r}")
         return text == "true"
+    if kind is str:
+        return text
     if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
         raise FieldError(option, f"must be a whole number, got {text!r}")
     return int(text)
 
 
-def _text(value: int | bool) -> str:
-    return str(value).lower()
+def _text(value: OptionValue) -> str:
+    return quote(value, safe="/") if isinstance(value, str) else str(value).lower()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.verdict_pb2 import Verdict
+from service_runtime.errors import ServiceError
 from service_runtime.logs import get_logger
 from speculative_engine.drafters.drafter import Drafter
 from speculative_engine.proposal import ProposalError
@@ -19,11 +20,12 @@ log = get_logger(__name__)
 
 class LocalDrafterLink(PoolMember):
     """Nothing travels here: the engine itself opens a sequence when the drafter is attached to it, and tells what was
-    committed. So this drafter is always ready and never full, late or lost."""
+    committed. So this drafter, once made, is always ready and never full, late or lost."""
 
-    def __init__(self, name: str, address: str, drafter: Drafter, steps: StepLoop, owner: MemberOwner):
+    def __init__(self, name: str, address: str, make: Callable[[], Drafter], steps: StepLoop, owner: MemberOwner):
+        """make: called in a thread of its own; raises ServiceError, which is what the drafter then shows for good."""
         super().__init__(name, address, owner)
-        self._drafter = drafter
+        self._make = make
         self._steps = steps
         self._open: set[int] = set()
         self._released = asyncio.Event()
@@ -45,7 +47,18 @@ class LocalDrafterLink(PoolMember):
 
     async def run(self) -> None:
         """See PoolMember."""
-        self._steps.add_drafter(self.source, self._drafter)
+        try:
+            drafter = await asyncio.to_thread(self._make)
+        except ServiceError as error:
+            log.warning("drafter cannot be made", drafter=self.name, address=self.address, reason=str(error))
+            self._set_state(DrafterState.DRAFTER_STATE_UNREACHABLE)
+            self.show_error(error)
+            self._contact_failed(error)
+            await self._released.wait()
+            return
+        if self._released.is_set():
+            return
+        self._steps.add_drafter(self.source, drafter)
         self._set_state(DrafterState.DRAFTER_STATE_READY)
         self.contact.set_result(None)
         log.info("drafter ready", drafter=self.name, address=self.address)

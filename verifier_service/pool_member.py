@@ -13,7 +13,10 @@ from google.rpc import status_pb2
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire.v1.verdict_pb2 import Verdict
+from service_runtime.errors import ServiceError
+from service_runtime.message_stream import StreamBroken
 from speculative_engine.proposal import ProposalError
+from verifier_service import draft_messages
 from verifier_service.draft_source import new_source
 from verifier_service.link_stats import DraftingSpeed, LinkStats
 from verifier_service.running_request import RunningRequest
@@ -122,10 +125,21 @@ class PoolMember(ABC):
         """Open sequences again."""
         self._set_draining(False)
 
+    def show_error(self, error: StreamBroken | ServiceError) -> None:
+        """Keep a fault for those who ask."""
+        status = error.status if isinstance(error, StreamBroken) else error.to_status()
+        self.last_error = draft_messages.bounded(status)
+        self._owner.link_changed(self)
+
     def count_step(self, drafting_seconds: float, seconds: float) -> None:
         """The drafter made a drafting step; `seconds`: of the time that its accepted tokens are set against."""
         self.stats.count_step(drafting_seconds)
         self.speed.count_step(seconds)
+
+    def _contact_failed(self, error: StreamBroken | ServiceError) -> None:
+        if not self.contact.done():
+            self.contact.set_exception(error)
+            self.contact.exception()  # seen, also when nobody waits for it
 
     def _set_state(self, state: DrafterState) -> None:
         if state != self._state:

@@ -1,4 +1,4 @@
-"""The speculation methods that need no model, by the names they have in drafters' addresses."""
+"""The speculation methods that run beside the target, by the names they have in drafters' addresses."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from typing import Any, NamedTuple
 from speculative_engine.drafters.drafter import Drafter
 from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
 from speculative_engine.drafters.suffix import SuffixOptions, suffix_drafter
+from speculative_engine.packed_model import PackedModel
 
 
 class Method(NamedTuple):
     """How a drafter is made."""
 
     options: type[Any]
-    """A dataclass of whole numbers and truth values, all with defaults; raises FieldError for one out of range."""
-    make: Callable[[Any], Drafter]
-    """The drafter, from its options."""
+    """A dataclass of whole numbers, truth values and texts, all with defaults; raises FieldError for one out of
+    range."""
+    make: Callable[[Any, PackedModel], Drafter]
+    """The drafter, from its options and the target that it drafts for. May read files and take its time: called in a
+    thread of its own, while the target runs. Raises ModelLoadError."""
 
 
 METHODS = {
-    "ngram": Method(NgramOptions, ngram_drafter),
-    "suffix": Method(SuffixOptions, suffix_drafter),
+    "ngram": Method(NgramOptions, lambda options, _: ngram_drafter(options)),
+    "suffix": Method(SuffixOptions, lambda options, _: suffix_drafter(options)),
 }

@@ -8,6 +8,9 @@ import pytest
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.speculation_pb2 import SpeculationOptions
 from service_runtime.errors import ServiceError
+from speculative_engine.drafters.methods import METHODS, Method
+from speculative_engine.drafters.ngram import NgramOptions
+from speculative_engine.packed_model import ModelLoadError, PackedModel
 from tests.verifier_service.in_process_drafter import InProcessDrafter
 from tests.verifier_service.in_process_verifier import PATIENCE, InProcessVerifier, Output, greedy, order, sampled
 from tests.verifier_service.running import Running, failure
@@ -76,6 +79,22 @@ class TestInThePool:
         first = await verifier.pool.attach("local:ngram?min=3&max=5", "")
         assert await verifier.pool.attach("local:ngram?max=5&min=3", "") is first
         assert await failure(verifier.pool.attach("local:ngram", first.name)) == ("ALREADY_EXISTS", "DRAFTER_EXISTS")
+
+    async def test_one_that_cannot_be_made_is_refused_and_says_why(
+        self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(options: NgramOptions, target: PackedModel) -> Any:
+            raise ModelLoadError(f"nothing fits {target.vocab_size} tokens")
+
+        monkeypatch.setitem(METHODS, "ngram", Method(NgramOptions, refuse))
+        with pytest.raises(ServiceError, match=r"local:ngram\?min=1: nothing fits \d+ tokens") as caught:
+            await verifier.pool.attach(NGRAM, "")
+        assert caught.value.reason_name == "UNSUPPORTED_DRAFTER"
+        assert verifier.pool.describe() == []
+        verifier.pool.add(NGRAM)
+        await verifier.until(lambda: verifier.state(NGRAM).state == DrafterState.DRAFTER_STATE_UNREACHABLE)
+        assert "nothing fits" in verifier.state(NGRAM).last_error.message
+        assert (await verifier.generate(order())).finished.speculation.steps > 0
 
     async def test_at_start(self, verifier: InProcessVerifier) -> None:
         verifier.pool.add("local:ngram")
