@@ -191,18 +191,21 @@ class DraftConversation:
 
     def _on_verdicts(self, batch: verdict_pb2.VerdictBatch) -> None:
         self._check_entries("verdicts.verdicts", len(batch.verdicts))
+        most = batch.max_tree_nodes if batch.HasField("max_tree_nodes") else None
+        if most == 0:
+            raise invalid_field("verdicts.max_tree_nodes", "must be at least 1")
         commits: list[Commit] = []
         for verdict in batch.verdicts:
             if self._is_stale(verdict.sequence_id, verdict.epoch, "verdict"):
                 continue
             try:
-                commits.append(self._commit(verdict))
+                commits.append(self._commit(verdict, most))
             except ServiceError as fault:
                 self._fail(verdict.sequence_id, verdict.epoch, fault)
         if commits:
             self._drafting.commit(commits)
 
-    def _commit(self, verdict: verdict_pb2.Verdict) -> Commit:
+    def _commit(self, verdict: verdict_pb2.Verdict, max_tree_nodes: int | None) -> Commit:
         sequence = self._sequences.get(verdict.sequence_id)
         if sequence is None or sequence.key.epoch != verdict.epoch:
             raise not_found(
@@ -221,7 +224,7 @@ class DraftConversation:
         check_length(verdict.committed_length, self._hello.limits.max_sequence_tokens)
         check_token_ids(verdict.token_ids, self._hello.model.vocab_size)
         sequence.committed_length = verdict.committed_length
-        return Commit(sequence.key, verdict.committed_length, list(verdict.token_ids))
+        return Commit(sequence.key, verdict.committed_length, list(verdict.token_ids), max_tree_nodes)
 
     def _check_entries(self, field: str, count: int) -> None:
         """A message of millions of entries would hold up every other stream."""

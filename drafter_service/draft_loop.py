@@ -14,7 +14,7 @@ from draftwire.v1.step_times_pb2 import StepTimes
 from service_runtime.engine_thread import EngineThread, TooManyCommands
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition
 from service_runtime.step_times import step_times
-from speculative_engine.drafters.drafter import Drafter, DrafterFullError, DraftSpec, OutOfSyncError
+from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, LimitedDrafter, OutOfSyncError
 from speculative_engine.proposal import Proposal
 
 ResultT = TypeVar("ResultT")
@@ -50,6 +50,8 @@ class Commit:
     """Committed tokens after it."""
     tokens: Sequence[int]
     """The last of them, which it committed."""
+    max_tree_nodes: int | None = None
+    """Credit until the next one; None: the opening's."""
 
 
 class _Stream:
@@ -78,7 +80,7 @@ class DraftLoop:
 
     def __init__(
         self,
-        drafter: Drafter,
+        drafter: LimitedDrafter,
         *,
         on_failure: Callable[[BaseException], None],
         threads: int | None = None,
@@ -217,6 +219,7 @@ class DraftLoop:
                 continue
             try:
                 self._drafter.commit(commit.key, commit.committed_length, commit.tokens)
+                self._drafter.limit(commit.key, commit.max_tree_nodes)
             except OutOfSyncError as error:
                 self._close([commit.key])
                 fault = failed_precondition(ErrorReason.ERROR_REASON_OUT_OF_SYNC, str(error))

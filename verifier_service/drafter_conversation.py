@@ -159,9 +159,12 @@ class DrafterConversation:
         for message in draft_messages.openings(request, self.epoch, credit):
             self._send(message)
 
-    def send_verdicts(self, verdicts: Iterable[Verdict]) -> None:
-        """Tell what a step committed, for the sequences among them that are open here."""
-        batch = VerdictBatch()
+    def send_verdicts(self, verdicts: Iterable[Verdict], max_tree_nodes: int | None) -> None:
+        """Tell what a step committed, for the sequences among them that are open here.
+
+        max_tree_nodes: the drafter's credit until the next ones; None: the openings'.
+        """
+        batch = VerdictBatch(max_tree_nodes=max_tree_nodes)
         for verdict in verdicts:
             opening = self._open.get(verdict.sequence_id)
             if opening is not None:

@@ -27,6 +27,7 @@ from verifier_service.circuit_breaker import CircuitBreaker
 from verifier_service.draft_messages import Dropped
 from verifier_service.draft_source import new_source
 from verifier_service.drafter_conversation import DrafterConversation, DraftStream
+from verifier_service.drafter_credit import DrafterCredit
 from verifier_service.link_stats import DraftingSpeed
 from verifier_service.pool_member import MemberOwner, PoolMember
 from verifier_service.running_request import RunningRequest
@@ -163,7 +164,7 @@ class DrafterLink(PoolMember):
     def send_verdicts(self, verdicts: Iterable[Verdict]) -> None:
         """See PoolMember."""
         if self._conversation is not None:
-            self._conversation.send_verdicts(verdicts)
+            self._conversation.send_verdicts(verdicts, self.credit.max_tree_nodes)
 
     def close(self, sequence_id: int) -> None:
         """See PoolMember."""
@@ -226,6 +227,7 @@ class DrafterLink(PoolMember):
             log.info("another model answers", drafter=self.name, address=self.address, model=peer.model.model_id)
             old_source, self.source = self.source, new_source(self.name)
             self.speed = DraftingSpeed()
+            self.credit = DrafterCredit()
             self._owner.link_renewed(self, old_source)
         conversation = DrafterConversation(stream, peer, self.name, self, self._last_epoch)
         self._conversation = conversation

@@ -118,6 +118,9 @@ class DrafterPool:
                 link.stats.draft_tokens += nodes
                 link.stats.accepted_tokens += accepted
                 link.speed.count_accepted(accepted)
+        for link in self._roster:
+            if link.has(outcome.sequence_id):
+                link.credit.count(outcome.drafted.get(link.source, 0))
         self._rollouts.count(outcome)
 
     def count_drafting(self, result: StepResult) -> None:

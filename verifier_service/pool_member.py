@@ -18,6 +18,7 @@ from service_runtime.message_stream import StreamBroken
 from speculative_engine.proposal import ProposalError
 from verifier_service import draft_messages
 from verifier_service.draft_source import new_source
+from verifier_service.drafter_credit import DrafterCredit
 from verifier_service.link_stats import DraftingSpeed, LinkStats
 from verifier_service.running_request import RunningRequest
 
@@ -47,6 +48,7 @@ class PoolMember(ABC):
         self.attached_at = time.time()
         self.stats = LinkStats()
         self.speed = DraftingSpeed()
+        self.credit = DrafterCredit()
         self.last_error: status_pb2.Status | None = None
         self.contact: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when it was ready for the first time; holds the StreamBroken or ServiceError if that failed."""

@@ -53,6 +53,11 @@ class LyingDrafter:
         """See Drafter.commit."""
         self._lies[key].tree.commit(tokens)
 
+    def limit(self, key: Hashable, max_tree_nodes: int | None) -> None:
+        """See LimitedDrafter.limit."""
+        lie = self._lies[key]
+        lie.most = _LENGTH if max_tree_nodes is None else min(max_tree_nodes, _LENGTH)
+
     def close(self, key: Hashable) -> None:
         """See Drafter.close."""
         self._lies.pop(key, None)

@@ -28,6 +28,9 @@ class StalledDrafter:
     def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
         """See Drafter.commit."""
 
+    def limit(self, key: Hashable, max_tree_nodes: int | None) -> None:
+        """See LimitedDrafter.limit."""
+
     def close(self, key: Hashable) -> None:
         """See Drafter.close."""
         self._fresh.pop(key, None)

@@ -34,6 +34,7 @@ class _Draft:
         self.tokens = list(spec.tokens)
         self.slots = SlotList()
         self.tree = TokenTree(len(self.tokens), self.tokens[-1])
+        self.max_tree_nodes = spec.max_tree_nodes
         self.next_id = 1
         self.caught_up = False
 
@@ -61,7 +62,7 @@ class _Draft:
     def growing(self) -> GrowingTree:
         """The tree and its bounds."""
         # The request's last token needs no node after its parent, so no node there needs children.
-        return GrowingTree(self.tree, self.spec.max_tree_nodes, self.spec.max_length - 2)
+        return GrowingTree(self.tree, self.max_tree_nodes, self.spec.max_length - 2)
 
 
 class DraftModelDrafter:
@@ -113,6 +114,14 @@ class DraftModelDrafter:
         draft.slots.extend([node.slot for node in walked if node.slot >= 0])
         self.model.pool.give_back([node.slot for node in pruned if node.slot >= 0])
         self._queue.admit()
+
+    def limit(self, key: Hashable, max_tree_nodes: int | None) -> None:
+        """See LimitedDrafter.limit."""
+        draft = self._queue.find(key)
+        if draft is None:
+            raise KeyError(key)
+        most = draft.spec.max_tree_nodes
+        draft.max_tree_nodes = most if max_tree_nodes is None else min(max_tree_nodes, most)
 
     def close(self, key: Hashable) -> None:
         """See Drafter.close."""

@@ -66,3 +66,10 @@ class Drafter(Protocol):
 
     def grow(self) -> Growth:
         """Draft one step for all sequences that have room."""
+
+
+class LimitedDrafter(Drafter, Protocol):
+    """A drafter whose nodes cost others something, and that can be told to draft fewer."""
+
+    def limit(self, key: Hashable, max_tree_nodes: int | None) -> None:
+        """Change the credit of an open sequence, at most to what it was opened with; None is that. Raises KeyError."""

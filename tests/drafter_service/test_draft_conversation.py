@@ -160,6 +160,32 @@ class TestDrafting:
                 assert mirror.tree.size <= credit  # and the reader would raise CREDIT_EXCEEDED
                 await verifier.commit({1: mirror.best_path()[:1]})
 
+    async def test_a_verdict_may_give_less_credit_until_the_next_one(self, drafter: InProcessDrafter) -> None:
+        async with drafter.connected() as verifier:
+            await verifier.open(1, PROMPT, credit=8)
+            mirror = verifier.mirrors[1]
+            sizes = []
+            for most in (1, 2, 100, None, 1):
+                other = next(token for token in range(50, 60) if token not in mirror.tree.root.children)
+                await verifier.commit({1: [other]}, max_tree_nodes=most)
+                await verifier.until(lambda: mirror.tree.size)
+                for number in range(20):  # at least as many steps
+                    await drafter.open_sequences()
+                    await verifier.ping(number)
+                    await verifier.until(lambda number=number: number in verifier.pongs)  # type: ignore[misc]
+                verifier.pongs.clear()
+                sizes.append(mirror.tree.size)
+            assert sizes[:2] == [1, 2]
+            assert all(2 < size <= 8 for size in sizes[2:4])
+            assert sizes[4] == 1
+
+    async def test_no_credit_at_all_names_its_field(self, drafter: InProcessDrafter) -> None:
+        async with drafter.connected() as verifier:
+            await verifier.open(1, PROMPT)
+            with pytest.raises(StreamBroken, match=r"verdicts\.max_tree_nodes: must be at least 1"):
+                await verifier.commit({1: [5]}, max_tree_nodes=0)
+                await verifier.until(lambda: False)
+
     async def test_the_drafters_own_limit_caps_the_credit(self, make_drafter: MakeDrafter) -> None:
         async with make_drafter(max_tree_nodes=3) as drafter, drafter.connected() as verifier:
             await verifier.open(1, PROMPT, credit=1000)

@@ -24,6 +24,7 @@ class ScriptedDrafter:
         self.clock = StepClock()
         self.calls: list[tuple[str, Hashable]] = []
         self.fresh: list[Hashable] = []
+        self.limits: dict[Hashable, int | None] = {}
         self.threads: set[int] = set()
         self.steps: list[list[Hashable]] = []
         self.held = threading.Event()
@@ -42,6 +43,9 @@ class ScriptedDrafter:
             raise OutOfSyncError("not so")
         self.calls.append(("commit", key))
         self.fresh.append(key)
+
+    def limit(self, key: Hashable, max_tree_nodes: int | None) -> None:
+        self.limits[key] = max_tree_nodes
 
     def close(self, key: Hashable) -> None:
         self.calls.append(("close", key))

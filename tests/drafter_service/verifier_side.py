@@ -76,7 +76,7 @@ class VerifierSide:
             epoch, tokens, TokenTree(len(tokens), tokens[-1]), ProposalReader("test", credit, self.vocab_size)
         )
 
-    async def commit(self, commits: dict[int, Sequence[int]]) -> None:
+    async def commit(self, commits: dict[int, Sequence[int]], max_tree_nodes: int | None = None) -> None:
         """Sends verdicts and follows them."""
         verdicts = []
         for sequence_id, tokens in commits.items():
@@ -84,7 +84,8 @@ class VerifierSide:
             mirror.tree.commit(list(tokens))
             mirror.tokens.extend(tokens)
             verdicts.append(self.verdict(sequence_id, len(mirror.tokens), tokens))
-        await self.stream.write(Request(verdicts=verdict_pb2.VerdictBatch(verdicts=verdicts)))
+        batch = verdict_pb2.VerdictBatch(verdicts=verdicts, max_tree_nodes=max_tree_nodes)
+        await self.stream.write(Request(verdicts=batch))
 
     def verdict(self, sequence_id: int, committed_length: int, tokens: Sequence[int], epoch: int = 0) -> Any:
         return verdict_pb2.Verdict(

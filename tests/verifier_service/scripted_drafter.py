@@ -73,6 +73,8 @@ class ScriptedDrafter:
     """Every OpenSequence it got."""
     errors: list[pb.SequenceError] = field(default_factory=list)
     verdicts: int = 0
+    credits: list[int] = field(default_factory=list)
+    """Of each batch of verdicts; 0: the openings'."""
     hellos: list[PeerInfo] = field(default_factory=list)
     ended: int = 0
     """Streams that the verifier has ended."""
@@ -121,6 +123,7 @@ class ScriptedDrafter:
                 )
             answers += self.answer(opening)
         elif kind == "verdicts":
+            self.credits.append(message.verdicts.max_tree_nodes)
             for verdict in message.verdicts.verdicts:
                 answers += self._follow(verdict)
         elif kind == "close":

@@ -21,7 +21,9 @@ class Verdict(_message.Message):
     def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., committed_length: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., accepted: _Optional[int] = ...) -> None: ...
 
 class VerdictBatch(_message.Message):
-    __slots__ = ("verdicts",)
+    __slots__ = ("verdicts", "max_tree_nodes")
     VERDICTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_TREE_NODES_FIELD_NUMBER: _ClassVar[int]
     verdicts: _containers.RepeatedCompositeFieldContainer[Verdict]
-    def __init__(self, verdicts: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ...) -> None: ...
+    max_tree_nodes: int
+    def __init__(self, verdicts: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., max_tree_nodes: _Optional[int] = ...) -> None: ...
