@@ -22,6 +22,7 @@ _POINTER, _COUNT, _FLAG = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 _ARGUMENTS = {
     "draftwire_attend": (_POINTER, _FLAG),
     "draftwire_best_tokens": (_POINTER,),
+    "draftwire_layer": (_POINTER, _POINTER, _POINTER, _POINTER),
     "draftwire_rotate": (_POINTER, _FLAG),
     "draftwire_product": (_POINTER, _FLAG, _FLAG),
     "draftwire_product_kind": (),

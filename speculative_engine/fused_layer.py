@@ -1,4 +1,5 @@
-"""Decoder layers of the Llama kind in four matrix products and what is between them in compiled code.
+"""Decoder layers of the Llama kind in four matrix products and what is between them in compiled code. Where the
+products are ours, too, all of it is one call.
 
 The library's own layers run some sixty small operations, of which each costs microseconds whatever its size: at one
 row, more than half of a small draft model's time. The products that share an input become one.
@@ -15,6 +16,7 @@ from transformers.activations import ACT2FN
 
 from speculative_engine import slot_attention
 from speculative_engine.compiled_library import HALF, LANES, library
+from speculative_engine.decoder_layer import CompiledLayer, LayerParts, can_compile
 from speculative_engine.layer_steps import gate, rms_norm, rotate
 from speculative_engine.packed_attention import ATTENTION_NAME, current_pass
 
@@ -93,20 +95,31 @@ class FusedLayer(nn.Module):
         self.library_layer = layer
         self._config = attention.config
         self._index = attention.layer_idx
-        self._dim = attention.head_dim
-        self._scaling = attention.scaling
-        self._window = _WINDOWS[type(layer).__name__](attention)
-        self._head_norms = None
+        head_norms = None
         if hasattr(attention, "q_norm"):
             query, key = attention.q_norm, attention.k_norm
-            self._head_norms = query.weight.data, key.weight.data, float(query.variance_epsilon)
-        self._kv_heads = attention.k_proj.out_features // attention.head_dim
+            head_norms = query.weight.data, key.weight.data, float(query.variance_epsilon)
+        kv_heads = attention.k_proj.out_features // attention.head_dim
         self.input_norm = FusedNorm(layer.input_layernorm)
         self.output_norm = FusedNorm(layer.post_attention_layernorm)
         self.project = _joined(attention, ("q_proj", "k_proj", "v_proj"), make_linear)
         self.output = _joined(attention, ("o_proj",), make_linear)
         self.gate_and_up = _joined(mlp, ("gate_proj", "up_proj"), make_linear)
         self.down = _joined(mlp, ("down_proj",), make_linear)
+        self._parts = LayerParts(
+            project=self.project,
+            output=self.output,
+            gate_and_up=self.gate_and_up,
+            down=self.down,
+            input_norm=(self.input_norm.weight.data, self.input_norm.eps),
+            output_norm=(self.output_norm.weight.data, self.output_norm.eps),
+            head_norms=head_norms,
+            kv_heads=kv_heads,
+            dim=attention.head_dim,
+            scaling=attention.scaling,
+            window=_WINDOWS[type(layer).__name__](attention),
+        )
+        self.compiled = CompiledLayer(self._parts) if can_compile(self._parts) else None
 
     def forward(
         self,
@@ -121,17 +134,24 @@ class FusedLayer(nn.Module):
                 hidden_states, *args, position_embeddings=position_embeddings, **kwargs
             )
             return given
-        batch, cache = current_pass()
-        hidden = hidden_states[0]
+        if self.compiled is not None:
+            self.compiled.forward(hidden_states, position_embeddings, current_pass(), self._index)
+        else:
+            self._in_parts(hidden_states[0], position_embeddings)
+        return hidden_states
+
+    def _in_parts(self, hidden: torch.Tensor, position_embeddings: tuple[torch.Tensor, torch.Tensor]) -> None:
+        """Where the products are the library's. hidden [rows, width] is changed."""
+        under_way, parts = current_pass(), self._parts
+        batch, cache = under_way.batch, under_way.cache
         cosines, sines = position_embeddings
         projected = self.project(self.input_norm(hidden))
-        like = projected.view(len(hidden), -1, self._dim).transpose(0, 1)[-self._kv_heads :]
+        like = projected.view(len(hidden), -1, parts.dim).transpose(0, 1)[-parts.kv_heads :]
         keys, values = cache.layer(self._index, like, like)
-        query = rotate(projected, cosines[0], sines[0], self._head_norms, batch.slots, keys, values, self._scaling)
-        seen = slot_attention.attend(batch.slot_lanes, query, keys, values, self._window, None, None)
+        query = rotate(projected, cosines[0], sines[0], parts.head_norms, batch.slots, keys, values, parts.scaling)
+        seen = slot_attention.attend(batch.slot_lanes, query, keys, values, parts.window, None, None)
         hidden += self.output(seen.view(len(hidden), -1).to(hidden.dtype))
         hidden += self.down(gate(self.gate_and_up(self.output_norm(hidden))))
-        return hidden_states
 
 
 def _joined(parent: nn.Module, names: tuple[str, ...], make_linear: MakeLinear) -> nn.Module:

@@ -6,6 +6,7 @@
  *
  * The weight is packed as row_tiles.h says. A pair holds the even inputs of 16 outputs, then the odd ones.
  */
+#include "layer_parts.h"
 #include "worker_pool.h"
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -18,16 +19,6 @@
 #define PAIR 32                  /* elements */
 #define LEAD 4                   /* blocks that are widened ahead: tiles cannot be loaded from stores still under way */
 #define RING 8                   /* blocks that are kept where no later rows need them */
-
-/* One product; speculative_engine/int8_product.py has the same fields in the same order. */
-typedef struct {
-    const uint16_t *rows;   /* [row_count, inputs] */
-    const int8_t *weight;   /* packed; outputs beyond the last are zeros */
-    const float *scales;    /* [groups * BLOCK] */
-    const uint16_t *bias;   /* [outputs] or NULL */
-    uint16_t *out;          /* [row_count, outputs] */
-    int64_t row_count, outputs, inputs; /* inputs: a multiple of BLOCK */
-} Int8Product;
 
 AVX static inline __attribute__((always_inline)) __m512i widened_pair(const int8_t *pair) {
     __m512 even = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)pair)));
@@ -172,7 +163,6 @@ static void avx_groups(const void *p, int64_t first, int64_t last, int32_t seat)
     avx_product(p, first, last);
 }
 
-/* By what draftwire_product_kind has found. */
 void draftwire_int8_product(const Int8Product *p, int32_t kind, int32_t threads) {
     const int64_t groups = (p->outputs + BLOCK - 1) / BLOCK, blocks = (p->row_count + BLOCK - 1) / BLOCK;
     const int64_t work = BLOCK * p->inputs * (blocks ? blocks : 1); /* of a group */
@@ -181,6 +171,6 @@ void draftwire_int8_product(const Int8Product *p, int32_t kind, int32_t threads)
 
 #else
 
-void draftwire_int8_product(const void *p, int32_t kind, int32_t threads) { (void)p, (void)kind, (void)threads; }
+void draftwire_int8_product(const Int8Product *p, int32_t kind, int32_t threads) { (void)p, (void)kind, (void)threads; }
 
 #endif

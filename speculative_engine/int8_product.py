@@ -35,21 +35,21 @@ class CompiledInt8Product(nn.Module):
     def __init__(self, weight: torch.Tensor, scales: torch.Tensor):
         """weight: int8 [outputs, inputs], for which `can_multiply_int8`; scales: bfloat16 [outputs]"""
         super().__init__()
-        self._outputs, self._inputs = weight.shape
-        groups = -(-self._outputs // _BLOCK)
-        missing = groups * _BLOCK - self._outputs
+        self.outputs, self.inputs = weight.shape
+        groups = -(-self.outputs // _BLOCK)
+        missing = groups * _BLOCK - self.outputs
         whole = nn.functional.pad(weight, (0, 0, 0, missing))
-        tiles = whole.view(groups, 2, _TILE, self._inputs // _BLOCK, _TILE, 2).permute(0, 3, 1, 4, 5, 2)
+        tiles = whole.view(groups, 2, _TILE, self.inputs // _BLOCK, _TILE, 2).permute(0, 3, 1, 4, 5, 2)
         self.register_buffer("stored", tiles.contiguous(), persistent=False)
         self.register_buffer("scales", nn.functional.pad(scales.float(), (0, missing)), persistent=False)
 
     def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """rows: bfloat16 [rows, inputs], bias: bfloat16 [outputs] -> bfloat16 [rows, outputs]"""
         rows = rows.contiguous()
-        out = rows.new_empty(len(rows), self._outputs)
+        out = rows.new_empty(len(rows), self.outputs)
         call = _Product(
             rows.data_ptr(), self.stored.data_ptr(), self.scales.data_ptr(), None if bias is None else bias.data_ptr(),
-            out.data_ptr(), len(rows), self._outputs, self._inputs,
+            out.data_ptr(), len(rows), self.outputs, self.inputs,
         )  # fmt: skip
         loaded().draftwire_int8_product(ctypes.addressof(call), product_kind(), torch.get_num_threads())
         return out

@@ -4,6 +4,7 @@
  * Every operation rounds to the model's type where transformers' code does, so that the results are the library's but
  * for the order of the norms' sums and the last bit of an exponential. All widths are multiples of LANES.
  */
+#include "layer_parts.h"
 #include "vectors.h"
 #include "worker_pool.h"
 
@@ -46,28 +47,11 @@ CLONES static void norm_rows(const void *call, int64_t first, int64_t last, int3
     }
 }
 
-/* out [rows, width] = weight [width] * normalised from [rows, width] */
 void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t rows, int64_t width, float eps,
                         int32_t half, int32_t threads) {
     const Norm call = {from, weight, out, width, eps, half};
     share_rows(norm_rows, &call, rows, width, threads);
 }
-
-/* One call's needs; speculative_engine/layer_steps.py has the same fields in the same order. */
-typedef struct {
-    void *projected;          /* [rows, (heads + 2 * kv_heads) * dim]: queries, keys, values; changed in place */
-    const void *cosines;      /* [rows, dim] */
-    const void *sines;        /* [rows, dim] */
-    const void *query_weight; /* [dim] of the norm of each query head, or NULL */
-    const void *key_weight;
-    const int64_t *slots;     /* [rows] */
-    float *query;             /* [heads, rows, dim], scaled */
-    void *keys;               /* [kv_heads, capacity, dim] */
-    void *values;             /* [kv_heads, capacity, dim] */
-    int64_t rows, heads, kv_heads, dim, capacity;
-    float scale, eps;
-    int32_t half;
-} Rotation;
 
 /* 16 elements of a head in the first half of its width, and those as far into the second, which turn together. */
 INLINE void turned(const Rotation *a, int64_t at, int64_t row, int64_t c, int half, vec *low, vec *high) {
@@ -113,7 +97,6 @@ CLONES static void rotate_rows(const void *call, int64_t first, int64_t last, in
     }
 }
 
-/* Turns queries and keys to their positions, writes keys and values into their slots. */
 void draftwire_rotate(const Rotation *a, int32_t threads) {
     share_rows(rotate_rows, a, a->rows, (a->heads + 2 * a->kv_heads) * a->dim, threads);
 }
@@ -145,7 +128,6 @@ CLONES static void gate_rows(const void *call, int64_t first, int64_t last, int3
     }
 }
 
-/* out [rows, width] = silu(gate) * up, of both [rows, 2 * width]: gate, up */
 void draftwire_gate(const void *both, void *out, int64_t rows, int64_t width, int32_t half, int32_t threads) {
     const Gate call = {both, out, width, half};
     share_rows(gate_rows, &call, rows, width, threads);

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,22 +29,33 @@ _LEAST_EXPONENT = -80.0
 _PIECE_ELEMENTS = 1 << 17
 """Keys or values widened at a time: half a megabyte, which a core's second-level cache holds."""
 
+
+@dataclass(slots=True)
+class ForwardPass:
+    """A model call under way."""
+
+    batch: PackedBatch
+    cache: KvCache
+    shared: object = None
+    """What the first layer found out for those after it."""
+
+
 # Not passed as keyword arguments: some model classes drop those they do not know.
-_current: ContextVar[tuple[PackedBatch, KvCache]] = ContextVar("draftwire_packed_batch")
+_current: ContextVar[ForwardPass] = ContextVar("draftwire_packed_batch")
 
 
 @contextmanager
 def packed_context(batch: PackedBatch, cache: KvCache) -> Iterator[None]:
     """Make `batch` and `cache` those of the model calls inside."""
-    token = _current.set((batch, cache))
+    token = _current.set(ForwardPass(batch, cache))
     try:
         yield
     finally:
         _current.reset(token)
 
 
-def current_pass() -> tuple[PackedBatch, KvCache]:
-    """The batch and the cache of the model call under way."""
+def current_pass() -> ForwardPass:
+    """The model call under way."""
     return _current.get()
 
 
@@ -65,7 +77,8 @@ def packed_attention(
     query [1, heads, rows, dim], key and value [1, kv_heads, rows, dim]; returns [1, rows, heads, value dim].
     `s_aux` [heads] are attention sinks: extra scores that take probability and give no value.
     """
-    batch, cache = current_pass()
+    under_way = current_pass()
+    batch, cache = under_way.batch, under_way.cache
     keys, values = cache.layer(module.layer_idx, key[0], value[0])
     keys.index_copy_(1, batch.slots, key[0])
     values.index_copy_(1, batch.slots, value[0])

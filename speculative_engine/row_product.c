@@ -5,6 +5,7 @@
  *
  * The weight is packed as row_tiles.h says. A pair holds 16 outputs with 2 inputs each.
  */
+#include "layer_parts.h"
 #include "worker_pool.h"
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -15,15 +16,6 @@
 #include <unistd.h>
 
 #include "row_tiles.h"
-
-/* One product; speculative_engine/row_product.py has the same fields in the same order. */
-typedef struct {
-    const uint16_t *rows;   /* [row_count, inputs] */
-    const uint16_t *weight; /* packed; outputs beyond the last are zeros */
-    const uint16_t *bias;   /* [outputs] or NULL */
-    uint16_t *out;          /* [row_count, outputs] */
-    int64_t row_count, outputs, inputs; /* inputs: a multiple of BLOCK */
-} Product;
 
 /* 2: AMX, 1: AVX-512 with bfloat16, 0: neither. Asks the kernel for the tile registers. */
 int32_t draftwire_product_kind(void) {
@@ -161,7 +153,6 @@ static void avx_groups(const void *p, int64_t first, int64_t last, int32_t seat)
     avx_product(p, first, last);
 }
 
-/* By what draftwire_product_kind has found. */
 void draftwire_product(const Product *p, int32_t kind, int32_t threads) {
     const int64_t groups = (p->outputs + BLOCK - 1) / BLOCK, blocks = (p->row_count + BLOCK - 1) / BLOCK;
     const int64_t work = 2 * BLOCK * p->inputs * (blocks ? blocks : 1); /* of a group */
@@ -172,6 +163,6 @@ void draftwire_product(const Product *p, int32_t kind, int32_t threads) {
 
 int32_t draftwire_product_kind(void) { return 0; }
 
-void draftwire_product(const void *p, int32_t kind, int32_t threads) { (void)p, (void)kind, (void)threads; }
+void draftwire_product(const Product *p, int32_t kind, int32_t threads) { (void)p, (void)kind, (void)threads; }
 
 #endif

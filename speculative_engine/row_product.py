@@ -40,19 +40,19 @@ class CompiledProduct(nn.Module):
     def __init__(self, weight: torch.Tensor):
         """weight: bfloat16 [outputs, inputs], for which `can_multiply`"""
         super().__init__()
-        self._outputs, self._inputs = weight.shape
-        groups = -(-self._outputs // _BLOCK)
-        whole = nn.functional.pad(weight, (0, 0, 0, groups * _BLOCK - self._outputs))
-        tiles = whole.view(groups, 2, _TILE, self._inputs // _BLOCK, _TILE, 2).permute(0, 3, 1, 4, 2, 5)
+        self.outputs, self.inputs = weight.shape
+        groups = -(-self.outputs // _BLOCK)
+        whole = nn.functional.pad(weight, (0, 0, 0, groups * _BLOCK - self.outputs))
+        tiles = whole.view(groups, 2, _TILE, self.inputs // _BLOCK, _TILE, 2).permute(0, 3, 1, 4, 2, 5)
         self.register_buffer("stored", tiles.contiguous(), persistent=False)
 
     def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """rows [rows, inputs] -> [rows, outputs]"""
         rows = rows.contiguous()
-        out = rows.new_empty(len(rows), self._outputs)
+        out = rows.new_empty(len(rows), self.outputs)
         call = _Product(
             rows.data_ptr(), self.stored.data_ptr(), None if bias is None else bias.data_ptr(), out.data_ptr(),
-            len(rows), self._outputs, self._inputs,
+            len(rows), self.outputs, self.inputs,
         )  # fmt: skip
         loaded().draftwire_product(ctypes.addressof(call), product_kind(), torch.get_num_threads())
         return out

@@ -7,6 +7,7 @@
  * faster, keeps the bits equal. tests/speculative_engine/test_slot_attention.py and the self-test at load see to it. */
 #pragma GCC optimize("fp-contract=fast")
 
+#include "layer_parts.h"
 #include "vectors.h"
 #include "worker_pool.h"
 
@@ -17,24 +18,6 @@
 #define CHUNKS 4   /* of LANES values at a time */
 #define MOST_DIM 512
 #define LEAST_PRODUCTS 262144 /* in less, waking a thread takes longer than it saves */
-
-/* What one call needs to know; speculative_engine/slot_attention.py has the same fields in the same order. */
-typedef struct {
-    const float *query;    /* [heads, rows, key_dim], scaled */
-    const void *keys;      /* [kv_heads, slots, key_dim] */
-    const void *values;    /* [kv_heads, slots, value_dim] */
-    float *out;            /* [rows, heads, value_dim] */
-    float *scratch;        /* [threads, queries of a tile, shared, longest], longest a multiple of LANES */
-    const float *sinks;    /* [heads] or NULL: scores that take probability and give no value */
-    const int64_t *seen;   /* the lanes' slots by position, one lane after the other */
-    const int64_t *lanes;  /* [lanes, 3]: where its slots begin in seen, its first query, the query after its last */
-    const int64_t *rows;   /* row of each query */
-    const int64_t *counts; /* positions each query sees, of its lane's first ones; rising within a lane */
-    int64_t row_count, kv_heads, shared, slots, key_dim, value_dim, longest, window;
-    int64_t lane_count, scratch_size; /* of one thread */
-    float softcap; /* 0: none */
-    int32_t half;  /* keys and values are bfloat16, else float32 */
-} Attention;
 
 #define SWAPPED(A, B, LOW, HIGH)                                                                                       \
     do {                                                                                                               \

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -35,6 +36,21 @@ class SlotLanes:
     """The greatest of the counts."""
     widest: int
     """Most queries of a lane."""
+
+
+class Room(NamedTuple):
+    """What working memory a call needs."""
+
+    longest: int
+    """Positions that there is room for in a query's scores: a multiple of LANES."""
+    scores: int
+    """Floats that each thread needs."""
+
+    @classmethod
+    def of(cls, lanes: SlotLanes, shared: int) -> Room:
+        """shared: query heads per key-value head."""
+        longest = -(-(lanes.longest + LANES) // LANES) * LANES
+        return cls(longest, min(lanes.widest, _QUERIES) * shared * longest)
 
 
 class _Call(ctypes.Structure):
@@ -76,17 +92,17 @@ def attend(
     heads, row_count, key_dim = query.shape
     kv_heads, slots, value_dim = values.shape
     out = torch.empty(row_count, heads, value_dim, dtype=torch.float32)
-    longest = -(-(lanes.longest + LANES) // LANES) * LANES
     shared = heads // kv_heads
+    room = Room.of(lanes, shared)
     sink_scores = None if sinks is None else sinks.float().contiguous()
     threads = torch.get_num_threads()
-    scratch = torch.empty(threads, min(lanes.widest, _QUERIES) * shared * longest, dtype=torch.float32)
+    scratch = torch.empty(threads, room.scores, dtype=torch.float32)
     call = _Call(
         query.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(), scratch.data_ptr(),
         None if sink_scores is None else sink_scores.data_ptr(),
         lanes.seen.ctypes.data, lanes.lanes.ctypes.data, lanes.rows.ctypes.data, lanes.counts.ctypes.data,
         row_count, kv_heads, shared, slots, key_dim, value_dim,
-        longest, window or 0, len(lanes.lanes), scratch.shape[1],
+        room.longest, window or 0, len(lanes.lanes), room.scores,
         softcap or 0.0, HALF[keys.dtype],
     )  # fmt: skip
     loaded().draftwire_attend(ctypes.addressof(call), threads)

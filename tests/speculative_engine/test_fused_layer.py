@@ -5,14 +5,15 @@ import torch
 
 from speculative_engine import fused_layer
 from speculative_engine.fused_layer import FusedLayer
-from speculative_engine.packed_model import PackedModel
+from speculative_engine.packed_model import PackedModel, Weights
 from speculative_engine.row_product import can_multiply
 from speculative_engine.self_test import UnsupportedModelError, run_self_test
 from tests.speculative_engine.support import check_against_plain, packed, random_tokens, tiny_model, walk
 
-_SIZES = {"hidden_size": 128, "intermediate_size": 176, "head_dim": 32}
+_SIZES = {"hidden_size": 128, "intermediate_size": 192, "head_dim": 32}
 CASES: dict[str, tuple[str, dict[str, object]]] = {
     "grouped heads": ("Llama", {}),
+    "a width without products of ours": ("Llama", {"intermediate_size": 176}),
     "biases everywhere": ("Llama", {"attention_bias": True}),
     "long heads": ("Llama", {"head_dim": 64, "tie_word_embeddings": True}),
     "sliding window": ("Mistral", {"sliding_window": 8}),
@@ -46,10 +47,31 @@ def test_the_self_test_compares_them_with_the_librarys(case: str, dtype: torch.d
     name, changes = CASES[case]
     model = packed(tiny_model(name, dtype, **{**_SIZES, **changes}))
     assert run_self_test(model).bit_exact
-    model.model.model.layers[1].input_norm.weight = torch.nn.Parameter(torch.full((128,), 3.0, dtype=dtype))
-    model.model.model.layers[1].input_norm.eps = 10.0
+    layer = model.model.model.layers[1]
+    layer.input_norm.eps = 1e6  # the library's layer keeps its own
+    if layer.compiled is not None:
+        layer.compiled.call.input_eps = 1e6
     with pytest.raises(UnsupportedModelError, match="cannot be served"):
         run_self_test(model)
+
+
+@needs_library
+@pytest.mark.parametrize("weights", ["checkpoint", "int8"])
+@pytest.mark.parametrize("case", CASES)
+def test_one_call_gives_the_bits_of_its_parts(case: str, weights: Weights) -> None:
+    name, changes = CASES[case]
+    model = tiny_model(name, torch.bfloat16, **{**_SIZES, **changes})
+    ours = PackedModel(model, 400, row_exact=weights == "checkpoint", weights=weights)
+    layers = ours.model.model.layers
+    if layers[0].compiled is None:
+        pytest.skip("this processor has no bfloat16 products")
+    texts = [random_tokens(140, seed=1), random_tokens(25, seed=2)]
+    whole = walk(ours, texts, [100, 5])
+    for layer in layers:
+        layer.compiled = None
+    in_parts = walk(ours, texts, [100, 5])
+    assert whole.keys() == in_parts.keys()
+    assert all(torch.equal(whole[prefix], in_parts[prefix]) for prefix in whole)
 
 
 @needs_library
