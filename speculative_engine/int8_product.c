@@ -144,13 +144,7 @@ AVX static inline __attribute__((always_inline)) void avx_rows(const Int8Product
 }
 
 AVX static void avx_product(const Int8Product *p, int64_t first, int64_t last) {
-    for (int64_t group = first; group < last; group++) {
-        int64_t row = 0;
-        for (; row + AVX_ROWS <= p->row_count; row += AVX_ROWS) avx_rows(p, group, row, AVX_ROWS);
-        for (; row + 4 <= p->row_count; row += 4) avx_rows(p, group, row, 4);
-        for (; row + 2 <= p->row_count; row += 2) avx_rows(p, group, row, 2);
-        for (; row < p->row_count; row++) avx_rows(p, group, row, 1);
-    }
+    for (int64_t group = first; group < last; group++) AVX_ALL_ROWS(p, group);
 }
 
 static void amx_groups(const void *p, int64_t first, int64_t last, int32_t seat) {

@@ -13,11 +13,31 @@
 #define TILE 16                  /* rows, outputs and pairs of inputs of a tile */
 #define TILE_ELEMENTS (TILE * 32)
 #define AHEAD 8192               /* bytes */
-#define AVX_ROWS 8               /* whose sums are held in registers at a time */
+#define AVX_ROWS 12              /* whose sums are held in registers at a time */
 #define LEAST_BYTES 131072       /* of weight: in less, waking a thread takes longer than it saves */
 
 #define AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")))
 #define AVX __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
+
+/* All rows by avx_rows, which has a copy of its own for each number of rows that it takes at a time. */
+#define AVX_ALL_ROWS(P, GROUP)                                                                                         \
+    do {                                                                                                               \
+        int64_t row_ = 0, left_ = (P)->row_count;                                                                      \
+        for (; left_ >= AVX_ROWS; row_ += AVX_ROWS, left_ -= AVX_ROWS) avx_rows(P, GROUP, row_, AVX_ROWS);             \
+        switch (left_) {                                                                                               \
+            case 1: avx_rows(P, GROUP, row_, 1); break;                                                                \
+            case 2: avx_rows(P, GROUP, row_, 2); break;                                                                \
+            case 3: avx_rows(P, GROUP, row_, 3); break;                                                                \
+            case 4: avx_rows(P, GROUP, row_, 4); break;                                                                \
+            case 5: avx_rows(P, GROUP, row_, 5); break;                                                                \
+            case 6: avx_rows(P, GROUP, row_, 6); break;                                                                \
+            case 7: avx_rows(P, GROUP, row_, 7); break;                                                                \
+            case 8: avx_rows(P, GROUP, row_, 8); break;                                                                \
+            case 9: avx_rows(P, GROUP, row_, 9); break;                                                                \
+            case 10: avx_rows(P, GROUP, row_, 10); break;                                                              \
+            case 11: avx_rows(P, GROUP, row_, 11); break;                                                              \
+        }                                                                                                              \
+    } while (0)
 
 typedef struct {
     uint8_t palette, start, reserved[14];
