@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from speculative_engine.compiled_library import loaded, product_kind
+from speculative_engine.huge_pages import in_huge_pages
 
 _BLOCK = 32
 _TILE = 16
@@ -40,7 +41,7 @@ class CompiledInt8Product(nn.Module):
         missing = groups * _BLOCK - self.outputs
         whole = nn.functional.pad(weight, (0, 0, 0, missing))
         tiles = whole.view(groups, 2, _TILE, self.inputs // _BLOCK, _TILE, 2).permute(0, 3, 1, 4, 5, 2)
-        self.register_buffer("stored", tiles.contiguous(), persistent=False)
+        self.register_buffer("stored", in_huge_pages(tiles), persistent=False)
         self.register_buffer("scales", nn.functional.pad(scales.float(), (0, missing)), persistent=False)
 
     def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from speculative_engine.compiled_library import loaded, product_kind
+from speculative_engine.huge_pages import in_huge_pages
 
 _BLOCK = 32
 _TILE = 16
@@ -44,7 +45,7 @@ class CompiledProduct(nn.Module):
         groups = -(-self.outputs // _BLOCK)
         whole = nn.functional.pad(weight, (0, 0, 0, groups * _BLOCK - self.outputs))
         tiles = whole.view(groups, 2, _TILE, self.inputs // _BLOCK, _TILE, 2).permute(0, 3, 1, 4, 2, 5)
-        self.register_buffer("stored", tiles.contiguous(), persistent=False)
+        self.register_buffer("stored", in_huge_pages(tiles), persistent=False)
 
     def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """rows [rows, inputs] -> [rows, outputs]"""
