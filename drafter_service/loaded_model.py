@@ -52,6 +52,7 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
             trust_remote_code=settings.trust_remote_code,
             row_exact=False,
             weights=settings.weights,
+            layers=settings.layers,
         )
         tokenizer = Tokenizer.load(settings.model, trust_remote_code=settings.trust_remote_code)
         report = run_self_test(model)
@@ -64,6 +65,7 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
         "model loaded",
         model=info.model_id,
         architecture=info.architecture,
+        layers=model.layers,
         parameters=info.parameters,
         dtype=info.dtype,
         device=info.device,

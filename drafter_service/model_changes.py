@@ -156,6 +156,8 @@ class ModelChanges:
                 "model": load.model,
                 # The operator trusts the code of one checkpoint, not that of any that a caller names.
                 "trust_remote_code": self._settings.trust_remote_code and load.model == self._settings.model,
+                # So many layers of that checkpoint; of another they say nothing.
+                "layers": self._settings.layers if load.model == self._settings.model else None,
             }
         )
         try:

@@ -27,6 +27,8 @@ class DrafterSettings(ServiceSettings):
     """Weight type; auto takes bfloat16 where the device computes in it, float32 elsewhere."""
     weights: Literal["checkpoint", "int8"] = "checkpoint"
     """What linear layers keep: weights as --dtype says, or 8-bit integers (bfloat16 on a CPU only)."""
+    layers: int | None = Field(default=None, ge=1)
+    """Draft with so many first layers of the model, as of the target's own checkpoint; the others are not loaded."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Device the model runs on."""
     threads: int | None = Field(default=None, ge=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
-from speculative_engine.drafters.drafter import Drafter, DraftSpec
+from speculative_engine.drafters.drafter import Drafter, DraftSpec, EngineState, UsesEngine
 from speculative_engine.proposal import Proposal
 from speculative_engine.sequence import Sequence
 
@@ -13,7 +13,8 @@ from speculative_engine.sequence import Sequence
 class LocalDrafters:
     """Drafters by source, and what they are told of the engine's sequences."""
 
-    def __init__(self, max_tree_nodes: int, vocab_size: int):
+    def __init__(self, max_tree_nodes: int, vocab_size: int, engine: EngineState):
+        self._engine = engine
         self._max_tree_nodes = max_tree_nodes
         self._vocab_size = vocab_size
         self._drafters: dict[str, Drafter] = {}
@@ -24,6 +25,8 @@ class LocalDrafters:
 
     def add(self, source: str, drafter: Drafter) -> None:
         """Have a drafter."""
+        if isinstance(drafter, UsesEngine):
+            drafter.enter(self._engine)
         self._drafters[source] = drafter
 
     def remove(self, source: str) -> None:

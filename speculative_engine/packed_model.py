@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +13,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
+from speculative_engine.field_error import FieldError
 from speculative_engine.fused_layer import fuse_layers
 from speculative_engine.int8_linear import Int8Linear
 from speculative_engine.kv_slots import KvCache, SlotPool
@@ -17,6 +21,7 @@ from speculative_engine.packed_attention import ATTENTION_NAME, packed_context
 from speculative_engine.packed_batch import PackedBatch
 from speculative_engine.packed_linear import PackedLinear, replace_linears
 from speculative_engine.row_exact import RowExactLinear, can_pack, make_row_exact
+from speculative_engine.shallow_model import check_layers, first_layers, keep_first_layers
 from speculative_engine.weights_fingerprint import weights_fingerprint
 
 Weights = Literal["checkpoint", "int8"]
@@ -112,10 +117,12 @@ class PackedModel:
         trust_remote_code: bool = False,
         row_exact: bool = True,
         weights: Weights = "checkpoint",
+        layers: int | None = None,
     ) -> PackedModel:
         """Load from a directory or hub id.
 
-        slots: tokens that fit into the KV cache. row_exact, weights: see the constructor. Raises ModelLoadError.
+        slots: tokens that fit into the KV cache. row_exact, weights: see the constructor. layers: load so many first
+        layers of the checkpoint, and read none of the others; None for all. Raises ModelLoadError.
         """
         place = torch.device(device)
         if place.type == "cuda" and not torch.cuda.is_available():
@@ -127,17 +134,40 @@ class PackedModel:
             if not local and (source.startswith((".", "/", "~")) or Path(source).exists()):
                 raise ModelLoadError(f"model {source}: no such directory")
             config = AutoConfig.from_pretrained(source, local_files_only=local, trust_remote_code=trust_remote_code)
-            model = AutoModelForCausalLM.from_pretrained(
-                source,
-                config=config,
-                dtype=resolve_dtype(dtype, place),
-                local_files_only=local,
-                trust_remote_code=trust_remote_code,
-            )
+            if layers is not None:
+                keep_first_layers(config, layers)
+            with _without_report() if layers is not None else nullcontext():
+                model = AutoModelForCausalLM.from_pretrained(
+                    source,
+                    config=config,
+                    dtype=resolve_dtype(dtype, place),
+                    local_files_only=local,
+                    trust_remote_code=trust_remote_code,
+                )
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise ModelLoadError(f"model {source}: {first_line}") from error
         return cls(model.to(place), slots, name=source, row_exact=row_exact, weights=weights)
+
+    @property
+    def layers(self) -> int:
+        """Number of decoder layers of the checkpoint, or of the part of it that was loaded."""
+        return int(self.config.num_hidden_layers)
+
+    def first_layers(self, count: int) -> PackedModel:
+        """A view of the first `count` layers, with last norm and output head: it shares weights, cache and slots.
+
+        What it computes for a token in these layers is what the whole model computes, so it goes on from keys and
+        values that the whole model wrote. Raises ModelLoadError.
+        """
+        view = copy.copy(self)
+        try:
+            check_layers(count, self.layers)
+            view.model = first_layers(self.model, count)
+        except (FieldError, ValueError) as error:
+            raise ModelLoadError(f"model {self.name}: {error}") from error
+        view.name = f"the first {count} layers of {self.name}"
+        return view
 
     @property
     def weight_type(self) -> str:
@@ -161,6 +191,17 @@ class PackedModel:
             )
         logits: torch.Tensor = out.logits[0]
         return logits
+
+
+@contextmanager
+def _without_report() -> Iterator[None]:
+    """Keep transformers from listing what it passes over in a checkpoint, where that is meant."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def _name_of(dtype: torch.dtype) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from speculative_engine.acceptance_model import observe_commit
 from speculative_engine.coupled_sampler import sample
 from speculative_engine.drafter_timing import ProposalClock
-from speculative_engine.drafters.drafter import Drafter
+from speculative_engine.drafters.drafter import Drafter, EngineState
 from speculative_engine.local_drafters import LocalDrafters
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
@@ -56,7 +56,7 @@ class VerificationEngine:
             model.pool, tree_room=limits.max_tree_nodes, most_running=limits.max_sequences
         )
         self._running = self._queue.running
-        self._local = LocalDrafters(limits.max_tree_nodes, model.vocab_size)
+        self._local = LocalDrafters(limits.max_tree_nodes, model.vocab_size, EngineState(self._running, cost))
         self._plan: tuple[list[Sequence], list[Candidate], Plan] | None = None
 
     @property
@@ -159,9 +159,9 @@ class VerificationEngine:
 
     def step(self) -> StepResult:
         """Verify the planned nodes of all running sequences, and compute a part of new prompts, in one pass."""
-        started = time.perf_counter()
         self.clock.enter("plan")
         decoding, candidates, plan = self._planned()
+        started = time.perf_counter()  # drafting in this thread is no part of what a step costs
         self._plan = None
         decoded = frozenset(sequence.spec.sequence_id for sequence in decoding)
         jobs = [

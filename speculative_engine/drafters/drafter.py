@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from speculative_engine.proposal import Proposal
 from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.sequence import Sequence as EngineSequence
 from speculative_engine.step_clock import StepClock
+from speculative_engine.step_cost import StepCost
 
 
 class OutOfSyncError(Exception):
@@ -73,3 +75,21 @@ class LimitedDrafter(Drafter, Protocol):
 
     def limit(self, key: Hashable, max_tree_nodes: int | None) -> None:
         """Change the credit of an open sequence, at most to what it was opened with; None is that. Raises KeyError."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """What a drafter sees of the verifying engine in whose thread it drafts. All of it changes from step to step."""
+
+    running: Mapping[int, EngineSequence]
+    """The sequences that may hold KV slots, oldest first."""
+    cost: StepCost
+    """Of the target's steps."""
+
+
+@runtime_checkable
+class UsesEngine(Protocol):
+    """A Drafter that drafts from the target's own keys and values, or whose drafting takes so long that it counts."""
+
+    def enter(self, engine: EngineState) -> None:
+        """The engine it drafts for; told once, before anything else."""

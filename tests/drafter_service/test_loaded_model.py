@@ -39,6 +39,21 @@ def test_int8_where_auto_is_not_bfloat16_names_the_setting(checkpoint: Path, mon
         load_model(DrafterSettings(model=str(checkpoint), weights="int8"))
 
 
+def test_the_first_layers_present_themselves_as_another_model(checkpoint: Path) -> None:
+    settings = DrafterSettings(model=str(checkpoint), kv_slots=1000, dtype="bfloat16", layers=1)
+    whole, loaded = load_model(settings.model_copy(update={"layers": None})), load_model(settings)
+    assert loaded.info.model_id == whole.info.model_id
+    assert loaded.info.tokenizer_sha256 == whole.info.tokenizer_sha256
+    assert loaded.info.parameters < whole.info.parameters
+    assert loaded.model.fingerprint != whole.model.fingerprint
+    assert 2 * loaded.model.cache.bytes == whole.model.cache.bytes
+
+
+def test_all_layers_are_too_many(checkpoint: Path) -> None:
+    with pytest.raises(StartupError, match=r"layers: must be from 1 to 1, since the model has 2 layers, got 2"):
+        load_model(DrafterSettings(model=str(checkpoint), layers=2))
+
+
 def test_another_padding_of_the_vocabulary_leaves_the_tokenizer_the_same(checkpoint: Path, tmp_path: Path) -> None:
     padded = write_checkpoint(tmp_path / "padded", vocab_size=VOCABULARY + 56)
     other = write_checkpoint(tmp_path / "other", words=99)

@@ -282,6 +282,14 @@ class TestRequests:
             await loaded(drafter, checkpoint)
             assert [each.trust_remote_code for each in drafter.loader.settings] == [True, False, True]
 
+    async def test_layers_are_of_the_settings_own_checkpoint(
+        self, make_drafter: MakeDrafter, checkpoint: Path, other: Path
+    ) -> None:
+        async with make_drafter(layers=1) as drafter:
+            await loaded(drafter, other)
+            await loaded(drafter, checkpoint)
+            assert [each.layers for each in drafter.loader.settings] == [1, None, 1]
+
 
 class TestStatus:
     async def test_a_model_that_hangs_gives_no_status(

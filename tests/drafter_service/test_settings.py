@@ -22,6 +22,7 @@ def test_the_model_is_all_that_is_needed() -> None:
         (["--model", "m", "--weights", "int4"], "--weights"),
         (["--model", "m", "--weights", "int8", "--device", "cuda"], "--weights"),
         (["--model", "m", "--weights", "int8", "--dtype", "float32"], "--weights"),
+        (["--model", "m", "--layers", "0"], "--layers"),
         (["--model", "m", "--threads", "0"], "--threads"),
         (["--model", "m", "--verifier", "nowhere"], "--verifier"),
         (["--model", "m", "--verifier", "v:1", "--listen", "0.0.0.0:5"], "--advertise"),

@@ -8,6 +8,7 @@ import pytest
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.speculation_pb2 import SpeculationOptions
 from service_runtime.errors import ServiceError
+from speculative_engine.drafters import early_exit
 from speculative_engine.drafters.methods import METHODS, Method
 from speculative_engine.drafters.ngram import NgramOptions
 from speculative_engine.packed_model import ModelLoadError, PackedModel
@@ -17,10 +18,18 @@ from tests.verifier_service.running import Running, failure
 
 READY = DrafterState.DRAFTER_STATE_READY
 NGRAM = "local:ngram?min=1"
-ADDRESSES = [NGRAM, "local:suffix?min=1", "local:suffix?min=1&shared=true"]
+EARLY_EXIT = "local:early_exit?layers=1"
+ADDRESSES = [NGRAM, "local:suffix?min=1", "local:suffix?min=1&shared=true", EARLY_EXIT]
 REPEATED = [5, 9, 14, 23, 42, 7] * 6
 
 
+@pytest.fixture
+def exit_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of a model of two layers takes too long to draft with; here it is taken to cost next to nothing."""
+    monkeypatch.setattr(early_exit, "weights_share", lambda target, layers: 0.01)
+
+
+@pytest.mark.usefixtures("exit_is_cheap")
 @pytest.mark.parametrize("sampling", [greedy(), sampled()], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("address", ADDRESSES)
 class TestNoTokenDependsOnThem:
@@ -96,6 +105,11 @@ class TestInThePool:
         assert "nothing fits" in verifier.state(NGRAM).last_error.message
         assert (await verifier.generate(order())).finished.speculation.steps > 0
 
+    async def test_one_that_needs_another_target_is_refused(self, verifier: InProcessVerifier) -> None:
+        with pytest.raises(ServiceError, match="layers: must be from 1 to 1, since the model has 2 layers") as caught:
+            await verifier.pool.attach("local:early_exit?layers=2", "")
+        assert (caught.value.code.name, caught.value.reason_name) == ("FAILED_PRECONDITION", "UNSUPPORTED_DRAFTER")
+
     async def test_at_start(self, verifier: InProcessVerifier) -> None:
         verifier.pool.add("local:ngram")
         await verifier.until(lambda: verifier.state("local:ngram").state == READY)
@@ -162,6 +176,8 @@ class TestAddresses:
             ("local:ngram?min=2&min=3", "INVALID_FIELD", "option min of local:ngram is given twice"),
             ("local:ngram?min=5&max=4", "INVALID_FIELD", "option max of local:ngram must be from min (5)"),
             ("local:ngram?max=9999999999999999999", "INVALID_FIELD", "option max"),
+            ("local:early_exit", "INVALID_FIELD", "option layers of local:early_exit must be given"),
+            ("local:early_exit?layers=0", "INVALID_FIELD", "option layers of local:early_exit must be given"),
         ],
     )
     async def test_bad_ones(self, verifier: InProcessVerifier, address: str, reason: str, words: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from draftwire.cli.calibrate import calibrate
 from draftwire.cli.demo.command import demo
 from draftwire.cli.drafters import drafters
 from draftwire.cli.failure import Failure
@@ -35,6 +36,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(generate)
 app.add_typer(drafters, name="drafters")
+app.add_typer(calibrate, name="calibrate")
 
 
 @app.callback(invoke_without_command=True)

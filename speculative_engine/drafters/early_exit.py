@@ -1,0 +1,282 @@
+"""Early exit: the target's own first layers draft for it, over the keys and values that it has computed already."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from speculative_engine.coupled_sampler import top_candidates
+from speculative_engine.drafters.drafter import DraftSpec, EngineState, Growth, OutOfSyncError
+from speculative_engine.drafters.round_worth import RoundWorth
+from speculative_engine.field_error import FieldError
+from speculative_engine.kv_slots import KvCache, SlotPool
+from speculative_engine.packed_batch import BatchBuilder
+from speculative_engine.packed_model import ModelLoadError, PackedModel
+from speculative_engine.proposal import Proposal
+from speculative_engine.sampling_batch import SamplingBatch
+from speculative_engine.sequence import Sequence as EngineSequence
+from speculative_engine.step_clock import StepClock
+from speculative_engine.step_cost import StepCost
+from speculative_engine.token_tree import Node, TokenTree
+from speculative_engine.tree_growth import GrowingTree, TreeGrowth
+
+_MAX_ROWS = 256
+"""Most tokens of one forward pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyExitOptions:
+    """Where the drafter leaves the model."""
+
+    layers: int = 0
+    """How many of the target's first layers draft; to be given, and fewer than all."""
+
+    def __post_init__(self) -> None:
+        if self.layers < 1:
+            raise FieldError("layers", f"must be given, and at least 1, got {self.layers}")
+
+
+class _Draft:
+    """One sequence's tree. Its tokens and KV slots are the engine's."""
+
+    def __init__(self, spec: DraftSpec):
+        self.spec = spec
+        self.tree = TokenTree(len(spec.tokens), spec.tokens[-1])
+        self.next_id = 1
+        self.caught_up = False
+
+
+class _Member(NamedTuple):
+    """A sequence that is drafted for now."""
+
+    key: Hashable
+    draft: _Draft
+    sequence: EngineSequence
+    growing: GrowingTree
+    fresh: list[Node]
+    """Nodes added now."""
+
+
+_Round = list[tuple[_Member, Node]]
+"""The nodes that one pass takes through the layers, parents before children."""
+
+
+class EarlyExitDrafter:
+    """A Drafter (see `drafter.Drafter`) in the verifying engine's thread, whose model is a view of the target's.
+
+    The first layers of a committed token's slot hold what the view would compute, so it reads the sequences' own slots
+    and has neither a cache nor prompts to compute. Nodes take free slots while they are drafted and give them back
+    before the step, which computes them anew: the target's memory and bits are as without it.
+
+    Drafting puts the step off, so it is done in rounds, and a round is made only while it pays (see `RoundWorth`).
+    """
+
+    def __init__(self, model: PackedModel, share: float):
+        """model: the first layers of the engine's own. share: what a pass over them costs, compared to one over all,
+        to begin with; then what rounds really take counts."""
+        self.model = model
+        self.clock = StepClock()
+        self._share = share
+        self._engine: EngineState
+        self._growth: TreeGrowth
+        self._worth: RoundWorth
+        self._drafts: dict[Hashable, _Draft] = {}
+        self._to_do: dict[Hashable, None] = {}
+        """Sequences that were not drafted for since they last committed, in their order."""
+        self._held: list[Node] = []
+        """Nodes that hold slots, while drafting."""
+
+    def enter(self, engine: EngineState) -> None:
+        """See UsesEngine."""
+        self._engine = engine
+        rows, seconds = zip(*engine.cost.points(), strict=True)
+        cost = StepCost(rows, [self._share * each for each in seconds])
+        self._growth = TreeGrowth(cost)
+        self._worth = RoundWorth(engine.cost, cost)
+
+    def open(self, key: Hashable, spec: DraftSpec) -> None:
+        """See Drafter.open."""
+        self._drafts[key] = _Draft(spec)
+        self._to_do[key] = None
+
+    def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
+        """See Drafter.commit."""
+        draft = self._drafts[key]
+        if committed_length - len(tokens) != draft.tree.committed_length or not tokens:
+            raise OutOfSyncError(
+                f"verdict of {len(tokens)} tokens to a length of {committed_length}, "
+                f"the drafter knows {draft.tree.committed_length} tokens"
+            )
+        self._growth.observe(draft.tree, tokens)
+        draft.tree.commit(tokens)
+        self._to_do[key] = None
+
+    def close(self, key: Hashable) -> None:
+        """See Drafter.close."""
+        self._drafts.pop(key, None)
+        self._to_do.pop(key, None)
+
+    @property
+    def busy(self) -> bool:
+        """See Drafter.busy. Nothing is drafted for a sequence before its prompt is computed."""
+        return any(self._decoding(key) is not None for key in self._to_do)
+
+    def grow(self) -> Growth:
+        """See Drafter.grow. Makes all rounds before a step, and holds no slots at its end."""
+        started = time.perf_counter()
+        self.clock.enter("plan")
+        growth = Growth([], {}, 0.0)
+        members = self._members(growth)
+        decoding = sum(sequence.pending == 1 for sequence in self._engine.running.values())
+        # What survived the last verdict is computed again, as its slots were given back.
+        chosen = [
+            (member, node)
+            for member in members
+            for node in (member.draft.tree.root, *member.draft.tree.nodes())
+            if node.position < member.growing.max_position
+        ]
+        try:
+            if self._pays(decoding, members, chosen, 0.0):
+                spent = 0.0
+                while chosen and self._pays(decoding, members, chosen, spent):
+                    spent += self._worth.drafting.seconds(len(chosen))
+                    self._draft(chosen)
+                    chosen = self._next_round(members)
+            elif self._worth.probe_due(decoding):
+                roots = [(member, node) for member, node in chosen if not member.draft.tree.size]
+                if roots:
+                    self._worth.probed(self._draft(roots[:1]))
+        finally:
+            self.model.pool.give_back([node.slot for node in self._held])
+            for node in self._held:
+                node.slot = -1
+            self._held.clear()
+        growth.proposals = {
+            member.key: Proposal.of(member.draft.tree, member.fresh) for member in members if member.fresh
+        }
+        self.clock.enter(None)
+        growth.seconds = time.perf_counter() - started
+        return growth
+
+    def _decoding(self, key: Hashable) -> EngineSequence | None:
+        """The engine's sequence, if its next step goes on from its last token."""
+        sequence = self._engine.running.get(cast(int, key))
+        return sequence if sequence is not None and sequence.pending == 1 else None
+
+    def _members(self, growth: Growth) -> list[_Member]:
+        """The sequences to draft for, as many as there are slots for."""
+        members: list[_Member] = []
+        room = min(_MAX_ROWS, self.model.pool.free)
+        for key in list(self._to_do):
+            sequence = self._decoding(key)
+            if sequence is None:
+                continue
+            del self._to_do[key]
+            draft, spec = self._drafts[key], sequence.spec
+            if not draft.caught_up:
+                draft.caught_up = True
+                growth.opened.append(key)
+            most = draft.spec.max_tree_nodes
+            if spec.max_draft_tokens is not None:
+                most = min(most, spec.max_draft_tokens)
+            # The request's last token needs no node after its parent, so no node there needs children.
+            growing = GrowingTree(draft.tree, most, spec.max_length - 2)
+            room -= 1 + draft.tree.size
+            if room >= 0 and draft.tree.size < most and draft.tree.root.position < growing.max_position:
+                members.append(_Member(key, draft, sequence, growing, []))
+        return members
+
+    def _next_round(self, members: Sequence[_Member]) -> _Round:
+        self.clock.enter("plan")
+        room = min(_MAX_ROWS, self.model.pool.free)
+        best = self._growth.expansions([member.growing for member in members], 0, room)
+        return [(members[index], node) for index, node in best]
+
+    def _pays(self, decoding: int, members: Sequence[_Member], chosen: _Round, spent: float) -> bool:
+        """Whether to take these nodes through the layers."""
+        worths: dict[int, float] = {}
+        for member in members:
+            root = member.draft.tree.root
+            worths[id(root)] = 1.0
+            for node in root.subtree():
+                worths[id(node)] = worths[id(node.parent)] * self._growth.acceptance.probability(node)
+        following = self._growth.acceptance.next_probability()
+        gains = [worths[id(node)] * following for _, node in chosen if not node.children]
+        for member in members:
+            del worths[id(member.draft.tree.root)]
+        return bool(gains) and self._worth.pays(decoding, list(worths.values()), gains, len(chosen), spent)
+
+    def _draft(self, chosen: _Round) -> float:
+        """Take nodes through the layers, and add their children to the trees; the seconds it took."""
+        started = time.perf_counter()
+        self.clock.enter("layout")
+        builder = BatchBuilder()
+        asked: _Round = []
+        slots = self.model.pool.take(len(chosen)).tolist()
+        for (member, node), slot in zip(chosen, slots, strict=True):
+            node.slot = slot
+            self._held.append(node)
+            root = member.draft.tree.root
+            path = [root, *node.path_from(root)]
+            before = np.array([each.slot for each in path[:-1]], dtype=np.int64)
+            row = builder.add_row(node.token, node.position, slot, wants_logits=not node.children)
+            builder.add_lane(np.concatenate([member.sequence.slots.array(), before]), [row])
+            if not node.children:
+                asked.append((member, node))
+        batch = builder.build(self.model.group_size, self.model.device)
+        self.clock.enter("forward")
+        logits = self.model.forward(batch)
+        self.clock.enter("sample")
+        sampling = SamplingBatch.build(
+            [member.draft.spec.sampling for member, _ in asked],
+            [node.position + 1 for _, node in asked],
+            self.model.device,
+        )
+        found = top_candidates(logits, sampling, self._growth.width)
+        self.clock.enter("walk")
+        for (member, node), tokens, log_probs in zip(
+            asked, found.token_ids.tolist(), found.log_probs.tolist(), strict=True
+        ):
+            for child in self._growth.children(member.growing, node, tokens, log_probs):
+                child.id = member.draft.next_id
+                member.draft.next_id += 1
+                member.fresh.append(child)
+        seconds = time.perf_counter() - started
+        self._worth.drafting.observe(len(chosen), seconds, builder.seen)
+        return seconds
+
+
+def early_exit_drafter(options: EarlyExitOptions, target: PackedModel) -> EarlyExitDrafter:
+    """The drafter `local:early_exit`. Raises ModelLoadError."""
+    view = target.first_layers(options.layers)
+    _try_out(view, options.layers)
+    return EarlyExitDrafter(view, weights_share(target, options.layers))
+
+
+def weights_share(target: PackedModel, layers: int) -> float:
+    """The share of the weights that a pass reads when it leaves after so many layers."""
+    head = target.vocab_size * int(target.config.hidden_size)
+    tied = bool(getattr(target.model.config, "tie_word_embeddings", False))
+    in_layers = target.parameters - head * (1 if tied else 2)
+    return float((in_layers * layers / target.layers + head) / (in_layers + head))
+
+
+def _try_out(view: PackedModel, layers: int) -> None:
+    """Run a pass over slots that are nobody's, beside the engine's own passes. Raises ModelLoadError."""
+    trial = copy.copy(view)
+    trial.pool, trial.cache = SlotPool(1), KvCache(1)
+    builder = BatchBuilder()
+    slots = trial.pool.take(1)
+    builder.add_lane(slots[:0], [builder.add_row(0, 0, int(slots[0]), wants_logits=True)])
+    try:
+        trial.forward(builder.build(trial.group_size, trial.device))
+    except Exception as problem:
+        # Whatever foreign model code raises when it is run in a way it was not written for.
+        raise ModelLoadError(f"{view.name} cannot run: {type(problem).__name__}: {problem}") from problem
+    if trial.cache.layers != layers:
+        raise ModelLoadError(f"{view.name} cannot run: {trial.cache.layers} of them attend")

@@ -1,0 +1,60 @@
+"""Whether to draft on before a step, where drafting puts the step off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from speculative_engine.step_cost import StepCost
+
+_PROBE_SHARE = 0.01
+"""Share of the target's time in which a drafter that does not pay is tried again."""
+
+
+class RoundWorth:
+    """Weighs a round of drafting by the planner's own measure, expected tokens per second.
+
+    What runs one after the other is looked at as a whole: the rounds so far, the next one, and the step that verifies
+    the best of the nodes. A round pays if the whole then commits more tokens per second in expectation than it would
+    without that round. A node of one round hangs below one of the round before, so each brings less than the last, and
+    the first that does not pay is the end.
+    """
+
+    def __init__(self, step: StepCost, drafting: StepCost):
+        """step: cost of the target's steps. drafting: of a round."""
+        self.drafting = drafting
+        self._step = step
+        self._allowance = 0.0
+
+    def pays(
+        self, decoding: int, worths: Sequence[float], gains: Sequence[float], rows: int, spent: float = 0.0
+    ) -> bool:
+        """Whether to make a round.
+
+        decoding: sequences that the step goes on with. worths: each drafted node's chance of being on the target's
+        path. gains: the same of the nodes the round is expected to add. rows: of the round. spent: expected seconds of
+        the rounds before.
+        """
+        later = spent + self.drafting.seconds(rows)
+        return self._rate(decoding, [*worths, *gains], later) > self._rate(decoding, worths, spent)
+
+    def probe_due(self, decoding: int) -> bool:
+        """To be asked once in a step whose first round does not pay: whether to make one of a single row all the same.
+
+        Else a drafter that was useless once would never be measured again.
+        """
+        seconds = self.drafting.seconds(1)
+        self._allowance = min(self._allowance + _PROBE_SHARE * self._step.seconds(decoding), seconds)
+        return self._allowance >= seconds
+
+    def probed(self, seconds: float) -> None:
+        """A probe was made and took so long."""
+        self._allowance -= seconds
+
+    def _rate(self, decoding: int, worths: Sequence[float], seconds: float) -> float:
+        """Expected tokens per second of a step after `seconds` of drafting, with the nodes that make the most of it."""
+        expected = float(decoding)
+        best = expected / (seconds + self._step.seconds(decoding))
+        for rows, worth in enumerate(sorted(worths, reverse=True), start=decoding + 1):
+            expected += worth
+            best = max(best, expected / (seconds + self._step.seconds(rows)))
+        return best

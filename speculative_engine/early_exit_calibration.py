@@ -1,0 +1,138 @@
+"""After how many layers to leave a target early: how often each number agrees with it, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from speculative_engine.coupled_sampler import top_candidates
+from speculative_engine.field_error import FieldError
+from speculative_engine.packed_batch import BatchBuilder
+from speculative_engine.packed_model import PackedModel
+from speculative_engine.sampling_batch import SamplingBatch
+from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.sequence import SequenceSpec
+from speculative_engine.step_cost import StepCost
+from speculative_engine.step_timing import measure_step_cost
+from speculative_engine.verification_engine import EngineLimits, VerificationEngine
+
+_MOST_PROMPT = 1024
+"""Tokens taken of a prompt, the last ones."""
+_MOST_ROWS = 256
+_MOST_DRAFTED = 16
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyExit:
+    """What drafting with so many first layers is expected to bring, for one request at a time."""
+
+    layers: int
+    agreement: float
+    """Share of the target's tokens that the first layers guess, given all tokens before."""
+    seconds: float
+    """Of one pass of one row through them."""
+    draft_tokens: int
+    """How many to draft before a step, one after the other; 0 if drafting is slower than not to draft."""
+    speedup: float
+    """Tokens per second over those of plain decoding."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyExitCalibration:
+    """All numbers of layers compared."""
+
+    tokens: int
+    """Tokens of the target that were compared."""
+    step_seconds: float
+    """Of one pass of one row through all layers."""
+    exits: list[EarlyExit]
+
+    @property
+    def best(self) -> EarlyExit | None:
+        """The fastest, None if all are slower than plain decoding."""
+        fastest = max(self.exits, key=lambda each: each.speedup)
+        return fastest if fastest.draft_tokens else None
+
+
+def calibrate_early_exit(
+    model: PackedModel, prompts: Iterable[Sequence[int]], tokens: int, temperature: float
+) -> EarlyExitCalibration:
+    """Let the target go on from each prompt by so many tokens, and see which of them its first layers guess.
+
+    They guess as in service: the likeliest token under the request's own noise. Raises FieldError.
+    """
+    if model.layers < 2:
+        raise FieldError("model", "has one layer, and so none to leave out")
+    most = min(_MOST_PROMPT, model.context_length - tokens, model.pool.capacity - tokens)
+    if tokens < 1 or most < 1:
+        raise FieldError("tokens", f"must be at least 1 and leave room for a prompt, got {tokens}")
+    cut = [list(prompt)[-most:] for prompt in prompts if len(prompt)]
+    if not cut:
+        raise FieldError("prompts", "has no text")
+    specs = [
+        SequenceSpec(index, prompt, len(prompt) + tokens, SamplingParams(temperature=temperature, seed=index))
+        for index, prompt in enumerate(cut)
+    ]
+    texts = _generate(model, specs)
+    step = measure_step_cost(model)
+    exits: list[EarlyExit] = []
+    for layers in range(1, model.layers):
+        view = model.first_layers(layers)
+        drafting = measure_step_cost(view)
+        agreeing = sum(_agreeing(view, spec, texts[spec.sequence_id]) for spec in specs)
+        agreement = agreeing / (tokens * len(specs))
+        draft_tokens, speedup = expected_speedup(agreement, drafting, step)
+        exits.append(EarlyExit(layers, agreement, drafting.seconds(1), draft_tokens, speedup))
+    return EarlyExitCalibration(tokens * len(specs), step.seconds(1), exits)
+
+
+def expected_speedup(agreement: float, drafting: StepCost, step: StepCost) -> tuple[int, float]:
+    """The best number of tokens to draft before a step, one after the other, and the speed-up over plain decoding.
+
+    A step after k draft tokens commits 1 + a + a^2 + ... + a^k tokens, and takes k rounds and itself.
+    """
+    best = 0, 1.0
+    committed, seconds = 1.0, 0.0
+    for count in range(1, _MOST_DRAFTED + 1):
+        committed += agreement**count
+        seconds += drafting.seconds(1)
+        speedup = committed * step.seconds(1) / (seconds + step.seconds(count + 1))
+        if speedup > best[1]:
+            best = count, speedup
+    return best
+
+
+def _generate(model: PackedModel, specs: Sequence[SequenceSpec]) -> dict[int, list[int]]:
+    """Prompts with what the target makes of them."""
+    engine = VerificationEngine(model, StepCost([1], [1.0]), EngineLimits(max_tree_nodes=0))  # nothing is to plan
+    texts = {spec.sequence_id: list(spec.tokens) for spec in specs}
+    for spec in specs:
+        engine.add(spec)
+    while engine.running:
+        for outcome in engine.step().outcomes:
+            texts[outcome.sequence_id] += outcome.tokens
+    return texts
+
+
+def _agreeing(view: PackedModel, spec: SequenceSpec, text: Sequence[int]) -> int:
+    """How many tokens after the prompt the view guesses."""
+    first, end = len(spec.tokens) - 1, len(text) - 1
+    slots = view.pool.take(end)
+    found = 0
+    try:
+        for start in range(0, end, _MOST_ROWS):
+            stop = min(start + _MOST_ROWS, end)
+            builder = BatchBuilder()
+            rows = [
+                builder.add_row(text[at], at, int(slots[at]), wants_logits=at >= first) for at in range(start, stop)
+            ]
+            builder.add_lane(slots[:start], rows)
+            logits = view.forward(builder.build(view.group_size, view.device))
+            positions = range(max(start, first) + 1, stop + 1)
+            if positions:
+                sampling = SamplingBatch.build([spec.sampling] * len(positions), list(positions), view.device)
+                guessed = top_candidates(logits, sampling, 1).token_ids[:, 0].tolist()
+                found += sum(text[at] == token for at, token in zip(positions, guessed, strict=True))
+    finally:
+        view.pool.give_back(slots)
+    return found

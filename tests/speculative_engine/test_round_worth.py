@@ -1,0 +1,59 @@
+"""Whether a round of drafting that puts the step off pays."""
+
+import pytest
+
+from speculative_engine.drafters.round_worth import RoundWorth
+from speculative_engine.step_cost import StepCost
+
+
+def worth(drafting: float, slope: float = 0.0) -> RoundWorth:
+    """Steps take 1 s, and `slope` more for each row after the first; rounds take `drafting`."""
+    return RoundWorth(StepCost([1, 65], [1.0, 1.0 + 64 * slope]), StepCost([1], [drafting]))
+
+
+@pytest.mark.parametrize(("chance", "drafting", "pays"), [(0.5, 0.4, True), (0.5, 0.6, False), (0.1, 0.05, True)])
+def test_a_round_pays_that_brings_more_than_a_step_in_its_time(chance: float, drafting: float, pays: bool) -> None:
+    assert worth(drafting).pays(1, [], [chance], 1) == pays
+
+
+def test_what_it_takes_to_verify_counts() -> None:
+    assert worth(0.3).pays(1, [], [0.5], 1)
+    assert not worth(0.3, slope=0.3).pays(1, [], [0.5], 1)
+
+
+def test_nodes_that_are_not_worth_verifying_do_not() -> None:
+    assert worth(0.3, slope=0.1).pays(1, [0.01] * 20, [0.5], 1)
+
+
+def test_all_sequences_are_held_up_for_one() -> None:
+    assert worth(0.3).pays(1, [], [0.5], 1)
+    assert not worth(0.3).pays(4, [], [0.5], 1)
+    assert worth(0.3).pays(4, [], [0.5] * 4, 4)
+
+
+def test_it_stops_where_the_rate_is_highest() -> None:
+    """A chain of nodes that are right with chance 0.8 each."""
+    rounds, chance, seconds = worth(0.2), 0.8, 0.2
+    depth = 0
+    while rounds.pays(1, [chance**k for k in range(1, depth + 1)], [chance ** (depth + 1)], 1, depth * seconds):
+        depth += 1
+    rates = [sum(chance**k for k in range(nodes + 1)) / (1 + nodes * seconds) for nodes in range(20)]
+    assert depth == rates.index(max(rates)) > 1
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.3, 5.0])
+def test_probes_take_a_hundredth_of_the_time(seconds: float) -> None:
+    rounds = worth(seconds)
+    probes = 0
+    for _ in range(10_000):
+        if rounds.probe_due(1):
+            rounds.probed(seconds)
+            probes += 1
+    assert probes * seconds == pytest.approx(100, rel=0.06)
+
+
+def test_a_probe_that_took_long_is_made_up_for() -> None:
+    rounds = worth(0.01)
+    assert rounds.probe_due(1)
+    rounds.probed(0.5)
+    assert [rounds.probe_due(1) for _ in range(60)].index(True) == 49
