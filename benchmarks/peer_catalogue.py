@@ -96,6 +96,7 @@ def peers(threads: int) -> tuple[Peer, ...]:
         (
             _ours("plain", counts),
             _ours("two services", counts, "drafter"),
+            _ours("draft model in the verifier", counts, "within"),
             _ours("prompt lookup", counts, "local:ngram"),
             _ours("two services and prompt lookup", counts, "local:ngram", "drafter"),
         ),

@@ -25,6 +25,7 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
     drafter = drafting.drafter(Path(order["draft"]), *_SLOTS, cores=order["drafter_cores"])
     client = Client(verifier.address, timeout=300.0)
     client.drafters.attach(drafter.address, "drafter")
+    client.drafters.attach(f"local:draft?model={order['draft']}", name="within")
     client.drafters.attach("local:ngram")
 
     def generate(prompt: list[int], max_tokens: int, setting: dict[str, Any], arrived: Arrivals) -> list[int]:

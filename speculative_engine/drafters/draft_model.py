@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -63,6 +64,17 @@ class _Draft:
         """The tree and its bounds."""
         # The request's last token needs no node after its parent, so no node there needs children.
         return GrowingTree(self.tree, self.max_tree_nodes, self.spec.max_length - 2)
+
+
+class Outlook(NamedTuple):
+    """What has been drafted, and what the next step would do."""
+
+    worths: list[float]
+    """Each node's chance of being on the target's path."""
+    gains: list[float]
+    """The same of the best node that each expansion is expected to add."""
+    rows: int
+    """Of the step."""
 
 
 class DraftModelDrafter:
@@ -135,6 +147,30 @@ class DraftModelDrafter:
             self._growth.expansions([draft.growing for draft in running], 0, 1)
         )
 
+    def outlook(self) -> Outlook:
+        """What the next `grow` is about. A sequence that has to catch up counts as if it had one token to go through
+        the model: whether that is worth its while is a question of the steps to come."""
+        acceptance = self._growth.acceptance
+        running = list(self._queue.running.values())
+        worths: dict[int, float] = {}
+        for draft in running:
+            worths[id(draft.tree.root)] = 1.0
+            for node in draft.tree.root.subtree():
+                worths[id(node)] = worths[id(node.parent)] * acceptance.probability(node)
+        growing = [draft.growing for draft in running if not draft.pending]
+        pending = [draft.tree.root for draft in running if draft.pending]
+        chosen = [node for _, node in self._growth.expansions(growing, len(pending), _MAX_ROWS - len(pending))]
+        following = acceptance.next_probability()
+        gains = [worths[id(node)] * following for node in pending + chosen]
+        for draft in running:
+            del worths[id(draft.tree.root)]
+        return Outlook(list(worths.values()), gains, len(pending) + len(chosen))
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether sequences have more than one token that has not been through the model."""
+        return any(draft.pending > 1 for draft in self._queue.running.values())
+
     def grow(self) -> Growth:
         """See Drafter.grow. Prompts are computed in chunks beside the other sequences' drafting.
 
@@ -152,7 +188,7 @@ class DraftModelDrafter:
         expanded: list[tuple[Hashable, _Draft, Node]] = []
         # What was committed comes before guesses about it, the shortest first: a verdict's one new token, then prompts.
         most_pending = min(self._growth.cost.prompt_rows(len(growing), _MAX_ROWS // 2), most)
-        catching_up = any(draft.pending > 1 for draft in running.values())
+        catching_up = self.catching_up
         self.clock.enter("layout")
         for key, draft in sorted(running.items(), key=lambda item: item[1].pending):
             room = most_pending - len(builder)

@@ -1,6 +1,7 @@
 """Drafters in the verifier itself: members of the pool like others, and no token depends on them."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from speculative_engine.drafters import early_exit
 from speculative_engine.drafters.methods import METHODS, Method
 from speculative_engine.drafters.ngram import NgramOptions
 from speculative_engine.packed_model import ModelLoadError, PackedModel
+from tests.support.tiny_checkpoint import write_checkpoint
 from tests.verifier_service.in_process_drafter import InProcessDrafter
 from tests.verifier_service.in_process_verifier import PATIENCE, InProcessVerifier, Output, greedy, order, sampled
 from tests.verifier_service.running import Running, failure
@@ -54,6 +56,23 @@ class TestNoTokenDependsOnThem:
         output = await verifier.generate(request)
         assert output.token_ids == plain.token_ids
         assert "twin:1" in output.sources
+
+
+@pytest.mark.parametrize("sampling", [greedy(), sampled()], ids=["greedy", "sampled"])
+async def test_a_draft_model_in_the_verifier(verifier: InProcessVerifier, checkpoint: Path, sampling: Any) -> None:
+    requests = [order(REPEATED, 40, sampling=sampling), order([3, 4], 40, sampling=sampling)]
+    plain = [await verifier.plain(request) for request in requests]
+    await verifier.pool.attach(f"local:draft?model={checkpoint}", "twin")
+    outputs = await asyncio.gather(*(verifier.generate(request) for request in requests))
+    assert [output.token_ids for output in outputs] == [output.token_ids for output in plain]
+    assert verifier.state("twin").step_time.ToNanoseconds() > 0
+
+
+async def test_another_tokenizers_model_is_refused(verifier: InProcessVerifier, tmp_path: Path) -> None:
+    address = f"local:draft?model={write_checkpoint(tmp_path, words=50)}"
+    with pytest.raises(ServiceError, match=r"its tokenizer, [0-9a-f]{12}, is not the target's") as caught:
+        await verifier.pool.attach(address, "")
+    assert caught.value.reason_name == "UNSUPPORTED_DRAFTER"
 
 
 async def test_what_was_said_before_is_drafted(verifier: InProcessVerifier) -> None:

@@ -1,0 +1,128 @@
+"""A draft model in the engine's own thread: no token depends on it, and it drafts only while that pays."""
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from speculative_engine.drafters.drafter import DraftSpec
+from speculative_engine.drafters.local_model import LocalModelDrafter, LocalModelOptions, local_model_drafter
+from speculative_engine.field_error import FieldError
+from speculative_engine.packed_model import ModelLoadError, PackedModel
+from speculative_engine.sequence import SequenceSpec
+from speculative_engine.step_cost import StepCost
+from tests.speculative_engine.support import GREEDY, ScriptedDrafter, generate, packed, random_tokens, tiny_model
+from tests.speculative_engine.test_early_exit_drafter import SPECS, Attached, engine_with
+from tests.support.tiny_checkpoint import CONTEXT, write_checkpoint
+
+
+@pytest.fixture(scope="module")
+def library() -> PreTrainedModel:
+    return tiny_model("Llama")
+
+
+@pytest.fixture(scope="module")
+def model(library: PreTrainedModel) -> PackedModel:
+    return packed(library, 1000)
+
+
+@pytest.fixture(scope="module")
+def plain(model: PackedModel) -> dict[int, list[int]]:
+    return generate(engine_with(None, model), SPECS, together=False).tokens
+
+
+def like(library: PreTrainedModel, noise: float, slots: int = 1000) -> PackedModel:
+    """A draft model that says what the target says, or less often so."""
+    drafts = packed(library, slots)
+    with torch.no_grad():
+        for weight in drafts.model.parameters():
+            if weight.dim() == 2:
+                weight += noise * weight.std() * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
+    return drafts
+
+
+def engine_beside(
+    model: PackedModel, drafts: PackedModel, seconds: float = 1.0, share: float = 0.01, **limits: int
+) -> Attached:
+    engine = engine_with(None, model, seconds, **limits)
+    engine.add_drafter("draft", LocalModelDrafter(drafts, share))
+    return engine
+
+
+class TestNoTokenDependsOnIt:
+    @pytest.mark.parametrize("noise", [0.0, 0.3])
+    def test_beside_others(
+        self, library: PreTrainedModel, model: PackedModel, noise: float, plain: dict[int, list[int]]
+    ) -> None:
+        drafts = like(library, noise)
+        engine = engine_beside(model, drafts)
+        result = generate(engine, SPECS)
+        assert result.tokens == plain
+        assert result.accepted > (60 if not noise else 0)
+        assert model.pool.used == drafts.pool.used == 0
+        assert not engine._local.busy
+
+    @pytest.mark.parametrize("slots", [96, 120])
+    def test_with_too_few_slots(self, library: PreTrainedModel, slots: int, plain: dict[int, list[int]]) -> None:
+        drafts = like(library, 0.0, slots)
+        engine = engine_beside(packed(library, slots), drafts, max_tree_nodes=8)
+        assert generate(engine, SPECS).tokens == plain
+        assert engine.preemptions > 0
+        assert engine.model.pool.used == drafts.pool.used == 0
+
+    def test_beside_another_drafter(self, library: PreTrainedModel, model: PackedModel) -> None:
+        expected = generate(engine_with(None, model), SPECS, together=False).tokens
+        engine = engine_beside(model, like(library, 0.3))
+        assert generate(engine, SPECS, ScriptedDrafter(expected)).tokens == expected
+
+
+class TestRounds:
+    @pytest.fixture(autouse=True)
+    def times_as_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(StepCost, "observe", lambda *_: None)
+
+    def steps(self, model: PackedModel, drafts: PackedModel, share: float) -> tuple[int, int]:
+        """Of the target and of the draft model, for a request of 120 tokens."""
+        engine = engine_beside(model, drafts, share=share)
+        engine.add(SequenceSpec(0, random_tokens(5), 125, GREEDY))
+        target = 0
+        while engine.running:
+            engine.step()
+            target += 1
+        drafter = engine._local._drafters["draft"]
+        return target, drafter.clock.steps
+
+    def test_the_cheaper_the_deeper(self, library: PreTrainedModel, model: PackedModel) -> None:
+        drafts = like(library, 0.0)
+        cheap, dear = self.steps(model, drafts, 0.01), self.steps(model, drafts, 0.2)
+        assert cheap[0] < dear[0] < 60
+        assert cheap[1] / cheap[0] > dear[1] / dear[0] > 1
+
+    def test_one_that_costs_more_than_the_target_is_only_tried(
+        self, library: PreTrainedModel, model: PackedModel
+    ) -> None:
+        target, drafted = self.steps(model, like(library, 0.0), 1.5)
+        assert 0 < drafted <= 33 < target
+
+
+class TestMaking:
+    def test_of_a_checkpoint(self, tmp_path_factory: pytest.TempPathFactory) -> None:
+        place = write_checkpoint(tmp_path_factory.mktemp("twin"))
+        target = PackedModel.load(str(place), slots=300, dtype="float32")
+        drafter = local_model_drafter(LocalModelOptions(model=str(place)), target)
+        assert drafter.model.pool.capacity == 300
+        engine = engine_with(None, target)
+        engine.add_drafter("draft", drafter)
+        long = SequenceSpec(0, random_tokens(4), CONTEXT + 1, GREEDY)
+        drafter.open(0, DraftSpec(long.tokens, GREEDY, 8, long.max_length))
+        assert not drafter.busy
+        drafter.commit(0, 5, [3])
+
+    def test_what_is_no_model(self, model: PackedModel) -> None:
+        with pytest.raises(ModelLoadError, match="model /nowhere: no such directory"):
+            local_model_drafter(LocalModelOptions(model="/nowhere"), model)
+
+    def test_options(self) -> None:
+        with pytest.raises(FieldError, match="model: must be given"):
+            LocalModelOptions()
+        with pytest.raises(FieldError, match="weights: must be one of checkpoint, int8"):
+            LocalModelOptions(model="x", weights="int3")
