@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from speculative_engine.step_cost import StepCost
 
+_FIRST_PROBES = 32
+"""Probes of a drafter of which nothing is known yet; one that is nearly always right is found out by so many."""
 _PROBE_SHARE = 0.01
 """Share of the target's time in which a drafter that does not pay is tried again."""
 
@@ -23,6 +25,7 @@ class RoundWorth:
         """step: cost of the target's steps. drafting: of a round."""
         self.drafting = drafting
         self._step = step
+        self._first_probes = _FIRST_PROBES
         self._allowance = 0.0
 
     def pays(
@@ -42,13 +45,18 @@ class RoundWorth:
 
         Else a drafter that was useless once would never be measured again.
         """
+        if self._first_probes:
+            return True
         seconds = self.drafting.seconds(1)
         self._allowance = min(self._allowance + _PROBE_SHARE * self._step.seconds(decoding), seconds)
         return self._allowance >= seconds
 
     def probed(self, seconds: float) -> None:
         """A probe was made and took so long."""
-        self._allowance -= seconds
+        if self._first_probes:
+            self._first_probes -= 1
+        else:
+            self._allowance -= seconds
 
     def _rate(self, decoding: int, worths: Sequence[float], seconds: float) -> float:
         """Expected tokens per second of a step after `seconds` of drafting, with the nodes that make the most of it."""
