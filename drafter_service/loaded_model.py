@@ -15,6 +15,7 @@ from speculative_engine.packed_model import ModelLoadError, PackedModel
 from speculative_engine.self_test import run_self_test
 from speculative_engine.step_cost import StepCost
 from speculative_engine.step_timing import measure_step_cost
+from speculative_engine.token_map import TokenMap
 from speculative_engine.tokenizer import Tokenizer
 
 log = get_logger(__name__)
@@ -32,6 +33,8 @@ class LoadedModel:
     info: model_info_pb2.ModelInfo
     cost: StepCost
     """Of its steps."""
+    token_map: TokenMap | None = None
+    """How its tokens stand for those of a target with another tokenizer; None where it has the target's."""
 
 
 def load_model(settings: DrafterSettings) -> LoadedModel:
@@ -54,11 +57,15 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
             weights=settings.weights,
         )
         tokenizer = Tokenizer.load(settings.model, trust_remote_code=settings.trust_remote_code)
+        target_tokenizer = _target_tokenizer(settings, tokenizer)
+        token_map = None if target_tokenizer is None else _token_map(target_tokenizer, tokenizer, model)
         report = run_self_test(model)
     except ModelLoadError as error:
         raise StartupError(str(error)) from error
     _make_cache(model)
     info = model_info(model, tokenizer.sha256, bit_exact=report.bit_exact)
+    if target_tokenizer is not None and token_map is not None:
+        _present_as_translated(info, target_tokenizer, token_map)
     cost = measure_step_cost(model)
     log.info(
         "model loaded",
@@ -72,10 +79,37 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
         kv_slots=settings.kv_slots,
         kv_cache_mib=round(model.cache.bytes / 2**20, 1),
         bit_exact=info.bit_exact,
+        translates=token_map is not None,
         step_seconds=round(cost.seconds(1), 6),
         seconds=round(time.perf_counter() - started, 3),
     )
-    return LoadedModel(model, info, cost)
+    return LoadedModel(model, info, cost, token_map)
+
+
+def _target_tokenizer(settings: DrafterSettings, own: Tokenizer) -> Tokenizer | None:
+    """The tokenizer to translate for, None if there is none or it is the draft model's own. Raises ModelLoadError."""
+    if settings.target_tokenizer is None:
+        return None
+    # Code that comes with it is not run: a tokenizer.json needs none.
+    target = Tokenizer.load(settings.target_tokenizer)
+    return target if target.sha256 != own.sha256 else None
+
+
+def _token_map(target: Tokenizer, own: Tokenizer, model: PackedModel) -> TokenMap:
+    vocabulary = own.vocabulary()
+    if len(vocabulary) > model.vocab_size:
+        raise ModelLoadError(f"{model.name}: its tokenizer has {len(vocabulary)} tokens, the model {model.vocab_size}")
+    return TokenMap(target.vocabulary(), vocabulary)
+
+
+def _present_as_translated(info: model_info_pb2.ModelInfo, target: Tokenizer, token_map: TokenMap) -> None:
+    """To verifiers the model is one with the target's tokenizer. That it has another one is told beside it."""
+    info.draft_tokenizer_sha256 = info.tokenizer_sha256
+    info.tokenizer_sha256 = target.sha256
+    info.vocab_size = len(token_map.target)
+    ends = [token for token, mark in token_map.marks.items() if mark in info.eos_token_ids]
+    del info.eos_token_ids[:]
+    info.eos_token_ids.extend(ends)
 
 
 def _make_cache(model: PackedModel) -> None:
