@@ -37,6 +37,40 @@ class LoadedModel:
     """How its tokens stand for those of a target with another tokenizer; None where it has the target's."""
 
 
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """The draft model's tokenizer, and the target's where that is another one."""
+
+    own: Tokenizer
+    target: Tokenizer
+    """The draft model's own unless the settings name another one."""
+    token_map: TokenMap | None
+    """None where they are the same."""
+
+    @classmethod
+    def load(cls, settings: DrafterSettings, model: PackedModel) -> "Translation":
+        """Loads the tokenizers of the settings. Raises ModelLoadError."""
+        own = Tokenizer.load(settings.model, trust_remote_code=settings.trust_remote_code)
+        if settings.target_tokenizer is None:
+            return cls(own, own, None)
+        target = Tokenizer.load(settings.target_tokenizer)
+        if target.sha256 == own.sha256:
+            return cls(own, target, None)
+        vocabulary = own.vocabulary()
+        if len(vocabulary) > model.vocab_size:
+            raise ModelLoadError(f"{model.name}: has {model.vocab_size} tokens, its tokenizer {len(vocabulary)}")
+        return cls(own, target, TokenMap(target.vocabulary(), vocabulary))
+
+    def present(self, info: model_info_pb2.ModelInfo) -> None:
+        """Describe a model as one with the target's tokens, which it is to others."""
+        if self.token_map is None:
+            return
+        info.tokenizer_sha256 = self.target.sha256
+        info.draft_tokenizer_sha256 = self.own.sha256
+        info.vocab_size = len(self.token_map.target)
+        info.eos_token_ids[:] = [token for token, mark in self.token_map.marks.items() if mark in info.eos_token_ids]
+
+
 def load_model(settings: DrafterSettings) -> LoadedModel:
     """Loads the model and its tokenizer, and tests the model. Too slow for the event loop.
 
@@ -56,16 +90,13 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
             row_exact=False,
             weights=settings.weights,
         )
-        tokenizer = Tokenizer.load(settings.model, trust_remote_code=settings.trust_remote_code)
-        target_tokenizer = _target_tokenizer(settings, tokenizer)
-        token_map = None if target_tokenizer is None else _token_map(target_tokenizer, tokenizer, model)
+        translation = Translation.load(settings, model)
         report = run_self_test(model)
     except ModelLoadError as error:
         raise StartupError(str(error)) from error
     _make_cache(model)
-    info = model_info(model, tokenizer.sha256, bit_exact=report.bit_exact)
-    if target_tokenizer is not None and token_map is not None:
-        _present_as_translated(info, target_tokenizer, token_map)
+    info = model_info(model, translation.own.sha256, bit_exact=report.bit_exact)
+    translation.present(info)
     cost = measure_step_cost(model)
     log.info(
         "model loaded",
@@ -79,37 +110,11 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
         kv_slots=settings.kv_slots,
         kv_cache_mib=round(model.cache.bytes / 2**20, 1),
         bit_exact=info.bit_exact,
-        translates=token_map is not None,
+        translates=translation.token_map is not None,
         step_seconds=round(cost.seconds(1), 6),
         seconds=round(time.perf_counter() - started, 3),
     )
-    return LoadedModel(model, info, cost, token_map)
-
-
-def _target_tokenizer(settings: DrafterSettings, own: Tokenizer) -> Tokenizer | None:
-    """The tokenizer to translate for, None if there is none or it is the draft model's own. Raises ModelLoadError."""
-    if settings.target_tokenizer is None:
-        return None
-    # Code that comes with it is not run: a tokenizer.json needs none.
-    target = Tokenizer.load(settings.target_tokenizer)
-    return target if target.sha256 != own.sha256 else None
-
-
-def _token_map(target: Tokenizer, own: Tokenizer, model: PackedModel) -> TokenMap:
-    vocabulary = own.vocabulary()
-    if len(vocabulary) > model.vocab_size:
-        raise ModelLoadError(f"{model.name}: its tokenizer has {len(vocabulary)} tokens, the model {model.vocab_size}")
-    return TokenMap(target.vocabulary(), vocabulary)
-
-
-def _present_as_translated(info: model_info_pb2.ModelInfo, target: Tokenizer, token_map: TokenMap) -> None:
-    """To verifiers the model is one with the target's tokenizer. That it has another one is told beside it."""
-    info.draft_tokenizer_sha256 = info.tokenizer_sha256
-    info.tokenizer_sha256 = target.sha256
-    info.vocab_size = len(token_map.target)
-    ends = [token for token, mark in token_map.marks.items() if mark in info.eos_token_ids]
-    del info.eos_token_ids[:]
-    info.eos_token_ids.extend(ends)
+    return LoadedModel(model, info, cost, translation.token_map)
 
 
 def _make_cache(model: PackedModel) -> None:
