@@ -21,18 +21,20 @@ class TokenMap:
     def __init__(self, target: Vocabulary, draft: Vocabulary):
         self.target = target
         self.draft = draft
-        marks = {target.roles[role]: draft.roles[role] for role in target.roles.keys() & draft.roles.keys()}
-        for name in target.specials.keys() & draft.specials.keys():
-            marks.setdefault(target.specials[name], draft.specials[name])
-        self.marks = marks
+        self.marks: dict[int, int] = {}
         """Draft tokens of the target's special tokens."""
+        for ours, theirs in ((target.roles, draft.roles), (target.specials, draft.specials)):
+            for name in ours:
+                if name in theirs:
+                    self.marks.setdefault(ours[name], theirs[name])
         self._names = {index: name.encode() for name, index in target.specials.items()}
         self.pieces = [each if len(each) <= MOST_PIECES else () for each in _spelled(target, draft)]
         """By token of the target, the draft tokens it is drafted with; none if it never is."""
         self.covers = _spelled(draft, target)
         """By draft token, the tokens of the target that have its text; none if it has no text."""
-        for token, mark in marks.items():
-            self.pieces[token], self.covers[mark] = (mark,), (token,)
+        for token, mark in self.marks.items():
+            self.pieces[token] = (mark,)
+            self.covers[mark] = self.covers[mark] or (token,)
 
     def text(self, token: int) -> bytes:
         """The text of one of the target's tokens, for the draft model to read; empty if `marks` has it or none does."""

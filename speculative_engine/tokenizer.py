@@ -66,7 +66,7 @@ class Tokenizer:
 
     def vocabulary(self) -> Vocabulary:
         """Its tokens as bytes. Raises ModelLoadError where they cannot be told as such."""
-        roles = {"bos": self._tokenizer.bos_token_id, "eos": self._tokenizer.eos_token_id}
+        roles = {"eos": self._tokenizer.eos_token_id, "bos": self._tokenizer.bos_token_id}
         try:
             return Vocabulary(self._backend, {role: token for role, token in roles.items() if token is not None})
         except VocabularyError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tokenizers import Tokenizer as Backend
@@ -87,17 +87,21 @@ def _parts(text: bytes) -> list[str]:
     return _INVALID.split(text.decode(errors="surrogateescape"))
 
 
-def _spelling(decoder: dict[str, Any] | None) -> Any:
+def _spelling(decoder: dict[str, Any] | None) -> Callable[[str], bytes]:
     """The function from a token's name to its bytes, for the ways of spelling that are known. Raises
     VocabularyError."""
     steps = [] if decoder is None else decoder.get("decoders", [decoder])
     kinds = {step["type"] for step in steps}
     if "ByteLevel" in kinds:
-        alphabet = _byte_level_alphabet()
-        return lambda name: bytes(alphabet[character] for character in name)
+        return _byte_level
     if "ByteFallback" in kinds:
         return _byte_fallback
     raise VocabularyError("its tokens are neither spelled byte by byte nor fall back to bytes")
+
+
+def _byte_level(name: str) -> bytes:
+    # What is not in the table is text as it stands, as the library's decoder has it.
+    return bytes(_ALPHABET[each] for each in name) if set(name) <= _ALPHABET.keys() else name.encode()
 
 
 def _byte_level_alphabet() -> dict[str, int]:
@@ -110,3 +114,6 @@ def _byte_level_alphabet() -> dict[str, int]:
 def _byte_fallback(name: str) -> bytes:
     match = _BYTE_TOKEN.fullmatch(name)
     return bytes([int(match[1], 16)]) if match else name.replace("\u2581", " ").encode()
+
+
+_ALPHABET = _byte_level_alphabet()

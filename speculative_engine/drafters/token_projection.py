@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,6 +14,17 @@ _PRIOR_SINGLE, _PRIOR_LONGER = 1.0, 0.5
 """What is taken to have been seen of each draft token, alone and as the beginning of longer tokens together."""
 _OPEN_SHARE = 0.03
 """A draft token that begins a longer token of the target less often than this is taken to stand alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The target's tokens that are longer than a draft token and begin with it."""
+
+    tokens: Tensor
+    places: Tensor
+    """Of the tokens among all that are spelled with several."""
+    seconds: Tensor
+    """The draft token that comes second in each."""
 
 
 class TokenProjection:
@@ -36,9 +48,17 @@ class TokenProjection:
         self._begins = torch.tensor(
             [token_map.pieces[token][0] for token in self._longer], dtype=torch.int64, device=device
         )
-        self._groups: dict[int, list[int]] = {}
+        groups: dict[int, list[int]] = {}
         for place, token in enumerate(self._longer):
-            self._groups.setdefault(token_map.pieces[token][0], []).append(place)
+            groups.setdefault(token_map.pieces[token][0], []).append(place)
+        self._groups = {
+            piece: _Group(
+                self._longer_ids[places],
+                torch.tensor(places, device=device),
+                torch.tensor([token_map.pieces[self._longer[place]][1] for place in places], device=device),
+            )
+            for piece, places in groups.items()
+        }
         self._place = {token: place for place, token in enumerate(self._longer)}
         self._compound: dict[int, list[int]] = {}
         for token, covers in enumerate(token_map.covers):
@@ -64,7 +84,7 @@ class TokenProjection:
         group = self._groups.get(piece)
         if group is None:
             return False
-        seen = float(self._seen[group].sum())
+        seen = float(self._seen[group.places].sum())
         return seen > _OPEN_SHARE * (seen + float(self._alone[piece]))
 
     def project(self, probabilities: Tensor) -> Tensor:
@@ -83,10 +103,9 @@ class TokenProjection:
         rest[piece] = 0
         result = self.project(rest.unsqueeze(0))[0]
         group = self._groups[piece]
-        seconds = torch.tensor([self._map.pieces[self._longer[place]][1] for place in group], device=self._device)
-        seen = self._seen[group]
+        seconds, seen = group.seconds, self._seen[group.places]
         alike = torch.zeros_like(self._alone).index_add_(0, seconds, seen)
-        result[self._longer_ids[group]] += probabilities[piece] * after[seconds] * seen / alike[seconds]
+        result[group.tokens] += probabilities[piece] * after[seconds] * seen / alike[seconds]
         covers = self._map.covers[piece]
         if covers:
             result[covers[0]] += probabilities[piece] * (1 - after[seconds.unique()].sum()).clamp(min=0)
@@ -99,7 +118,7 @@ class TokenProjection:
         if group is None:
             return probabilities
         result = probabilities.clone()
-        result[[self._map.pieces[self._longer[place]][1] for place in group]] = 0
+        result[group.seconds] = 0
         return result / result.sum().clamp(min=1e-9)
 
     def compound(self, probabilities: Tensor, token: int) -> tuple[int, float] | None:
