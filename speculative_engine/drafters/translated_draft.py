@@ -53,6 +53,8 @@ class TranslatedDraft:
         """Draft tokens."""
         self.slots = SlotList()
         self.tree = TokenTree(len(spec.tokens), spec.tokens[-1])
+        self.max_tree_nodes = spec.max_tree_nodes
+        """Present credit, at most that of the opening."""
         self.next_id = 1
         self.caught_up = False
         self._map = token_map
@@ -79,7 +81,7 @@ class TranslatedDraft:
     def bounds(self) -> GrowingTree:
         """The tree and its bounds."""
         # The request's last token needs no node after its parent, so no node there needs children.
-        return GrowingTree(self.tree, self.spec.max_tree_nodes, self.spec.max_length - 2)
+        return GrowingTree(self.tree, self.max_tree_nodes, self.spec.max_length - 2)
 
     @property
     def growing(self) -> GrowingTree:

@@ -107,6 +107,14 @@ class TranslatingDrafter:
         self.model.pool.give_back(draft.commit(tokens))
         self._queue.admit()
 
+    def limit(self, key: Hashable, max_tree_nodes: int | None) -> None:
+        """Change the credit of an open sequence, at most to what it was opened with; None is that. Raises KeyError."""
+        draft = self._queue.find(key)
+        if draft is None:
+            raise KeyError(key)
+        most = draft.spec.max_tree_nodes
+        draft.max_tree_nodes = most if max_tree_nodes is None else min(max_tree_nodes, most)
+
     def close(self, key: Hashable) -> None:
         """See Drafter.close."""
         self._questions.pop(key, None)

@@ -237,3 +237,18 @@ def test_verdicts_that_do_not_follow_are_refused() -> None:
     drafter.close(0)
     with pytest.raises(DrafterFullError):
         drafter.open(0, DraftSpec([5, 6], SamplingParams(temperature=0.0), 1000, LARGEST))
+
+
+def test_less_credit_makes_smaller_trees() -> None:
+    pair = Pair("draft", 2000)
+    pair.open(0)
+    pair.drafter.limit(0, 3)
+    pair.grow_until_idle()
+    assert pair.mirrors[0].tree.size == 3
+    pair.drafter.limit(0, None)
+    pair.grow_until_idle()
+    assert pair.mirrors[0].tree.size > 3
+    pair.check()
+    pair.close(0)
+    with pytest.raises(KeyError):
+        pair.drafter.limit(0, 3)
