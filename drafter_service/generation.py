@@ -15,6 +15,7 @@ from draftwire.v1.step_cost_pb2 import StepCost
 from service_runtime.duration import duration
 from service_runtime.message_stream import MessageStream
 from speculative_engine.drafters.draft_model import DraftModelDrafter
+from speculative_engine.drafters.translating import TranslatingDrafter
 from speculative_engine.tree_growth import TreeGrowth
 
 
@@ -34,7 +35,11 @@ class Generation:
         self._pool = loaded.model.pool
         self._growth = TreeGrowth(loaded.cost)
         self._drafting = DraftLoop(
-            DraftModelDrafter(loaded.model, self._growth),
+            (
+                DraftModelDrafter(loaded.model, self._growth)
+                if loaded.token_map is None
+                else TranslatingDrafter(loaded.model, loaded.token_map, self._growth)
+            ),
             on_failure=on_failure,
             threads=settings.threads,
             max_streams=settings.max_streams,

@@ -15,6 +15,7 @@ from speculative_engine.packed_model import ModelLoadError, PackedModel
 from speculative_engine.self_test import run_self_test
 from speculative_engine.step_cost import StepCost
 from speculative_engine.step_timing import measure_step_cost
+from speculative_engine.token_map import TokenMap
 from speculative_engine.tokenizer import Tokenizer
 
 log = get_logger(__name__)
@@ -32,6 +33,42 @@ class LoadedModel:
     info: model_info_pb2.ModelInfo
     cost: StepCost
     """Of its steps."""
+    token_map: TokenMap | None = None
+    """How its tokens stand for those of a target with another tokenizer; None where it has the target's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """The draft model's tokenizer, and the target's where that is another one."""
+
+    own: Tokenizer
+    target: Tokenizer
+    """The draft model's own unless the settings name another one."""
+    token_map: TokenMap | None
+    """None where they are the same."""
+
+    @classmethod
+    def load(cls, settings: DrafterSettings, model: PackedModel) -> "Translation":
+        """Loads the tokenizers of the settings. Raises ModelLoadError."""
+        own = Tokenizer.load(settings.model, trust_remote_code=settings.trust_remote_code)
+        if settings.target_tokenizer is None:
+            return cls(own, own, None)
+        target = Tokenizer.load(settings.target_tokenizer)
+        if target.sha256 == own.sha256:
+            return cls(own, target, None)
+        vocabulary = own.vocabulary()
+        if len(vocabulary) > model.vocab_size:
+            raise ModelLoadError(f"{model.name}: has {model.vocab_size} tokens, its tokenizer {len(vocabulary)}")
+        return cls(own, target, TokenMap(target.vocabulary(), vocabulary))
+
+    def present(self, info: model_info_pb2.ModelInfo) -> None:
+        """Describe a model as one with the target's tokens, which it is to others."""
+        if self.token_map is None:
+            return
+        info.tokenizer_sha256 = self.target.sha256
+        info.draft_tokenizer_sha256 = self.own.sha256
+        info.vocab_size = len(self.token_map.target)
+        info.eos_token_ids[:] = [token for token, mark in self.token_map.marks.items() if mark in info.eos_token_ids]
 
 
 def load_model(settings: DrafterSettings) -> LoadedModel:
@@ -54,12 +91,13 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
             weights=settings.weights,
             layers=settings.layers,
         )
-        tokenizer = Tokenizer.load(settings.model, trust_remote_code=settings.trust_remote_code)
+        translation = Translation.load(settings, model)
         report = run_self_test(model)
     except ModelLoadError as error:
         raise StartupError(str(error)) from error
     _make_cache(model)
-    info = model_info(model, tokenizer.sha256, bit_exact=report.bit_exact)
+    info = model_info(model, translation.own.sha256, bit_exact=report.bit_exact)
+    translation.present(info)
     cost = measure_step_cost(model)
     log.info(
         "model loaded",
@@ -74,10 +112,11 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
         kv_slots=settings.kv_slots,
         kv_cache_mib=round(model.cache.bytes / 2**20, 1),
         bit_exact=info.bit_exact,
+        translates=translation.token_map is not None,
         step_seconds=round(cost.seconds(1), 6),
         seconds=round(time.perf_counter() - started, 3),
     )
-    return LoadedModel(model, info, cost)
+    return LoadedModel(model, info, cost, translation.token_map)
 
 
 def _make_cache(model: PackedModel) -> None:

@@ -43,6 +43,8 @@ class DrafterSettings(ServiceSettings):
     """Time after which a verifier that has sent nothing at all is given up, in seconds; 0 waits for ever."""
     max_tree_nodes: int = Field(default=64, ge=1)
     """Most live nodes in the token tree of one sequence."""
+    target_tokenizer: str | None = Field(default=None, min_length=1)
+    """Directory or hub id of the target's tokenizer, to translate for where the draft model has another one."""
     trust_remote_code: bool = False
     """Run model code that comes with the checkpoint; never that of another one that LoadModel names."""
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from transformers import GenerationConfig
 
 from llama import config_of
-from tokenizer import VOCABULARY
 from train import DRAFT, TARGET
 
 HERE = Path(__file__).parent
@@ -24,7 +23,7 @@ def write_model(directory: Path, shape: dict[str, int], weights: dict[str, Tenso
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".writing-") as scratch:
         new = Path(scratch) / directory.name
         new.mkdir()
-        config = config_of(**shape, vocabulary=VOCABULARY)
+        config = config_of(**shape, vocabulary=len(weights["model.embed_tokens.weight"]))
         config.save_pretrained(new)
         GenerationConfig(bos_token_id=0, eos_token_id=0, pad_token_id=0, do_sample=False).save_pretrained(new)
         tensors = {name: value.to(torch.bfloat16).contiguous() for name, value in weights.items()}

@@ -1,4 +1,4 @@
-"""Train the byte-level BPE tokenizer that target and draft share."""
+"""Train a byte-level BPE tokenizer: the one that target and drafts share, or another one."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ CHAT_TEMPLATE = (
 )
 
 
-def train(vocabulary: int = VOCABULARY) -> Tokenizer:
+def train(vocabulary: int = VOCABULARY, pattern: str = PATTERN, end_of_text: str = END_OF_TEXT) -> Tokenizer:
     """A tokenizer of `vocabulary` entries trained on the documents that are not held out."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(PATTERN), behavior="isolated"),
+        pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
     ])  # fmt: skip
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
-        special_tokens=[END_OF_TEXT],
+        special_tokens=[end_of_text],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -39,15 +39,15 @@ def train(vocabulary: int = VOCABULARY) -> Tokenizer:
     return tokenizer
 
 
-def save(tokenizer: Tokenizer, directory: Path, context: int = 2048) -> None:
+def save(tokenizer: Tokenizer, directory: Path, context: int = 2048, end_of_text: str = END_OF_TEXT) -> None:
     """Write tokenizer.json and tokenizer_config.json as transformers reads them."""
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(directory / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": END_OF_TEXT,
-        "bos_token": END_OF_TEXT,
-        "pad_token": END_OF_TEXT,
+        "eos_token": end_of_text,
+        "bos_token": end_of_text,
+        "pad_token": end_of_text,
         "unk_token": None,
         "add_bos_token": False,
         "add_eos_token": False,

@@ -11,6 +11,7 @@ from tokenizers.decoders import DecodeStream
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from speculative_engine.packed_model import ModelLoadError
+from speculative_engine.vocabulary import Vocabulary, VocabularyError
 
 
 class ChatTemplateError(Exception):
@@ -62,6 +63,14 @@ class Tokenizer:
         except Exception as error:  # templates are programs of the checkpoint and raise what they like
             raise ChatTemplateError(str(error)) from error
         return text
+
+    def vocabulary(self) -> Vocabulary:
+        """Its tokens as bytes. Raises ModelLoadError where they cannot be told as such."""
+        roles = {"eos": self._tokenizer.eos_token_id, "bos": self._tokenizer.bos_token_id}
+        try:
+            return Vocabulary(self._backend, {role: token for role, token in roles.items() if token is not None})
+        except VocabularyError as error:
+            raise ModelLoadError(f"tokenizer of {self._tokenizer.name_or_path}: {error}") from error
 
     def stream(self) -> TextStream:
         """A new stream of text."""

@@ -215,7 +215,7 @@ class DraftModelDrafter:
                 self.model.device,
             )
             limits = [min(draft.spec.vocab_size or logits.shape[1], logits.shape[1]) for _, draft, _ in expanded]
-            found = top_candidates(_within(logits, limits), sampling, self._growth.width)
+            found = top_candidates(within(logits, limits), sampling, self._growth.width)
             token_ids, log_probs = found.token_ids.tolist(), found.log_probs.tolist()
             self.clock.enter("walk")
             fresh: dict[Hashable, list[Node]] = {}
@@ -260,7 +260,7 @@ class DraftModelDrafter:
         return children
 
 
-def _within(logits: torch.Tensor, limits: list[int]) -> torch.Tensor:
+def within(logits: torch.Tensor, limits: Sequence[int]) -> torch.Tensor:
     """Logits [rows, vocabulary] without the ids at or above each row's limit."""
     most = max(limits)
     if min(limits) < most:  # targets of different vocabularies share the batch

@@ -10,6 +10,7 @@ from drafter_service.settings import DrafterSettings
 from service_runtime.startup_error import StartupError
 from speculative_engine import packed_model
 from speculative_engine.tokenizer import Tokenizer
+from tests.support.byte_tokenizers import write_byte_checkpoint
 from tests.support.tiny_checkpoint import CONTEXT, VOCABULARY, write_checkpoint
 
 
@@ -70,3 +71,32 @@ def test_what_is_no_model_is_named(checkpoint: Path, tmp_path: Path) -> None:
             load_model(DrafterSettings(model=str(directory)))
         assert str(directory) in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+class TestAnotherTokenizer:
+    def test_a_translating_model_has_the_targets_tokens_to_others(self, tmp_path: Path) -> None:
+        target = write_byte_checkpoint(tmp_path / "target", "target")
+        draft = write_byte_checkpoint(tmp_path / "draft", "draft")
+        ours, theirs = Tokenizer.load(str(target)), Tokenizer.load(str(draft))
+        settings = DrafterSettings(model=str(draft), kv_slots=1000, target_tokenizer=str(target))
+        loaded = load_model(settings)
+        assert loaded.token_map is not None
+        assert (loaded.info.tokenizer_sha256, loaded.info.draft_tokenizer_sha256) == (ours.sha256, theirs.sha256)
+        assert loaded.info.vocab_size == len(ours.vocabulary()) != loaded.model.vocab_size
+        assert list(loaded.info.eos_token_ids) == [0]
+
+        same = load_model(settings.model_copy(update={"model": str(target)}))
+        assert same.token_map is None
+        assert (same.info.tokenizer_sha256, same.info.draft_tokenizer_sha256) == (ours.sha256, "")
+
+    def test_what_cannot_be_translated_is_named(self, checkpoint: Path, tmp_path: Path) -> None:
+        draft = write_byte_checkpoint(tmp_path / "draft", "draft")
+        for settings, named in (
+            (DrafterSettings(model=str(draft), target_tokenizer=str(checkpoint)), str(checkpoint)),
+            (DrafterSettings(model=str(checkpoint), target_tokenizer=str(draft)), str(checkpoint)),
+            (DrafterSettings(model=str(draft), target_tokenizer=str(tmp_path / "missing")), str(tmp_path / "missing")),
+        ):
+            with pytest.raises(StartupError) as caught:
+                load_model(settings)
+            assert named in str(caught.value)
+            assert "\n" not in str(caught.value)

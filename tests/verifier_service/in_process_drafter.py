@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from drafter_service.loaded_model import LoadedModel, model_info
+from drafter_service.loaded_model import LoadedModel, Translation, model_info
 from drafter_service.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
 from service_runtime.lifecycle import Shutdown
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.step_cost import StepCost
-from speculative_engine.tokenizer import Tokenizer
 from tests.verifier_service.loaded_models import loaded_model
 
 
@@ -43,9 +42,12 @@ async def in_process_drafter(checkpoint: Path, **settings: Any) -> AsyncIterator
 
 @asynccontextmanager
 async def _drafter(chosen: DrafterSettings, model: PackedModel) -> AsyncIterator[InProcessDrafter]:
-    info = model_info(model, Tokenizer.load(chosen.model).sha256, bit_exact=True)
+    translation = Translation.load(chosen, model)
+    info = model_info(model, translation.own.sha256, bit_exact=True)
+    translation.present(info)
+    loaded = LoadedModel(model, info, StepCost([1], [0.001]), translation.token_map)
     shutdown = Shutdown()
-    changes = ModelChanges(chosen, shutdown, lambda _: LoadedModel(model, info, StepCost([1], [0.001])))
+    changes = ModelChanges(chosen, shutdown, lambda _: loaded)
     async with changes.running():
         yield InProcessDrafter(model, changes, DrafterServicer(changes, chosen.max_streams))
     assert shutdown.failure is None

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ModelInfo(_message.Message):
-    __slots__ = ("model_id", "architecture", "parameters", "vocab_size", "context_length", "dtype", "device", "tokenizer_sha256", "eos_token_ids", "bit_exact", "fingerprint")
+    __slots__ = ("model_id", "architecture", "parameters", "vocab_size", "context_length", "dtype", "device", "tokenizer_sha256", "eos_token_ids", "bit_exact", "fingerprint", "draft_tokenizer_sha256")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +19,7 @@ class ModelInfo(_message.Message):
     EOS_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     BIT_EXACT_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_TOKENIZER_SHA256_FIELD_NUMBER: _ClassVar[int]
     model_id: str
     architecture: str
     parameters: int
@@ -30,7 +31,8 @@ class ModelInfo(_message.Message):
     eos_token_ids: _containers.RepeatedScalarFieldContainer[int]
     bit_exact: bool
     fingerprint: str
-    def __init__(self, model_id: _Optional[str] = ..., architecture: _Optional[str] = ..., parameters: _Optional[int] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., tokenizer_sha256: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., bit_exact: bool = ..., fingerprint: _Optional[str] = ...) -> None: ...
+    draft_tokenizer_sha256: str
+    def __init__(self, model_id: _Optional[str] = ..., architecture: _Optional[str] = ..., parameters: _Optional[int] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., tokenizer_sha256: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., bit_exact: bool = ..., fingerprint: _Optional[str] = ..., draft_tokenizer_sha256: _Optional[str] = ...) -> None: ...
 
 class PeerInfo(_message.Message):
     __slots__ = ("protocol_revision", "min_protocol_revision", "build", "capabilities", "model", "limits")

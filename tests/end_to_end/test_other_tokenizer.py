@@ -1,0 +1,49 @@
+"""A draft model with another tokenizer, in real services with the bundled models."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from draftwire import Client, Speculation
+from draftwire.errors import DraftwireError
+from tests.end_to_end.conftest import MODELS
+
+if TYPE_CHECKING:
+    from tests.end_to_end.conftest import RunningService
+
+PLAIN = Speculation(enabled=False)
+PROMPT = "def naïve_éval(self, 文字列):\n"
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_it_drafts_and_is_swapped_within_a_request(
+    client: Client, good_drafter: str, start_drafter: Callable[..., "RunningService"], temperature: float
+) -> None:
+    wanted: dict[str, Any] = {"max_tokens": 160, "temperature": temperature, "seed": 5, "ignore_eos": True}
+    plain = client.generate(PROMPT, **wanted, speculation=PLAIN)
+    service = start_drafter("draft-other", "--target-tokenizer", str(MODELS / "target"))
+    client.drafters.attach(service.address, name="other")
+    alone = client.generate(PROMPT, **wanted)
+    assert alone.token_ids == plain.token_ids
+    assert alone.speculation.accepted_tokens > 20
+    tokens, sources, swaps = [], set(), [("other", good_drafter), (good_drafter, service.address)]
+    with client.stream(PROMPT, **wanted) as stream:
+        for chunk in stream:
+            tokens += chunk.token_ids
+            sources |= set(chunk.sources)
+            if swaps and len(tokens) > 40 * (3 - len(swaps)):
+                client.drafters.swap(*swaps.pop(0))
+    assert tokens == plain.token_ids
+    assert not swaps
+    assert {"other", good_drafter} <= sources
+
+
+def test_without_translation_it_is_refused_and_both_are_named(
+    client: Client, start_drafter: Callable[..., "RunningService"]
+) -> None:
+    service = start_drafter("draft-other")
+    with pytest.raises(DraftwireError) as refused:
+        client.drafters.attach(service.address)
+    assert "draft-other" in str(refused.value)
+    assert client.model_info().tokenizer_sha256 in str(refused.value)

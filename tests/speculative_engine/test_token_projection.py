@@ -1,0 +1,80 @@
+"""The target's tokens by a draft model's probabilities of others."""
+
+import pytest
+import torch
+
+from speculative_engine.drafters.token_projection import TokenProjection
+from tests.speculative_engine.translation import token_map
+
+TRANSLATION = token_map("target", "draft")
+LONGER = {token: pieces for token, pieces in enumerate(TRANSLATION.pieces) if len(pieces) > 1}
+PAIRED = {token: pieces for token, pieces in LONGER.items() if len(pieces) == 2}
+
+
+@pytest.fixture
+def projection() -> TokenProjection:
+    return TokenProjection(TRANSLATION, torch.device("cpu"))
+
+
+def one_hot(token: int) -> torch.Tensor:
+    return torch.nn.functional.one_hot(torch.tensor(token), len(TRANSLATION.draft)).float()
+
+
+def probabilities() -> torch.Tensor:
+    torch.manual_seed(2)
+    return torch.softmax(torch.randn(3, len(TRANSLATION.draft)) * 3, dim=1)
+
+
+def test_no_probability_is_lost(projection: TokenProjection) -> None:
+    projected = projection.project(probabilities())
+    assert projected.shape == (3, len(TRANSLATION.target))
+    assert bool((projected >= 0).all())
+    torch.testing.assert_close(projected.sum(1), torch.ones(3))
+
+
+def test_a_token_that_begins_no_other_goes_to_its_counterpart(projection: TokenProjection) -> None:
+    begun = {pieces[0] for pieces in LONGER.values()}
+    alone = [(d, covers[0]) for d, covers in enumerate(TRANSLATION.covers) if len(covers) == 1 and d not in begun]
+    assert len(alone) > 50
+    for draft, target in alone:
+        assert float(projection.project(one_hot(draft).unsqueeze(0))[0, target]) == pytest.approx(1)
+
+
+def test_what_has_been_committed_decides_what_a_beginning_leads_to(projection: TokenProjection) -> None:
+    token, pieces = next(iter(PAIRED.items()))
+    before = float(projection.project(one_hot(pieces[0]).unsqueeze(0))[0, token])
+    projection.observe([token] * 50)
+    after = float(projection.project(one_hot(pieces[0]).unsqueeze(0))[0, token])
+    assert before < 0.5 < 0.9 < after
+    assert projection.is_open(pieces[0])
+    single = TRANSLATION.covers[pieces[0]][0]
+    projection.observe([single] * 5000)
+    assert not projection.is_open(pieces[0])
+
+
+def test_what_follows_a_beginning_settles_it(projection: TokenProjection) -> None:
+    for token, (first, second) in PAIRED.items():
+        alike = [other for other, pieces in LONGER.items() if pieces[:2] == (first, second)]
+        refined = projection.refine(one_hot(first), first, one_hot(second))
+        torch.testing.assert_close(refined[alike].sum(), torch.tensor(1.0))
+        if alike == [token]:
+            assert int(refined.argmax()) == token
+        ended = projection.refine(one_hot(first), first, one_hot(0))
+        assert int(ended.argmax()) == TRANSLATION.covers[first][0]
+        torch.testing.assert_close(ended.sum(), torch.tensor(1.0))
+
+
+def test_a_token_that_has_ended_is_not_continued(projection: TokenProjection) -> None:
+    _, (first, second) = next(iter(PAIRED.items()))
+    row = 0.7 * one_hot(second) + 0.3 * one_hot(0)
+    kept = projection.without_longer(row, first)
+    assert float(kept[second]) == 0
+    assert float(kept[0]) == pytest.approx(1)
+
+
+def test_the_longer_draft_token_is_followed_where_it_is_likelier(projection: TokenProjection) -> None:
+    longer = next(draft for draft, covers in enumerate(TRANSLATION.covers) if len(covers) > 1)
+    head = TRANSLATION.covers[longer][0]
+    assert projection.compound(one_hot(longer), head) == (longer, 1.0)
+    (counterpart,) = TRANSLATION.pieces[head]
+    assert projection.compound(0.6 * one_hot(counterpart) + 0.4 * one_hot(longer), head) is None

@@ -1,0 +1,254 @@
+"""A drafter whose model has another tokenizer: its tree is in the target's tokens, its memory in its own."""
+
+import random
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, OutOfSyncError
+from speculative_engine.drafters.translating import TranslatingDrafter
+from speculative_engine.packed_model import PackedModel
+from speculative_engine.proposal import ProposalReader
+from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.token_tree import TokenTree
+from tests.speculative_engine.support import packed, tiny_model
+from tests.speculative_engine.translation import token_map, vocabulary
+from tests.support.byte_tokenizers import TEXT
+
+CREDIT = 12
+LARGEST = 160
+"""Committed length at which every sequence ends."""
+DRAFTS = ("draft", "fallback")
+
+
+@cache
+def model_of(kind: str, slots: int, context: int = 2048) -> PackedModel:
+    size = len(vocabulary(kind))
+    return packed(tiny_model("Llama", vocab_size=size, max_position_embeddings=context), slots)
+
+
+def spec_of(number: int) -> DraftSpec:
+    prompt = vocabulary("target").encode(TEXT[number % len(TEXT)].encode())[: 20 + number]
+    sampling = SamplingParams(temperature=1.0 if number % 2 else 0.0, seed=number)
+    return DraftSpec(prompt, sampling, CREDIT, LARGEST)
+
+
+class Mirror:
+    """The verifier's copy of a sequence."""
+
+    def __init__(self, spec: DraftSpec):
+        self.tokens = list(spec.tokens)
+        self.tree = TokenTree(len(self.tokens), self.tokens[-1])
+        self.reader = ProposalReader("draft", CREDIT, len(vocabulary("target")))
+
+    def commit(self, rng: random.Random) -> list[int]:
+        """Tokens of a verdict: a way down the tree, then out of it, in text or in any bytes at all."""
+        tokens: list[int] = []
+        node = self.tree.root
+        while node.children and rng.random() < 0.7:
+            node = rng.choice(list(node.children.values()))
+            tokens.append(node.token)
+        if not tokens or rng.random() < 0.6:
+            known = vocabulary("target")
+            out = rng.choice(
+                [known.encode(rng.choice(TEXT).encode()[: rng.randint(1, 6)]), [rng.randrange(len(known))]]
+            )
+            tokens += out
+        tokens = tokens[: LARGEST - 1 - len(self.tokens)]
+        if tokens:
+            self.tree.commit(tokens)
+            self.tokens += tokens
+        return tokens
+
+
+class Pair:
+    """A drafter and the mirrors of what it drafts."""
+
+    def __init__(self, kind: str, slots: int):
+        self.drafter = TranslatingDrafter(model_of(kind, slots), token_map("target", kind))
+        self.mirrors: dict[int, Mirror] = {}
+
+    def open(self, number: int) -> None:
+        self.drafter.open(number, spec_of(number))
+        self.mirrors[number] = Mirror(spec_of(number))
+
+    def commit(self, number: int, rng: random.Random) -> None:
+        mirror = self.mirrors[number]
+        tokens = mirror.commit(rng)
+        if tokens:
+            self.drafter.commit(number, len(mirror.tokens), tokens)
+
+    def close(self, number: int) -> None:
+        self.drafter.close(number)
+        self.mirrors.pop(number, None)
+
+    def grow(self) -> None:
+        """One step; a proposal that a verifier would refuse fails the test."""
+        for number, proposal in self.drafter.grow().proposals.items():
+            mirror = self.mirrors[number]
+            count = mirror.reader.merge(proposal, mirror.tree, mirror.tokens)
+            assert (count.added, count.stale) == (len(proposal.token_ids), 0)
+
+    def grow_until_idle(self) -> None:
+        for _ in range(2000):
+            if not self.drafter.busy:
+                return
+            self.grow()
+        raise AssertionError("the drafter finds no rest")
+
+    def check(self) -> None:
+        """Trees are mirrors, draft tokens spell the committed text, and each slot in use is held once."""
+        queue = self.drafter._queue
+        held: list[int] = []
+        for draft in queue:
+            held += draft.slots.array().tolist()
+            assert len(draft.slots) <= len(draft.tokens)
+            for node in draft.tree.nodes():
+                spelling = draft.spelling(node)
+                held += spelling.slots
+                assert len(spelling.slots) in (0, len(spelling.pieces))
+        assert len(set(held)) == len(held) == self.drafter.model.pool.used
+        translation = self.drafter._map
+        for number, mirror in self.mirrors.items():
+            draft = queue.find(number)
+            assert draft.tree.committed_length == len(mirror.tokens)
+            assert shape(draft.tree) == shape(mirror.tree)
+            assert draft.tree.size <= CREDIT
+            assert translation.draft.spell(draft.tokens) == translation.target.spell(mirror.tokens)
+            for node in draft.tree.nodes():
+                drafted = [piece for each in draft.spelling(node).path() for piece in each.pieces]
+                begins = draft.spelling(node).path()[0].start
+                path = [each.token for each in node.path_from(draft.tree.root)]
+                assert translation.draft.spell([*draft.tokens[:begins], *drafted]) == translation.target.spell(
+                    [*mirror.tokens, *path]
+                ), "a node's draft tokens spell the text up to it"
+
+
+def shape(tree: TokenTree) -> set[tuple[int, ...]]:
+    return {tuple(each.token for each in node.path_from(tree.root)) for node in tree.nodes()}
+
+
+@pytest.mark.parametrize("kind", DRAFTS)
+@settings(max_examples=6)
+@given(seed=st.integers(0, 1000))
+def test_trees_texts_and_slots_stay_true_whatever_is_committed(kind: str, seed: int) -> None:
+    rng = random.Random(seed)
+    pair = Pair(kind, 2000)
+    for _ in range(30):
+        number = rng.randrange(4)
+        if number not in pair.mirrors or rng.random() < 0.05:
+            pair.open(number)
+        elif rng.random() < 0.05:
+            pair.close(number)
+        else:
+            pair.commit(number, rng)
+        for _ in range(rng.randrange(4)):
+            pair.grow()
+        pair.check()
+    pair.grow_until_idle()
+    pair.check()
+    for number in list(pair.mirrors):
+        pair.close(number)
+    assert pair.drafter.model.pool.used == 0
+
+
+@pytest.mark.parametrize("kind", DRAFTS)
+def test_with_too_little_memory_each_is_drafted_for_in_its_turn(kind: str) -> None:
+    rng = random.Random(5)
+    pair = Pair(kind, 220)
+    for number in range(3):
+        pair.open(number)
+    for number in range(3):
+        for _ in range(20):
+            pair.grow_until_idle()
+            pair.check()
+            for other in list(pair.mirrors):
+                pair.commit(other, rng)
+        pair.close(number)
+        pair.check()
+    assert pair.drafter._queue.preemptions > 0
+
+
+@pytest.mark.parametrize("kind", DRAFTS)
+def test_what_is_kept_is_as_if_it_had_been_computed_anew(kind: str) -> None:
+    """The best guess after a verdict is that of a drafter that sees the text for the first time."""
+    rng = random.Random(8)
+    pair = Pair(kind, 2000)
+    pair.open(1)
+    compared = 0
+    for _ in range(25):
+        pair.grow_until_idle()
+        pair.commit(1, rng)
+        mirror = pair.mirrors[1]
+        draft = pair.drafter._queue.find(1)
+        if mirror.tree.size or draft.tokens != pair.drafter._map.draft.encode(
+            vocabulary("target").spell(mirror.tokens)
+        ):
+            continue
+        pair.grow_until_idle()
+        anew = TranslatingDrafter(pair.drafter.model, pair.drafter._map)
+        anew.open(0, DraftSpec(mirror.tokens, spec_of(1).sampling, CREDIT, LARGEST))
+        guess = None
+        while guess is None:
+            guess = anew.grow().proposals.get(0)
+        anew.close(0)
+        assert next(iter(mirror.tree.root.children)) == guess.token_ids[0]
+        compared += 1
+    assert compared > 3
+
+
+def test_a_text_too_long_for_the_draft_model_is_followed_and_not_drafted_for() -> None:
+    model = model_of("draft", 2000, context=128)
+    drafter = TranslatingDrafter(model, token_map("target", "draft"))
+    tokens = vocabulary("target").encode(TEXT[1].encode() * 3)
+    drafter.open(0, DraftSpec(tokens, SamplingParams(temperature=0.0), CREDIT, 5000))
+    assert drafter.busy
+    assert drafter.grow().opened == [0]
+    assert not drafter.busy
+    drafter.commit(0, len(tokens) + 1, [tokens[0]])
+    assert (drafter.busy, model.pool.used) == (False, 0)
+    drafter.close(0)
+
+
+def test_a_text_that_grows_too_long_gives_its_slots_back() -> None:
+    model = model_of("draft", 2000, context=128)
+    drafter = TranslatingDrafter(model, token_map("target", "draft"))
+    tokens = vocabulary("target").encode(TEXT[1].encode() * 3)
+    drafter.open(0, DraftSpec(tokens[:20], SamplingParams(temperature=0.0), CREDIT, 5000))
+    while drafter.busy:
+        drafter.grow()
+    assert model.pool.used > 0
+    drafter.commit(0, len(tokens), tokens[20:])
+    assert (drafter.busy, model.pool.used) == (False, 0)
+    drafter.close(0)
+
+
+def test_verdicts_that_do_not_follow_are_refused() -> None:
+    drafter = TranslatingDrafter(model_of("draft", 2000), token_map("target", "draft"))
+    with pytest.raises(KeyError):
+        drafter.commit(0, 2, [1])
+    drafter.open(0, DraftSpec([5, 6], SamplingParams(temperature=0.0), CREDIT, LARGEST))
+    with pytest.raises(OutOfSyncError):
+        drafter.commit(0, 4, [7])
+    with pytest.raises(OutOfSyncError):
+        drafter.commit(0, 2, [])
+    drafter.close(0)
+    with pytest.raises(DrafterFullError):
+        drafter.open(0, DraftSpec([5, 6], SamplingParams(temperature=0.0), 1000, LARGEST))
+
+
+def test_less_credit_makes_smaller_trees() -> None:
+    pair = Pair("draft", 2000)
+    pair.open(0)
+    pair.drafter.limit(0, 3)
+    pair.grow_until_idle()
+    assert pair.mirrors[0].tree.size == 3
+    pair.drafter.limit(0, None)
+    pair.grow_until_idle()
+    assert pair.mirrors[0].tree.size > 3
+    pair.check()
+    pair.close(0)
+    with pytest.raises(KeyError):
+        pair.drafter.limit(0, 3)
