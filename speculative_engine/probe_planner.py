@@ -22,8 +22,6 @@ class ProbePlanner:
     most: the first one attached."""
 
     def __init__(self, cost: StepCost):
-        self.rows = 0
-        """Probes computed."""
         self._cost = cost
         self._drafters: dict[str, ProbingDrafter] = {}
         self._budgets: dict[str, ProbeBudget] = {}
@@ -39,33 +37,34 @@ class ProbePlanner:
         self._drafters.pop(source, None)
         self._budgets.pop(source, None)
 
-    def choose(self, jobs: ListLike[VerificationJob], room: int) -> None:
-        """Add probes, at most `room`, to the jobs of a step that computes no prompts; each gets as many as others."""
+    def choose(self, jobs: ListLike[VerificationJob], room: int) -> int:
+        """Add probes, at most `room`, to the jobs of a step that computes no prompts; each gets as many as others.
+
+        Returns how many they are."""
         if not self._drafters:
-            return
-        probing = [
-            (job, source)
-            for job in jobs
-            if (source := self._source(job.sequence)) is not None and self._budgets[source].probing
-        ]
-        left = self._cost.further_rows(sum(job.rows for job in jobs), _STRETCH, room) if probing else 0
-        for index, (job, source) in enumerate(probing):
+            return 0
+        probing = []
+        for job in jobs:
+            job.prober = self._prober(job.sequence)
+            if job.prober is not None and self._budgets[job.prober].probing:
+                probing.append((job, self._drafters[job.prober]))
+        most = left = self._cost.further_rows(sum(job.rows for job in jobs), _STRETCH, room) if probing else 0
+        for index, (job, drafter) in enumerate(probing):
             sequence, share = job.sequence, left // (len(probing) - index)
-            job.probes = self._drafters[source].probes(sequence.spec.sequence_id, sequence.tree.root, share)
+            job.probes = drafter.probes(sequence.spec.sequence_id, sequence.tree.root, share)
             left -= len(job.probes.nodes)
-            self.rows += len(job.probes.nodes)
+        return most - left
 
     def learn(self, job: VerificationJob, drawn: list[int]) -> None:
         """Tell what the target said after a job's probes, before its verdict."""
-        source = self._source(job.sequence)
-        if job.probes.asked and source is not None:
-            self._drafters[source].learn(job.sequence.spec.sequence_id, job.told(drawn))
+        if job.prober is not None and job.probes.asked:
+            self._drafters[job.prober].learn(job.sequence.spec.sequence_id, job.told(drawn))
 
-    def stepped(self, jobs: ListLike[VerificationJob], outcomes: ListLike[SequenceOutcome]) -> None:
-        """Settle the accounts after a step."""
+    def stepped(self, jobs: ListLike[VerificationJob], outcomes: ListLike[SequenceOutcome]) -> dict[str, float]:
+        """Settle the accounts after a step: by how many seconds each drafter's probes have made it longer."""
+        taken: dict[str, float] = {}
         for source, budget in self._budgets.items():
-            theirs = [job for job in jobs if self._source(job.sequence) == source]
-            probes = sum(len(job.probes.nodes) for job in theirs)
+            probes = sum(len(job.probes.nodes) for job in jobs if job.prober == source)
             if not probes:
                 budget.stepped(0.0, 0.0, probed=False)
                 continue
@@ -73,10 +72,12 @@ class ProbePlanner:
             nodes = sum(node.source == source for job in jobs for node in job.nodes)
             accepted = sum(outcome.sources.count(source) for outcome in outcomes)
             others = sum(len(outcome.tokens) for outcome in outcomes) - accepted
-            cost = self._cost.seconds(rows) / self._cost.seconds(rows - probes - nodes) - 1
-            budget.stepped(accepted / max(others, 1), cost, probed=True)
+            seconds, without = self._cost.seconds(rows), self._cost.seconds(rows - probes - nodes)
+            budget.stepped(accepted / max(others, 1), seconds / without - 1, probed=True)
+            taken[source] = seconds - self._cost.seconds(rows - probes)
+        return taken
 
-    def _source(self, sequence: Sequence) -> str | None:
+    def _prober(self, sequence: Sequence) -> str | None:
         """The drafter that probes for a sequence."""
         if sequence.step_alone or sequence.spec.max_draft_tokens == 0:
             return None

@@ -181,7 +181,7 @@ class VerificationEngine:
         if not jobs:
             return StepResult([], 0)
         if len(jobs) == len(decoding):
-            self._probes.choose(jobs, free)
+            self.record.probe_rows += self._probes.choose(jobs, free)
         self.clock.enter("layout")
         builder = BatchBuilder()
         for job in jobs:
@@ -211,7 +211,7 @@ class VerificationEngine:
                 first += count
             else:
                 job.keep([], self.model.pool)
-        self._probes.stepped(jobs, outcomes)
+        self._local.count_seconds(self._probes.stepped(jobs, outcomes))
         if len(builder) <= 64 and not any(job.sequence.pending > 1 for job in jobs):
             self.planner.cost.observe(len(builder), now - started, builder.seen)
         self._queue.admit()

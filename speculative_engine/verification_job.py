@@ -19,6 +19,8 @@ class VerificationJob:
         self.nodes = nodes
         self.probes = NO_PROBES
         """Computed beside the nodes, with slots for this step alone; only where the chain ends the pending tokens."""
+        self.prober: str | None = None
+        """The drafter whose probes they are."""
         self._chain_length = chain_length
         self._finishes_chain = chain_length == sequence.pending
         self.slots = np.empty(0, dtype=np.int64)
@@ -51,11 +53,11 @@ class VerificationJob:
         context = sequence.slots.array()
         rows: dict[int, int] = {}
         nodes = [*self.nodes, *self.probes.nodes]
-        wanted = {id(node) for node in (*self.nodes, *self.probes.asked)}
+        telling = {id(node) for node in (*self.nodes, *self.probes.asked)}
         for node, slot in zip(nodes, slots[self._chain_length :], strict=True):
             node.slot = slot
-            rows[id(node)] = builder.add_row(node.token, node.position, slot, id(node) in wanted)
-            if id(node) in wanted:
+            rows[id(node)] = builder.add_row(node.token, node.position, slot, id(node) in telling)
+            if id(node) in telling:
                 self.sampled_positions.append(node.position + 1)
         asked: set[int] = set()
         parents = {id(node.parent) for node in nodes}

@@ -1,11 +1,11 @@
-"""The window of Jacobi trajectories: guesses for the places after a sequence, made better by every pass.
+r"""The window of Jacobi trajectories: guesses for the places after a sequence, made better by every pass.
 
 Fu, Bailis, Stoica, Zhang, "Break the sequential dependency of LLM inference using lookahead decoding",
 arXiv 2402.02057. A column holds tokens for as many places in a row. Its first token stands in a line with the first
 tokens of the columns before it, which is what it sees of them; its others follow it alone:
 
     last committed token - a1 - b1 - c1       columns a, b, c; the probes below the committed token are a tree
-                            \\    \\    \\
+                            \    \    \
                              a2   b2   c2     each pass tells what comes after a2, b2, c2
 """
 

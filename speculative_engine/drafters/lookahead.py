@@ -63,7 +63,7 @@ class Lookahead:
         """See ProbingDrafter.probes. No column reaches beyond the sequence's end."""
         left = self._max_length - 1 - root.position - self._levels
         count = min(self._options.window, most_rows // self._levels, left)
-        return self._window.probes(root, self._text, count) if count > 0 else NO_PROBES
+        return self._window.probes(root, self._text, count) if count > 0 and self._text else NO_PROBES
 
     def learn(self, tokens: Sequence[int]) -> None:
         """See ProbingDrafter.learn."""

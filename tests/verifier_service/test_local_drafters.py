@@ -17,7 +17,8 @@ from tests.verifier_service.running import Running, failure
 
 READY = DrafterState.DRAFTER_STATE_READY
 NGRAM = "local:ngram?min=1"
-ADDRESSES = [NGRAM, "local:suffix?min=1", "local:suffix?min=1&shared=true"]
+LOOKAHEAD = "local:lookahead?window=4&ngram=3"
+ADDRESSES = [NGRAM, "local:suffix?min=1", "local:suffix?min=1&shared=true", LOOKAHEAD]
 REPEATED = [5, 9, 14, 23, 42, 7] * 6
 
 
