@@ -17,7 +17,7 @@ class ProbeBudget:
 
     What those brought is paid in, what they cost is taken out. Probing stops when nothing is left. Then only the
     allowance is paid in, until it is enough for another trial. So a drafter that is worth its rows probes always, and
-    any other costs no more than the allowance and its first trial.
+    any other costs no more than the allowance and its first trial, which has the time of 32 steps.
     """
 
     def __init__(self) -> None:

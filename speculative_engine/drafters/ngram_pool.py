@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from speculative_engine.drafters.lookup import Place
@@ -12,25 +12,26 @@ _MOST_FIRST_TOKENS = 1024
 
 
 class Guesses:
-    """Continuations of one token, those that begin alike merged: a `lookup.Text` whose places are beginnings."""
+    """Continuations of one token, those that begin alike merged: a `lookup.Text` whose places are beginnings, told
+    apart as they are asked for."""
 
     def __init__(self, continuations: Iterable[Sequence[int]]):
-        self._next: list[dict[int, int]] = [{}]
-        """After each place, which place a token leads to; place 0 is the start."""
-        self._times: Counter[int] = Counter()
-        for continuation in continuations:
-            place = 0
-            for token in continuation:
-                if token not in self._next[place]:
-                    self._next[place][token] = len(self._next)
-                    self._next.append({})
-                place = self._next[place][token]
-                self._times[place] += 1
+        """continuations: all of one length."""
+        self._places = [(0, list(continuations))]
+        """By place, how many tokens are passed and the continuations that begin so; place 0 is the start."""
 
     def following(self, where: int) -> list[tuple[int, float, int]]:
         """See Text.following."""
-        total = sum(self._times[place] for place in self._next[where].values())
-        return [(token, self._times[place] / total, place) for token, place in self._next[where].items()]
+        passed, continuations = self._places[where]
+        after: dict[int, list[Sequence[int]]] = {}
+        for continuation in continuations:
+            if passed < len(continuation):
+                after.setdefault(continuation[passed], []).append(continuation)
+        found: list[tuple[int, float, int]] = []
+        for token, those in after.items():
+            found.append((token, len(those) / len(continuations), len(self._places)))
+            self._places.append((passed + 1, those))
+        return found
 
 
 class NgramPool:

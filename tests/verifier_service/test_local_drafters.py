@@ -163,6 +163,8 @@ class TestAddresses:
             ("local:ngram?min=2&min=3", "INVALID_FIELD", "option min of local:ngram is given twice"),
             ("local:ngram?min=5&max=4", "INVALID_FIELD", "option max of local:ngram must be from min (5)"),
             ("local:ngram?max=9999999999999999999", "INVALID_FIELD", "option max"),
+            ("local:lookahead?window=0", "INVALID_FIELD", "option window of local:lookahead must be from 1 to 64"),
+            ("local:lookahead?ngram=1", "INVALID_FIELD", "option ngram of local:lookahead must be from 2 to 16"),
         ],
     )
     async def test_bad_ones(self, verifier: InProcessVerifier, address: str, reason: str, words: str) -> None:
