@@ -68,11 +68,16 @@ class LocalDrafters:
         for source, drafter in self._drafters.items():
             if drafter.busy:
                 growth = drafter.grow()
-                self._seconds[source] = self._seconds.get(source, 0.0) + growth.seconds
+                self.count_seconds({source: growth.seconds})
                 for key, proposal in growth.proposals.items():
                     yield cast(int, key), source, proposal
 
+    def count_seconds(self, seconds: dict[str, float]) -> None:
+        """Count time that was taken for drafters, by source."""
+        for source, each in seconds.items():
+            self._seconds[source] = self._seconds.get(source, 0.0) + each
+
     def take_seconds(self) -> dict[str, float]:
-        """How long each has drafted since this was last asked, by source."""
+        """How long each has drafted since this was last asked, and had rows of its own computed, by source."""
         seconds, self._seconds = self._seconds, {}
         return seconds

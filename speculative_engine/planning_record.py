@@ -25,6 +25,8 @@ class PlanningRecord:
     """Draft tokens verified."""
     last_draft_tokens: int = 0
     """Of them in the last step."""
+    probe_rows: int = 0
+    """Rows computed for drafters to learn from, and not to verify."""
     waits: int = 0
     """Steps that were put off for proposals."""
     wait_seconds: float = 0.0

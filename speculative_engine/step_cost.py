@@ -54,13 +54,16 @@ class StepCost:
         Those have to wait for as long as it takes: at most three times as long as without, but for a few rows by which
         prompts always get on.
         """
-        if not waiting:
-            return most
-        limit = _STRETCH * self.seconds(waiting)
-        low, high = min(_LEAST_PROMPT_ROWS, most), most
+        return max(self.further_rows(waiting, _STRETCH, most), min(_LEAST_PROMPT_ROWS, most)) if waiting else most
+
+    def further_rows(self, rows: int, stretch: float, most: int) -> int:
+        """How many rows, at most `most`, a step of `rows` rows can take on and be no more than `stretch` times as
+        long."""
+        limit = stretch * self.seconds(rows)
+        low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2
-            if self.seconds(waiting + middle) <= limit:
+            if self.seconds(rows + middle) <= limit:
                 low = middle
             else:
                 high = middle - 1

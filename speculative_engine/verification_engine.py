@@ -17,6 +17,7 @@ from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.planner import Candidate, Plan, Planner
 from speculative_engine.planning_record import PlanningRecord
+from speculative_engine.probe_planner import ProbePlanner
 from speculative_engine.proposal import MergeCount, Proposal, ProposalReader
 from speculative_engine.sampling_batch import SamplingBatch
 from speculative_engine.sampling_params import SamplingParams
@@ -57,6 +58,7 @@ class VerificationEngine:
         )
         self._running = self._queue.running
         self._local = LocalDrafters(limits.max_tree_nodes, model.vocab_size, EngineState(self._running, cost))
+        self._probes = ProbePlanner(cost)
         self._plan: tuple[list[Sequence], list[Candidate], Plan] | None = None
 
     @property
@@ -96,6 +98,7 @@ class VerificationEngine:
     def add_drafter(self, source: str, drafter: Drafter) -> None:
         """Have a drafter that drafts in this thread, for the sequences that `source` is attached to."""
         self._local.add(source, drafter)
+        self._probes.add(source, drafter)
 
     def attach(self, sequence_id: int, source: str) -> None:
         """Take proposals of drafter `source` for a sequence from now on; a drafter attached again starts anew."""
@@ -122,6 +125,7 @@ class VerificationEngine:
             sequence.detach(source)
         self.planner.remove_source(source)
         self._local.remove(source)
+        self._probes.remove(source)
         self._plan = None
 
     def propose(self, sequence_id: int, source: str, proposal: Proposal, arrived_at: float | None = None) -> MergeCount:
@@ -168,13 +172,16 @@ class VerificationEngine:
             VerificationJob(sequence, sequence.pending, nodes)
             for sequence, nodes in zip(decoding, plan.nodes, strict=True)
         ]
-        room = self.planner.cost.prompt_rows(len(decoding), self._most_rows() - sum(job.rows for job in jobs))
+        free = self._most_rows() - sum(job.rows for job in jobs)
+        room = self.planner.cost.prompt_rows(len(decoding), free)
         for sequence in self._running.values():
             if sequence.pending > 1 and room > 0:
                 jobs.append(VerificationJob(sequence, min(sequence.pending, room), []))
                 room -= jobs[-1].rows
         if not jobs:
             return StepResult([], 0)
+        if len(jobs) == len(decoding):
+            self.record.probe_rows += self._probes.choose(jobs, free)
         self.clock.enter("layout")
         builder = BatchBuilder()
         for job in jobs:
@@ -197,12 +204,14 @@ class VerificationEngine:
         for job in jobs:
             count = len(job.sampled_positions)
             if count:
+                self._probes.learn(job, drawn[first : first + count])
                 outcome = self._settle(job, drawn[first : first + count], now)
                 if outcome is not None:
                     outcomes.append(outcome)
                 first += count
             else:
                 job.keep([], self.model.pool)
+        self._local.count_seconds(self._probes.stepped(jobs, outcomes))
         if len(builder) <= 64 and not any(job.sequence.pending > 1 for job in jobs):
             self.planner.cost.observe(len(builder), now - started, builder.seen)
         self._queue.admit()

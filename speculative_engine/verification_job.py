@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from speculative_engine.drafters.probing import NO_PROBES
 from speculative_engine.kv_slots import SlotPool
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.sequence import Sequence
@@ -11,17 +12,25 @@ from speculative_engine.token_tree import Node
 
 
 class VerificationJob:
-    """One sequence's rows in a step: a part of its pending tokens, then the nodes to verify."""
+    """One sequence's rows in a step: a part of its pending tokens, then the nodes to verify, then probes."""
 
     def __init__(self, sequence: Sequence, chain_length: int, nodes: list[Node]):
         self.sequence = sequence
         self.nodes = nodes
-        self.rows = chain_length + len(nodes)
+        self.probes = NO_PROBES
+        """Computed beside the nodes, with slots for this step alone; only where the chain ends the pending tokens."""
+        self.prober: str | None = None
+        """The drafter whose probes they are."""
         self._chain_length = chain_length
         self._finishes_chain = chain_length == sequence.pending
         self.slots = np.empty(0, dtype=np.int64)
         self.sampled_positions: list[int] = []
-        """Position of each token to draw: after the chain, then after each node."""
+        """Position of each token to draw: after the chain, then after each node, then after each asked probe."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the step that are this sequence's."""
+        return self._chain_length + len(self.nodes) + len(self.probes.nodes)
 
     @property
     def chain(self) -> np.ndarray:
@@ -43,13 +52,16 @@ class VerificationJob:
             self.sampled_positions.append(end)
         context = sequence.slots.array()
         rows: dict[int, int] = {}
-        for node, slot in zip(self.nodes, slots[self._chain_length :], strict=True):
+        nodes = [*self.nodes, *self.probes.nodes]
+        telling = {id(node) for node in (*self.nodes, *self.probes.asked)}
+        for node, slot in zip(nodes, slots[self._chain_length :], strict=True):
             node.slot = slot
-            rows[id(node)] = builder.add_row(node.token, node.position, slot, True)
-            self.sampled_positions.append(node.position + 1)
+            rows[id(node)] = builder.add_row(node.token, node.position, slot, id(node) in telling)
+            if id(node) in telling:
+                self.sampled_positions.append(node.position + 1)
         asked: set[int] = set()
-        parents = {id(node.parent) for node in self.nodes}
-        leaves = [node for node in self.nodes if id(node) not in parents]
+        parents = {id(node.parent) for node in nodes}
+        leaves = [node for node in nodes if id(node) not in parents]
         for index, leaf in enumerate(leaves):
             path = [rows[id(node)] for node in leaf.path_from(sequence.tree.root)]
             fresh = next(i for i, row in enumerate(path) if row not in asked)
@@ -66,7 +78,7 @@ class VerificationJob:
 
     def walk(self, drawn: list[int]) -> tuple[list[Node], list[int]]:
         """Follow the target's tokens: the accepted nodes, and all tokens to commit (the bonus token last)."""
-        after = {id(node): token for node, token in zip(self.nodes, drawn[1:], strict=True)}
+        after = {id(node): token for node, token in zip(self.nodes, drawn[1 : 1 + len(self.nodes)], strict=True)}
         node, token = self.sequence.tree.root, drawn[0]
         accepted, tokens = [], [token]
         while (child := node.children.get(token)) is not None and id(child) in after:
@@ -74,3 +86,7 @@ class VerificationJob:
             node, token = child, after[id(child)]
             tokens.append(token)
         return accepted, tokens
+
+    def told(self, drawn: list[int]) -> list[int]:
+        """Of the drawn tokens those that the probes asked for."""
+        return drawn[1 + len(self.nodes) :]

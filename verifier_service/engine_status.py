@@ -44,6 +44,7 @@ def _planner_status(planner: Planner, record: PlanningRecord) -> PlannerStatus:
         wait_time=duration(record.wait_seconds),
         expected_tokens=record.expected_tokens,
         committed_tokens=record.committed_tokens,
+        probe_rows=record.probe_rows,
     )
 
 

@@ -33,6 +33,8 @@ class PlannerStatus:
     """Tokens that they would have committed by their plans, had they not been put off."""
     committed_tokens: int
     """Tokens that they committed."""
+    probe_rows: int
+    """Rows that steps computed for drafters to learn from and did not verify."""
 
     @property
     def tree_size(self) -> float:
@@ -58,4 +60,5 @@ def read_planner_status(message: planner_status_pb2.PlannerStatus) -> PlannerSta
         wait_seconds=message.wait_time.ToNanoseconds() / 1e9,
         expected_tokens=message.expected_tokens,
         committed_tokens=message.committed_tokens,
+        probe_rows=message.probe_rows,
     )

@@ -273,6 +273,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         planner.calibrations[0].classes.add(rank=1, above=0.3, acceptance=0.5, observations=20.0)
         planner.sequences, planner.draft_tokens = 4, 10
         planner.expected_tokens, planner.committed_tokens = 6.5, 9
+        planner.probe_rows = 12
         return response
 
     # ---- DrafterPoolService

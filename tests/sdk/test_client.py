@@ -179,7 +179,7 @@ def test_model_info(client: Client) -> None:
     planner = info.engine.planner
     assert planner.step_costs == [StepCost(8, 0.125)]
     assert planner.calibrations == [Calibration("good", [AcceptanceClass(1, 0.3, 0.5, 20.0)], 0.75, 0.25, 0.0)]
-    assert (planner.tree_size, planner.gained_tokens) == (2.5, 2.5)
+    assert (planner.tree_size, planner.gained_tokens, planner.probe_rows) == (2.5, 2.5, 12)
 
 
 def test_drafters(client: Client, verifier: FakeVerifier) -> None:

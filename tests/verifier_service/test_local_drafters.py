@@ -21,7 +21,8 @@ from tests.verifier_service.running import Running, failure
 READY = DrafterState.DRAFTER_STATE_READY
 NGRAM = "local:ngram?min=1"
 EARLY_EXIT = "local:early_exit?layers=1"
-ADDRESSES = [NGRAM, "local:suffix?min=1", "local:suffix?min=1&shared=true", EARLY_EXIT]
+LOOKAHEAD = "local:lookahead?window=4&ngram=3"
+ADDRESSES = [NGRAM, "local:suffix?min=1", "local:suffix?min=1&shared=true", EARLY_EXIT, LOOKAHEAD]
 REPEATED = [5, 9, 14, 23, 42, 7] * 6
 
 
@@ -197,6 +198,8 @@ class TestAddresses:
             ("local:ngram?max=9999999999999999999", "INVALID_FIELD", "option max"),
             ("local:early_exit", "INVALID_FIELD", "option layers of local:early_exit must be given"),
             ("local:early_exit?layers=0", "INVALID_FIELD", "option layers of local:early_exit must be given"),
+            ("local:lookahead?window=0", "INVALID_FIELD", "option window of local:lookahead must be from 1 to 64"),
+            ("local:lookahead?ngram=1", "INVALID_FIELD", "option ngram of local:lookahead must be from 2 to 16"),
         ],
     )
     async def test_bad_ones(self, verifier: InProcessVerifier, address: str, reason: str, words: str) -> None:

@@ -27,7 +27,7 @@ from draftwire.v1 import step_cost_pb2 as draftwire_dot_v1_dot_step__cost__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!draftwire/v1/planner_status.proto\x12\x0c\x64raftwire.v1\x1a\x1e\x64raftwire/v1/calibration.proto\x1a\x1c\x64raftwire/v1/step_cost.proto\x1a\x1egoogle/protobuf/duration.proto\"\xaf\x02\n\rPlannerStatus\x12*\n\nstep_costs\x18\x01 \x03(\x0b\x32\x16.draftwire.v1.StepCost\x12/\n\x0c\x63\x61librations\x18\x02 \x03(\x0b\x32\x19.draftwire.v1.Calibration\x12\r\n\x05steps\x18\x03 \x01(\x04\x12\x11\n\tsequences\x18\x04 \x01(\x04\x12\x14\n\x0c\x64raft_tokens\x18\x05 \x01(\x04\x12\x19\n\x11last_draft_tokens\x18\x06 \x01(\r\x12\r\n\x05waits\x18\x07 \x01(\x04\x12,\n\twait_time\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0f\x65xpected_tokens\x18\t \x01(\x01\x12\x18\n\x10\x63ommitted_tokens\x18\n \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!draftwire/v1/planner_status.proto\x12\x0c\x64raftwire.v1\x1a\x1e\x64raftwire/v1/calibration.proto\x1a\x1c\x64raftwire/v1/step_cost.proto\x1a\x1egoogle/protobuf/duration.proto\"\xc3\x02\n\rPlannerStatus\x12*\n\nstep_costs\x18\x01 \x03(\x0b\x32\x16.draftwire.v1.StepCost\x12/\n\x0c\x63\x61librations\x18\x02 \x03(\x0b\x32\x19.draftwire.v1.Calibration\x12\r\n\x05steps\x18\x03 \x01(\x04\x12\x11\n\tsequences\x18\x04 \x01(\x04\x12\x14\n\x0c\x64raft_tokens\x18\x05 \x01(\x04\x12\x19\n\x11last_draft_tokens\x18\x06 \x01(\r\x12\r\n\x05waits\x18\x07 \x01(\x04\x12,\n\twait_time\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0f\x65xpected_tokens\x18\t \x01(\x01\x12\x18\n\x10\x63ommitted_tokens\x18\n \x01(\x04\x12\x12\n\nprobe_rows\x18\x0b \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,5 +35,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'draftwire.v1.planner_status
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PLANNERSTATUS']._serialized_start=146
-  _globals['_PLANNERSTATUS']._serialized_end=449
+  _globals['_PLANNERSTATUS']._serialized_end=469
 # @@protoc_insertion_point(module_scope)

@@ -12,7 +12,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PlannerStatus(_message.Message):
-    __slots__ = ("step_costs", "calibrations", "steps", "sequences", "draft_tokens", "last_draft_tokens", "waits", "wait_time", "expected_tokens", "committed_tokens")
+    __slots__ = ("step_costs", "calibrations", "steps", "sequences", "draft_tokens", "last_draft_tokens", "waits", "wait_time", "expected_tokens", "committed_tokens", "probe_rows")
     STEP_COSTS_FIELD_NUMBER: _ClassVar[int]
     CALIBRATIONS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,7 @@ class PlannerStatus(_message.Message):
     WAIT_TIME_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PROBE_ROWS_FIELD_NUMBER: _ClassVar[int]
     step_costs: _containers.RepeatedCompositeFieldContainer[_step_cost_pb2.StepCost]
     calibrations: _containers.RepeatedCompositeFieldContainer[_calibration_pb2.Calibration]
     steps: int
@@ -33,4 +34,5 @@ class PlannerStatus(_message.Message):
     wait_time: _duration_pb2.Duration
     expected_tokens: float
     committed_tokens: int
-    def __init__(self, step_costs: _Optional[_Iterable[_Union[_step_cost_pb2.StepCost, _Mapping]]] = ..., calibrations: _Optional[_Iterable[_Union[_calibration_pb2.Calibration, _Mapping]]] = ..., steps: _Optional[int] = ..., sequences: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., last_draft_tokens: _Optional[int] = ..., waits: _Optional[int] = ..., wait_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., expected_tokens: _Optional[float] = ..., committed_tokens: _Optional[int] = ...) -> None: ...
+    probe_rows: int
+    def __init__(self, step_costs: _Optional[_Iterable[_Union[_step_cost_pb2.StepCost, _Mapping]]] = ..., calibrations: _Optional[_Iterable[_Union[_calibration_pb2.Calibration, _Mapping]]] = ..., steps: _Optional[int] = ..., sequences: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., last_draft_tokens: _Optional[int] = ..., waits: _Optional[int] = ..., wait_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., expected_tokens: _Optional[float] = ..., committed_tokens: _Optional[int] = ..., probe_rows: _Optional[int] = ...) -> None: ...
