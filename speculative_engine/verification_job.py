@@ -74,3 +74,7 @@ class VerificationJob:
             node, token = child, after[id(child)]
             tokens.append(token)
         return accepted, tokens
+
+    def row_behind(self, accepted: list[Node]) -> int:
+        """Which of the drawn tokens is the last one committed, if the accepted nodes are these."""
+        return self.nodes.index(accepted[-1]) + 1 if accepted else 0

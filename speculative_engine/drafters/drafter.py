@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+import torch
 
 from speculative_engine.proposal import Proposal
 from speculative_engine.sampling_params import SamplingParams
@@ -66,3 +68,12 @@ class Drafter(Protocol):
 
     def grow(self) -> Growth:
         """Draft one step for all sequences that have room."""
+
+
+@runtime_checkable
+class StateDrafter(Drafter, Protocol):
+    """A drafter that drafts from the target's last hidden states."""
+
+    def see(self, key: Hashable, state: torch.Tensor) -> None:
+        """The target's last hidden state [hidden] behind a sequence's last committed token: what its output head drew
+        that token from. Comes after the `commit` of that token. Raises KeyError."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from speculative_engine.drafters.drafter import Drafter
+from speculative_engine.drafters.medusa import MedusaOptions, medusa_drafter
 from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
 from speculative_engine.drafters.suffix import SuffixOptions, suffix_drafter
 from speculative_engine.packed_model import PackedModel
@@ -23,6 +24,7 @@ class Method(NamedTuple):
 
 
 METHODS = {
+    "medusa": Method(MedusaOptions, medusa_drafter),
     "ngram": Method(NgramOptions, lambda options, _: ngram_drafter(options)),
     "suffix": Method(SuffixOptions, lambda options, _: suffix_drafter(options)),
 }
