@@ -68,8 +68,8 @@ class MedusaDrafter:
     learned from what is committed; it decides how many of the heads are asked, and the tree is grown by it, best first.
     """
 
-    def __init__(self, heads: MedusaHeads):
-        """heads: taken over; their linear layers are packed."""
+    def __init__(self, heads: MedusaHeads, pace: DraftingPace | None = None):
+        """heads: taken over; their linear layers are packed. pace: for one that drafts in the target's thread."""
         self.clock = StepClock()
         self.acceptance = {f"head {index}": AcceptanceModel() for index in range(1, len(heads) + 1)}
         """By the source of the nodes that a head drafts."""
@@ -79,7 +79,7 @@ class MedusaDrafter:
         if self._device.type == "cpu":
             replace_linears(heads, PackedLinear)
         self._heads = heads
-        self._pace = DraftingPace()
+        self._pace = pace
         self._drafts: dict[Hashable, _Draft] = {}
         self._to_do: set[Hashable] = set()
 
@@ -98,7 +98,7 @@ class MedusaDrafter:
             )
         observe_commit(draft.tree, tokens, self.acceptance)
         walked, _ = draft.tree.commit(tokens)
-        if draft.drafted:
+        if draft.drafted and self._pace is not None:
             self._pace.brought(min(len(walked), len(tokens) - 1))
         draft.drafted = False
         draft.state = None
@@ -112,7 +112,7 @@ class MedusaDrafter:
         """See Drafter.close."""
         self._drafts.pop(key, None)
         self._to_do.discard(key)
-        if not self._drafts:
+        if not self._drafts and self._pace is not None:
             self._pace.rest()
 
     @property
@@ -134,7 +134,7 @@ class MedusaDrafter:
             if draft.state is not None and draft.tree.size < draft.spec.max_tree_nodes:
                 seeing.append((key, draft))
         self._to_do.clear()
-        if seeing and self._pace.pays(started):
+        if seeing and (self._pace is None or self._pace.pays(started)):
             guesses = self._guess([draft for _, draft in seeing])
             self.clock.enter("walk")
             for (key, draft), ahead in zip(seeing, guesses, strict=True):
@@ -142,7 +142,8 @@ class MedusaDrafter:
                 draft.drafted = True
                 if fresh:
                     growth.proposals[key] = Proposal.of(draft.tree, fresh)
-            self._pace.drafted(started, time.perf_counter())
+            if self._pace is not None:
+                self._pace.drafted(started, time.perf_counter())
         self.clock.enter(None)
         growth.seconds = time.perf_counter() - started
         return growth
@@ -163,7 +164,7 @@ class MedusaDrafter:
         self.clock.enter("forward")
         asked = self._asked()
         states = torch.stack([draft.state for draft in drafts if draft.state is not None])
-        logits = torch.cat([head(states) for head in self._heads[:asked]])
+        logits = self._heads(states, asked)
         self.clock.enter("sample")
         sampling = SamplingBatch.build(
             [draft.spec.sampling for draft in drafts] * asked,
@@ -223,4 +224,4 @@ def medusa_drafter(options: MedusaOptions, target: PackedModel) -> MedusaDrafter
     ):
         if ours != its:
             raise ModelLoadError(f"heads {options.heads}: made for a {what} of {ours}, that of the target is {its}")
-    return MedusaDrafter(heads)
+    return MedusaDrafter(heads, DraftingPace())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -49,6 +50,10 @@ class MedusaHeads(nn.ModuleList):
         self.layers = layers
         self.hidden_size = hidden_size
         self.vocab_size = vocab_size
+
+    def forward(self, states: torch.Tensor, asked: int) -> torch.Tensor:
+        """states [rows, hidden] -> logits of the first `asked` heads, [asked * rows, vocabulary], head after head"""
+        return torch.cat([head(states) for head in islice(self, asked)])
 
     def save(self, directory: Path, base: str, dtype: torch.dtype) -> None:
         """Write the published layout. base: the target's name, which the configuration tells. dtype: of the tensors."""
