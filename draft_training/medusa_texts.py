@@ -54,7 +54,7 @@ def continued(
 ) -> list[list[int]]:
     """Each text as token ids, with what the target says after it: `tokens` tokens, `rounds` times with other seeds.
 
-    With no rounds the texts alone.
+    With no rounds the texts alone. Raises ValueError for a text that is longer than what the target can hold.
     """
     prompts = [ids for ids in (tokenizer.encode(text) for text in texts) if ids]
     if not rounds:
