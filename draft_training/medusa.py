@@ -114,12 +114,11 @@ class MedusaTrainer:
         self.heads.save(self._directory, str(self._base.config.name_or_path), self._saved_as)
         (self._directory / _CHECKPOINT).unlink(missing_ok=True)
 
-    @torch.inference_mode()
     def accuracy(self, windows: Windows) -> list[HeadAccuracy]:
         """How often each head is right in windows it was not trained on."""
         right = torch.zeros(len(self.heads), 2)
         counts = torch.zeros(len(self.heads))
-        with self._computing:
+        with torch.no_grad(), self._computing:
             for labels in windows.labels.split(self._training.batch):
                 labels = labels.to(self._base.device)
                 states = self._states(labels)
@@ -140,7 +139,7 @@ class MedusaTrainer:
         return losses
 
     def _states(self, labels: torch.Tensor) -> torch.Tensor:
-        """The base's last hidden states [windows, length, hidden]. What fills a window up comes last: nothing sees it."""
+        """The base's last hidden states [windows, length, hidden]. What fills a window up is seen by nothing."""
         with torch.no_grad():
             states: torch.Tensor = self._base.base_model(labels.clamp(min=0), use_cache=False).last_hidden_state
         return states.float()
@@ -182,7 +181,8 @@ def _initial(training: MedusaTraining, output: torch.Tensor) -> MedusaHeads:
                 block.linear.weight.zero_()
                 block.linear.bias.zero_()
             head[-1].weight.copy_(output)
-    return heads.to(output.device)
+    heads.to(output.device)
+    return heads
 
 
 def _pairs(states: torch.Tensor, labels: torch.Tensor, index: int) -> tuple[torch.Tensor, torch.Tensor]:

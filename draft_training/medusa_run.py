@@ -74,7 +74,7 @@ def run(order: MedusaOrder, say: Callable[[str], None]) -> list[HeadAccuracy]:
         say(f"going on after step {trainer.step}")
     trainer.train(lambda progress: say(_line(progress, order.steps)))
     Tokenizer.load(order.model).save(order.out)
-    accuracy = trainer.accuracy(held_out)
+    accuracy: list[HeadAccuracy] = trainer.accuracy(held_out)
     for index, each in enumerate(accuracy, start=1):
         say(f"head {index}: {each.top1:.1%} right on held-out text, {each.top5:.1%} among its five best")
     return accuracy

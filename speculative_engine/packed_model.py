@@ -163,7 +163,7 @@ class PackedModel:
         return logits
 
     def forward_with_states(self, batch: PackedBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `forward`, and the last hidden states of the same rows: what the output head got, [wanted rows, hidden]."""
+        """As `forward`, and what the output head got: last hidden states [wanted rows, hidden]."""
         states: list[torch.Tensor] = []
         hook = self.model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
         try:

@@ -70,8 +70,7 @@ class Sequence:
     def attach(self, reader: ProposalReader, clock: ProposalClock | None, *, hidden_states: bool = False) -> None:
         """Take proposals of the reader's drafter from now on; without a clock they are never waited for."""
         self.readers[reader.source] = reader
-        if hidden_states:
-            self.state_readers.add(reader.source)
+        (self.state_readers.add if hidden_states else self.state_readers.discard)(reader.source)
         if clock is not None:
             self.clocks[reader.source] = clock
 

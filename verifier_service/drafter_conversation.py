@@ -25,7 +25,7 @@ from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
 from draftwire.v1.proposal_pb2 import ProposalBatch
 from draftwire.v1.verdict_pb2 import Verdict, VerdictBatch
 from service_runtime.errors import ServiceError, not_found
-from service_runtime.handshake import CAPABILITY_PING
+from service_runtime.handshake import CAPABILITY_HIDDEN_STATES, CAPABILITY_PING
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import MessageStream, StreamBroken
 from service_runtime.stream_writer import OutboxFull, StreamWriter
@@ -162,12 +162,15 @@ class DrafterConversation:
     def send_verdicts(self, verdicts: Iterable[Verdict]) -> None:
         """Tell what a step committed, for the sequences among them that are open here."""
         batch = VerdictBatch()
+        takes_states = CAPABILITY_HIDDEN_STATES in self.peer.capabilities
         for verdict in verdicts:
             opening = self._open.get(verdict.sequence_id)
             if opening is not None:
                 entry = batch.verdicts.add()
                 entry.CopyFrom(verdict)
                 entry.epoch = opening.epoch
+                if not takes_states:
+                    entry.ClearField("hidden_state")
         if batch.verdicts:
             self._send(DraftRequest(verdicts=batch))
 

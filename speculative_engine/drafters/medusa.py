@@ -158,13 +158,12 @@ class MedusaDrafter:
             worth *= model.next_probability()
         return asked
 
-    @torch.inference_mode()
     def _guess(self, drafts: list[_Draft]) -> list[list[list[tuple[int, float]]]]:
         """For each sequence and each head asked, its best tokens with their log probabilities."""
         self.clock.enter("forward")
         asked = self._asked()
-        states = torch.stack([draft.state for draft in drafts if draft.state is not None])
-        logits = self._heads(states, asked)
+        with torch.inference_mode():
+            logits = self._heads(torch.stack([draft.state for draft in drafts if draft.state is not None]), asked)
         self.clock.enter("sample")
         sampling = SamplingBatch.build(
             [draft.spec.sampling for draft in drafts] * asked,

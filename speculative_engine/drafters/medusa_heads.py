@@ -25,7 +25,7 @@ _PREFIX = "medusa_head."
 _MOST_HEADS, _MOST_LAYERS = 64, 16
 
 
-class ResBlock(nn.Module):
+class ResBlock(nn.Module):  # type: ignore[misc] # torch is not followed
     """A linear layer beside which its input goes on."""
 
     def __init__(self, hidden_size: int):
@@ -37,7 +37,7 @@ class ResBlock(nn.Module):
         return states + nn.functional.silu(self.linear(states))
 
 
-class MedusaHeads(nn.ModuleList):
+class MedusaHeads(nn.ModuleList):  # type: ignore[misc] # nor here
     """Head i, from 0, guesses the token i + 2 places after the one that the hidden state was computed for."""
 
     def __init__(self, heads: int, layers: int, hidden_size: int, vocab_size: int):
@@ -80,7 +80,8 @@ def load_heads(directory: str, dtype: torch.dtype, device: torch.device | str = 
         raise ModelLoadError(f"heads {directory}: {error}") from error
     # A file may hold more heads than its configuration names; they are left out.
     made.load_state_dict({name: tensor.to(device, dtype) for name, tensor in wanted.items()}, assign=True)
-    return made.requires_grad_(False).eval()
+    made.requires_grad_(False).eval()
+    return made
 
 
 def _read_config(place: Path) -> tuple[int, int]:
@@ -102,7 +103,8 @@ def _read_tensors(place: Path) -> dict[str, torch.Tensor]:
     """All tensors of the file there is. Raises ValueError and OSError."""
     if (place / _SAFETENSORS).exists():
         try:
-            return load_file(place / _SAFETENSORS)
+            found: dict[str, torch.Tensor] = load_file(place / _SAFETENSORS)
+            return found
         except SafetensorError as error:
             raise ValueError(f"{_SAFETENSORS}: {error}") from error
     if not (place / _PICKLE).exists():

@@ -154,17 +154,17 @@ class TestCommand:
         return path
 
     def test_a_whole_training(self, checkpoint: Path, prompts: Path, tmp_path: Path) -> None:
+        out = tmp_path / "out"
         flags = ["--heads", "2", "--steps", "3", "--batch", "2", "--window", "16", "--tokens", "10", "--threads", "1"]
         result = CliRunner().invoke(
             app,
-            ["train", "medusa", "--model", str(checkpoint), "--prompts", str(prompts), "--out", str(tmp_path / "out")]
-            + flags,
+            ["train", "medusa", "--model", str(checkpoint), "--prompts", str(prompts), "--out", str(out), *flags],
         )
         assert result.exit_code == 0, result.output
         assert "step 3 of 3" in result.output
         assert "head 2: " in result.output
-        assert len(load_heads(str(tmp_path / "out"), torch.float32)) == 2
-        assert Tokenizer.load(str(tmp_path / "out")).sha256 == Tokenizer.load(str(checkpoint)).sha256
+        assert len(load_heads(str(out), torch.float32)) == 2
+        assert Tokenizer.load(str(out)).sha256 == Tokenizer.load(str(checkpoint)).sha256
 
     @pytest.mark.parametrize(
         ("model", "lines", "words"),

@@ -1,7 +1,6 @@
 """Medusa heads beside a target: they are shown its hidden states, and no token depends on what they guess."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -180,13 +179,13 @@ def test_states_cost_nothing_where_nobody_drafts_from_them(
 
 class TestDrafting:
     @pytest.fixture
-    def drafter(self) -> Iterator[MedusaDrafter]:
+    def drafter(self) -> MedusaDrafter:
         """Head i takes a state's own numbers i * 8 to i * 8 + 7 for the logits of tokens 0 to 7."""
         made = MedusaHeads(3, 0, 24, 8).requires_grad_(False)
         for index, head in enumerate(made):
             head[0].weight.zero_()
             head[0].weight[:, index * 8 : index * 8 + 8] = torch.eye(8)
-        yield MedusaDrafter(made)
+        return MedusaDrafter(made)
 
     def reader(self, drafter: MedusaDrafter, **fields: int) -> DrafterReader:
         return DrafterReader(drafter, [1, 2, 3], vocab_size=8, **fields)

@@ -89,10 +89,11 @@ def bad_safetensors(directory: Path) -> None:
     (write(directory, published()) / "medusa_lm_head.safetensors").write_bytes(b"\xff" * 100)
 
 
+CONFIG = '{"medusa_num_heads": 1, "medusa_num_layers": 1}'
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty directory": (lambda at: None, "config.json"),
     "no JSON": (lambda at: (at / "config.json").write_text("{"), "config.json is no JSON"),
-    "no weights": (lambda at: (at / "config.json").write_text('{"medusa_num_heads": 1, "medusa_num_layers": 1}'), "has n"),
+    "no weights": (lambda at: (at / "config.json").write_text(CONFIG), "has neither medusa_lm_head.safetensors nor"),
     "no number of heads": (lambda at: write(at, published(), heads=None), "medusa_num_heads must be a whole number"),
     "too many heads": (lambda at: write(at, published(), heads=10**9), "from 1 to 64, got 1000000000"),
     "truth for a number": (lambda at: write(at, published(), layers=True), "medusa_num_layers must be"),
@@ -111,7 +112,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "code": (lambda at: write(at, published() | {"x": Code()}, pickled=True), "may be code, and is not read"),
     "no table": (lambda at: write(at, [torch.zeros(3)], pickled=True), "not a table of tensors"),
     "a file cut short": (cut_short, "cannot be read"),
-    "an empty file": (lambda at: (write(at, {}, pickled=True) / "medusa_lm_head.pt").write_bytes(b""), "cannot be read"),
+    "an empty file": (lambda at: write(at, {}, pickled=True).joinpath("medusa_lm_head.pt").write_bytes(b""), "cannot"),
     "no safetensors": (bad_safetensors, "medusa_lm_head.safetensors"),
 }  # fmt: skip
 

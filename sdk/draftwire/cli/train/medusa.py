@@ -24,7 +24,7 @@ def medusa(
             help="Texts to learn from: JSON lines with `prompt` or `text`, or a text file; may be repeated.",
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the heads go; an interrupted training goes on there.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the heads go. Training goes on there.")],
     heads: Annotated[int, typer.Option(min=1, max=64, help="Heads: tokens guessed ahead.")] = 4,
     layers: Annotated[int, typer.Option(min=0, max=16, help="Residual blocks of a head.")] = 1,
     steps: Annotated[int, typer.Option(min=1, help="Steps of training.")] = 300,
@@ -32,7 +32,8 @@ def medusa(
     window: Annotated[int, typer.Option(min=16, help="Tokens of a window.")] = 256,
     learning_rate: Annotated[float, typer.Option(min=0.0, help="The highest learning rate.")] = 1e-3,
     continuations: Annotated[
-        int, typer.Option(min=0, help="Texts of the target's own to learn from, for each text; 0 takes the texts alone.")
+        int,
+        typer.Option(min=0, help="How often the target goes on with each text; 0 takes the texts alone."),
     ] = 1,
     tokens: Annotated[int, typer.Option(min=1, help="Tokens of such a text.")] = 200,
     temperature: Annotated[float, typer.Option(min=0.0, help="The temperature it is drawn at.")] = 0.8,
