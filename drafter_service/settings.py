@@ -56,6 +56,8 @@ class DrafterSettings(ServiceSettings):
             raise ValueError(f"--advertise: required with --verifier, since nobody can call {self.listen}")
         if self.kv_slots <= self.max_tree_nodes:
             raise ValueError(f"--kv-slots: must exceed --max-tree-nodes, {self.max_tree_nodes}, got {self.kv_slots}")
+        if self.medusa_heads and self.weights != "checkpoint":
+            raise ValueError("--weights: int8 is for draft models, not for --medusa-heads")
         if self.weights == "int8" and (self.device != "cpu" or self.dtype not in ("bfloat16", "auto")):
             raise ValueError(
                 f"--weights: int8 needs --device cpu and --dtype bfloat16, got {self.device} and {self.dtype}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-_MEMORY = 32.0
+_MEMORY = 128.0
 """Draftings after which older ones have lost most of their weight."""
-_PRIOR_TOKENS = 1.0
-"""Tokens a drafting is taken to save before anything is known."""
-_MOST_WASTE = 0.01
+_PRIOR_TOKENS, _PRIOR_DRAFTINGS = 1.0, 8.0
+"""Tokens a drafting is taken to save before anything is known, and how many draftings that counts for."""
+_TIMES_MEMORY = 32.0
+_MOST_WASTE = 0.02
 """Share of the time that a drafter may take which does not pay: so often it is tried again."""
 _MOST_SKIPPED = 1000
 
@@ -19,7 +20,7 @@ class DraftingPace:
     """
 
     def __init__(self) -> None:
-        self._tokens = _PRIOR_TOKENS
+        self._tokens, self._draftings = _PRIOR_TOKENS, _PRIOR_DRAFTINGS
         self._draft_seconds = self._step_seconds = 0.0
         self._skipped = 0
         self._ended_at: float | None = None
@@ -32,7 +33,8 @@ class DraftingPace:
 
     def brought(self, tokens: int) -> None:
         """Of what was drafted for a sequence, so many tokens were right."""
-        self._tokens += (tokens - self._tokens) / _MEMORY
+        self._draftings = min(self._draftings + 1, _MEMORY)
+        self._tokens += (tokens - self._tokens) / self._draftings
 
     def rest(self) -> None:
         """There is nothing to draft for: the time until there is says nothing of a step's."""
@@ -50,4 +52,4 @@ class DraftingPace:
 
 
 def _smoothed(average: float, value: float) -> float:
-    return value if not average else average + (value - average) / _MEMORY
+    return value if not average else average + (value - average) / _TIMES_MEMORY

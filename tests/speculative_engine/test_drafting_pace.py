@@ -22,15 +22,15 @@ def test_what_pays_goes_on() -> None:
     assert all(run(DraftingPace(), 500, draft=0.4, step=1.0, tokens=1))
 
 
-def test_what_is_never_right_takes_a_hundredth_of_the_time() -> None:
+def test_what_is_never_right_takes_a_fiftieth_of_the_time() -> None:
     drafted = run(DraftingPace(), 5000, draft=0.1, step=1.0, tokens=0)
     late = drafted[1000:]
-    assert 0.5 * 0.01 < sum(late) * 0.1 / len(late) < 1.2 * 0.01
+    assert 0.5 * 0.02 < sum(late) * 0.1 / len(late) < 1.2 * 0.02
 
 
 def test_what_is_dearer_than_what_it_brings_is_left() -> None:
     late = run(DraftingPace(), 2000, draft=3.0, step=1.0, tokens=2)[1000:]
-    assert sum(late) <= len(late) / 300
+    assert sum(late) <= len(late) / 120
 
 
 def test_it_begins_again_when_it_pays_again() -> None:
