@@ -5,8 +5,11 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from drafter_service.draft_loop import Commit, DraftLoop, DraftReport
 from drafter_service.handshake import greet, handshake_expected
+from drafter_service.hidden_state import read_hidden_state
 from drafter_service.sequence_key import SequenceKey
 from drafter_service.sequence_opening import SequenceOpening, check_length, check_token_ids
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, proposal_pb2, verdict_pb2
@@ -44,6 +47,8 @@ class _Sequence:
     key: SequenceKey
     committed_length: int
     max_length: int
+    has_states: bool = False
+    """A verdict has brought a hidden state."""
 
 
 class DraftConversation:
@@ -55,15 +60,22 @@ class DraftConversation:
     """
 
     def __init__(
-        self, stream: _Stream, drafting: DraftLoop, hello: model_info_pb2.PeerInfo, idle_seconds: float = 0.0
+        self,
+        stream: _Stream,
+        drafting: DraftLoop,
+        hello: model_info_pb2.PeerInfo,
+        idle_seconds: float = 0.0,
+        hidden_size: int = 0,
     ) -> None:
         """`hello` is what this drafter says of itself; its limits hold for the verifier.
 
-        idle_seconds: time without any message after which the verifier is given up; 0 waits for ever.
+        idle_seconds: time without any message after which the verifier is given up; 0 waits for ever. hidden_size: of
+        the hidden states that verdicts bring; 0 for a drafter that takes none.
         """
         self._stream = stream
         self._drafting = drafting
         self._hello = hello
+        self._hidden_size = hidden_size
         self._writer: StreamWriter[drafter_service_pb2.DraftResponse] = StreamWriter(stream, _MAX_QUEUED)
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._idle = IdleWatch(idle_seconds)
@@ -223,8 +235,20 @@ class DraftConversation:
             raise invalid_field("committed_length", f"exceeds max_length, {sequence.max_length}, of the opening")
         check_length(verdict.committed_length, self._hello.limits.max_sequence_tokens)
         check_token_ids(verdict.token_ids, self._hello.model.vocab_size)
+        state = self._state(sequence, verdict)
         sequence.committed_length = verdict.committed_length
-        return Commit(sequence.key, verdict.committed_length, list(verdict.token_ids), max_tree_nodes)
+        return Commit(sequence.key, verdict.committed_length, list(verdict.token_ids), max_tree_nodes, state)
+
+    def _state(self, sequence: _Sequence, verdict: verdict_pb2.Verdict) -> torch.Tensor | None:
+        """The hidden state that a verdict brings. The first ones of an opening may lack it: their steps had begun."""
+        if not self._hidden_size:
+            return None
+        if not verdict.HasField("hidden_state"):
+            if sequence.has_states:
+                raise invalid_field("hidden_state", "must be set: this drafter drafts from it, and had it before")
+            return None
+        sequence.has_states = True
+        return read_hidden_state(verdict.hidden_state, self._hidden_size)
 
     def _check_entries(self, field: str, count: int) -> None:
         """A message of millions of entries would hold up every other stream."""

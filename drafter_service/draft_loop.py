@@ -14,7 +14,13 @@ from draftwire.v1.step_times_pb2 import StepTimes
 from service_runtime.engine_thread import EngineThread, TooManyCommands
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition
 from service_runtime.step_times import step_times
-from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, LimitedDrafter, OutOfSyncError
+from speculative_engine.drafters.drafter import (
+    DrafterFullError,
+    DraftSpec,
+    LimitedDrafter,
+    OutOfSyncError,
+    StateDrafter,
+)
 from speculative_engine.proposal import Proposal
 
 ResultT = TypeVar("ResultT")
@@ -52,6 +58,8 @@ class Commit:
     """The last of them, which it committed."""
     max_tree_nodes: int | None = None
     """Credit until the next one; None: the opening's."""
+    state: torch.Tensor | None = None
+    """The target's last hidden state behind them, for a drafter that drafts from it."""
 
 
 class _Stream:
@@ -220,6 +228,8 @@ class DraftLoop:
             try:
                 self._drafter.commit(commit.key, commit.committed_length, commit.tokens)
                 self._drafter.limit(commit.key, commit.max_tree_nodes)
+                if commit.state is not None:
+                    cast(StateDrafter, self._drafter).see(commit.key, commit.state)
             except OutOfSyncError as error:
                 self._close([commit.key])
                 fault = failed_precondition(ErrorReason.ERROR_REASON_OUT_OF_SYNC, str(error))

@@ -7,6 +7,7 @@ from typing import Any
 from drafter_service.draft_conversation import DraftConversation
 from drafter_service.draft_loop import DraftLoop
 from drafter_service.handshake import own_hello
+from drafter_service.loaded_heads import LoadedHeads
 from drafter_service.loaded_model import LoadedModel
 from drafter_service.settings import DrafterSettings
 from draftwire.v1 import drafter_service_pb2, model_info_pb2
@@ -15,7 +16,10 @@ from draftwire.v1.step_cost_pb2 import StepCost
 from service_runtime.duration import duration
 from service_runtime.message_stream import MessageStream
 from speculative_engine.drafters.draft_model import DraftModelDrafter
+from speculative_engine.drafters.drafter import LimitedDrafter
+from speculative_engine.drafters.medusa import MedusaDrafter
 from speculative_engine.drafters.translating import TranslatingDrafter
+from speculative_engine.kv_slots import SlotPool
 from speculative_engine.tree_growth import TreeGrowth
 
 
@@ -26,20 +30,29 @@ class Generation:
     """
 
     def __init__(
-        self, loaded: LoadedModel, settings: DrafterSettings, on_failure: Callable[[BaseException], None]
+        self,
+        loaded: LoadedModel | LoadedHeads,
+        settings: DrafterSettings,
+        on_failure: Callable[[BaseException], None],
     ) -> None:
         """Starts to draft. `on_failure` is told when the drafting thread has ended by a fault."""
-        self.hello: model_info_pb2.PeerInfo = own_hello(settings, loaded.info)
+        self._hidden_size = loaded.heads.hidden_size if isinstance(loaded, LoadedHeads) else 0
+        self.hello: model_info_pb2.PeerInfo = own_hello(settings, loaded.info, hidden_states=self._hidden_size > 0)
         """What the drafter says of itself while it serves this model."""
         self._idle_seconds = settings.stream_idle_seconds
-        self._pool = loaded.model.pool
-        self._growth = TreeGrowth(loaded.cost)
+        self._pool: SlotPool | None = None
+        self._growth: TreeGrowth | None = None
+        drafter: LimitedDrafter
+        if isinstance(loaded, LoadedHeads):
+            drafter = MedusaDrafter(loaded.heads)
+        else:
+            self._pool, self._growth = loaded.model.pool, TreeGrowth(loaded.cost)
+            if loaded.token_map is None:
+                drafter = DraftModelDrafter(loaded.model, self._growth)
+            else:
+                drafter = TranslatingDrafter(loaded.model, loaded.token_map, self._growth)
         self._drafting = DraftLoop(
-            (
-                DraftModelDrafter(loaded.model, self._growth)
-                if loaded.token_map is None
-                else TranslatingDrafter(loaded.model, loaded.token_map, self._growth)
-            ),
+            drafter,
             on_failure=on_failure,
             threads=settings.threads,
             max_streams=settings.max_streams,
@@ -58,7 +71,7 @@ class Generation:
 
     async def converse(self, stream: MessageStream[Any, Any]) -> None:
         """One Draft stream. Raises ServiceError, alone or in an ExceptionGroup, and StreamBroken."""
-        conversation = DraftConversation(stream, self._drafting, self.hello, self._idle_seconds)
+        conversation = DraftConversation(stream, self._drafting, self.hello, self._idle_seconds, self._hidden_size)
         self._conversations.add(conversation)
         self._empty.clear()
         try:
@@ -84,16 +97,21 @@ class Generation:
 
     async def status(self) -> drafter_service_pb2.DrafterStatus:
         """What it holds. The drafting thread answers, so give it a deadline. Raises ThreadEnded, TooManyCommands."""
-        return drafter_service_pb2.DrafterStatus(
+        status = drafter_service_pb2.DrafterStatus(
             streams=self.streams,
             open_sequences=await self._drafting.open_sequences(),
-            used_slots=await self._drafting.call(lambda: self._pool.used),
-            total_slots=self._pool.capacity,
             times=self._drafting.step_times(),
-            step_costs=[StepCost(rows=rows, time=duration(seconds)) for rows, seconds in self._growth.cost.points()],
-            classes=[AcceptanceClass(**each._asdict()) for each in self._growth.acceptance.classes()],
             drafted_nodes=self._drafting.drafted_nodes,
         )
+        pool, growth = self._pool, self._growth
+        if pool is not None and growth is not None:  # heads hold no slots, and cost the same whatever they draft
+            status.used_slots = await self._drafting.call(lambda: pool.used)
+            status.total_slots = pool.capacity
+            status.step_costs.extend(
+                StepCost(rows=rows, time=duration(seconds)) for rows, seconds in growth.cost.points()
+            )
+            status.classes.extend(AcceptanceClass(**each._asdict()) for each in growth.acceptance.classes())
+        return status
 
     async def stop(self) -> None:
         """Stops drafting and releases the model. To be called once, when there is no conversation any more."""

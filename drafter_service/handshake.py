@@ -7,7 +7,7 @@ from drafter_service.settings import DrafterSettings
 from draftwire.v1 import drafter_service_pb2, model_info_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import ServiceError, failed_precondition
-from service_runtime.handshake import CAPABILITY_PING, check_peer, introduce, shown
+from service_runtime.handshake import CAPABILITY_HIDDEN_STATES, CAPABILITY_PING, check_peer, introduce, shown
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import MessageStream
 
@@ -17,8 +17,10 @@ _HANDSHAKE_SECONDS = 10.0
 """Time a verifier has to say hello and to take the answer."""
 
 
-def own_hello(settings: DrafterSettings, model: model_info_pb2.ModelInfo) -> model_info_pb2.PeerInfo:
-    """What this drafter says of itself."""
+def own_hello(
+    settings: DrafterSettings, model: model_info_pb2.ModelInfo, *, hidden_states: bool = False
+) -> model_info_pb2.PeerInfo:
+    """What this drafter says of itself. hidden_states: whether it drafts from the target's, and keeps no keys."""
     return introduce(
         model,
         model_info_pb2.Limits(
@@ -26,9 +28,11 @@ def own_hello(settings: DrafterSettings, model: model_info_pb2.ModelInfo) -> mod
             max_tree_nodes=settings.max_tree_nodes,
             max_message_bytes=settings.max_message_bytes,
             # A sequence that would not fit into an empty KV cache is refused for its length, not for want of room.
-            max_sequence_tokens=min(model.context_length, settings.kv_slots - settings.max_tree_nodes),
+            max_sequence_tokens=model.context_length
+            if hidden_states
+            else min(model.context_length, settings.kv_slots - settings.max_tree_nodes),
         ),
-        [CAPABILITY_PING],
+        [CAPABILITY_PING, CAPABILITY_HIDDEN_STATES] if hidden_states else [CAPABILITY_PING],
     )
 
 
@@ -45,6 +49,7 @@ async def greet(stream: MessageStream[Any, Any], own: model_info_pb2.PeerInfo) -
             if message.WhichOneof("message") != "hello":
                 raise handshake_expected(f"the first message must be hello, got {message.WhichOneof('message')}")
             check_peer(own, message.hello)
+            _check_states(own, message.hello)
             await stream.write(drafter_service_pb2.DraftResponse(hello=own))
     except TimeoutError as error:
         raise handshake_expected(f"no handshake within {_HANDSHAKE_SECONDS:g} seconds") from error
@@ -55,6 +60,16 @@ async def greet(stream: MessageStream[Any, Any], own: model_info_pb2.PeerInfo) -
 def handshake_expected(message: str) -> ServiceError:
     """FAILED_PRECONDITION: a hello where none belongs, or none where one does."""
     return failed_precondition(ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED, message)
+
+
+def _check_states(own: model_info_pb2.PeerInfo, verifier: model_info_pb2.PeerInfo) -> None:
+    """Raises ServiceError if this drafter needs hidden states and the verifier sends none."""
+    if CAPABILITY_HIDDEN_STATES in own.capabilities and CAPABILITY_HIDDEN_STATES not in verifier.capabilities:
+        raise failed_precondition(
+            ErrorReason.ERROR_REASON_PROTOCOL_MISMATCH,
+            f"the verifier ({shown(verifier.build) or 'unnamed'}) lacks the capability {CAPABILITY_HIDDEN_STATES}, and "
+            f"{own.model.model_id} drafts from nothing else",
+        )
 
 
 def _shared_vocab_size(own: model_info_pb2.PeerInfo, verifier: model_info_pb2.PeerInfo) -> int:

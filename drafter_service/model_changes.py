@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Self
 
 from drafter_service.generation import Generation
+from drafter_service.loaded_heads import LoadedHeads
 from drafter_service.loaded_model import LoadedModel, NoMemoryError, load_model
 from drafter_service.settings import DrafterSettings
 from draftwire.v1 import drafter_service_pb2
@@ -46,7 +47,7 @@ class ModelChanges:
         self,
         settings: DrafterSettings,
         shutdown: Shutdown,
-        load: Callable[[DrafterSettings], LoadedModel] = load_model,
+        load: Callable[[DrafterSettings], LoadedModel | LoadedHeads] = load_model,
     ) -> None:
         """`load` makes a model of settings, in a thread; it raises StartupError for what is none."""
         self._settings = settings
@@ -142,7 +143,7 @@ class ModelChanges:
     def _generations(self) -> tuple[Generation, ...]:
         return (self._serving, *self._replaced)
 
-    def _generation(self, loaded: LoadedModel) -> Generation:
+    def _generation(self, loaded: LoadedModel | LoadedHeads) -> Generation:
         return Generation(loaded, self._settings, self._drafting_failed)
 
     def _drafting_failed(self, error: BaseException) -> None:
@@ -153,7 +154,7 @@ class ModelChanges:
         """Loads the model and puts it in the place of the one that is served, or says why not."""
         settings = self._settings.model_copy(
             update={
-                "model": load.model,
+                "medusa_heads" if self._settings.medusa_heads else "model": load.model,
                 # The operator trusts the code of one checkpoint, not that of any that a caller names.
                 "trust_remote_code": self._settings.trust_remote_code and load.model == self._settings.model,
                 # So many layers of that checkpoint; of another they say nothing.

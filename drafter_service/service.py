@@ -3,6 +3,8 @@
 import asyncio
 
 from drafter_service.announcement import Announcement
+from drafter_service.loaded_heads import load_heads
+from drafter_service.loaded_model import load_model
 from drafter_service.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
@@ -19,7 +21,8 @@ async def run_drafter(settings: DrafterSettings, server: ServiceServer, shutdown
     The port opens when the model is ready: to probes, and to verifiers that retry with back-off, refused connections
     say "not yet", without a half-working service behind the port.
     """
-    async with ModelChanges(settings, shutdown).running() as changes:
+    load = load_heads if settings.medusa_heads else load_model
+    async with ModelChanges(settings, shutdown, load).running() as changes:
         servicer = DrafterServicer(changes, settings.max_streams)
         server.add(drafter_service_pb2_grpc.add_DrafterServiceServicer_to_server, servicer)
         await _serve(settings, server, servicer, shutdown)

@@ -13,8 +13,8 @@ _WILDCARDS = ("0.0.0.0", "::")
 class DrafterSettings(ServiceSettings):
     """Drafts for verifiers with a small model."""
 
-    model: str = Field(min_length=1)
-    """Directory or hub id of the draft model."""
+    model: str = ""
+    """Directory or hub id of the draft model; required, unless there are --medusa-heads."""
     listen: ListenAddress = "127.0.0.1:50052"
     """Address to serve gRPC on, HOST:PORT. Port 0 picks a free one; the log says which."""
     verifier: PeerAddress | None = None
@@ -48,12 +48,20 @@ class DrafterSettings(ServiceSettings):
     trust_remote_code: bool = False
     """Run model code that comes with the checkpoint; never that of another one that LoadModel names."""
 
+    medusa_heads: str = ""
+    """Directory of Medusa heads to draft with in place of a draft model; the verifier then sends hidden states."""
+
     @model_validator(mode="after")
     def _check_together(self) -> Self:
+        if bool(self.model) == bool(self.medusa_heads):
+            problem = "not with --medusa-heads" if self.model else "required, or --medusa-heads"
+            raise ValueError(f"--model: {problem}")
         if self.verifier and not self.advertise and Address.parse(self.listen).host in _WILDCARDS:
             raise ValueError(f"--advertise: required with --verifier, since nobody can call {self.listen}")
         if self.kv_slots <= self.max_tree_nodes:
             raise ValueError(f"--kv-slots: must exceed --max-tree-nodes, {self.max_tree_nodes}, got {self.kv_slots}")
+        if self.medusa_heads and self.weights != "checkpoint":
+            raise ValueError("--weights: int8 is for draft models, not for --medusa-heads")
         if self.weights == "int8" and (self.device != "cpu" or self.dtype not in ("bfloat16", "auto")):
             raise ValueError(
                 f"--weights: int8 needs --device cpu and --dtype bfloat16, got {self.device} and {self.dtype}"

@@ -13,6 +13,8 @@ MIN_PROTOCOL_REVISION = 1
 """Oldest one it still speaks."""
 CAPABILITY_PING = "ping"
 """A drafter with it answers every Ping with a Pong, between two steps of whatever drafts."""
+CAPABILITY_HIDDEN_STATES = "hidden-states"
+"""A drafter with it drafts from the target's last hidden states, a verifier with it sends them to such drafters."""
 _MOST_SHOWN = 128
 """Characters of what the other side says of itself that go into messages and logs."""
 
@@ -38,7 +40,8 @@ def check_peer(own: PeerInfo, other: PeerInfo) -> None:
     """Raises ServiceError (FAILED_PRECONDITION) if the two sides cannot work together.
 
     Another vocabulary size is no reason: models pad the same tokenizer's vocabulary differently. Nor is a missing
-    tokenizer hash, as of a person with a debugging tool: a wrong drafter costs speed, never a token.
+    tokenizer hash, as of a person with a debugging tool or of heads without a tokenizer: a wrong drafter costs speed,
+    never a token.
     """
     if other.protocol_revision < own.min_protocol_revision or other.min_protocol_revision > own.protocol_revision:
         raise failed_precondition(
@@ -48,7 +51,7 @@ def check_peer(own: PeerInfo, other: PeerInfo) -> None:
             f"{own.protocol_revision}",
         )
     ours, theirs = own.model, other.model
-    if theirs.tokenizer_sha256 and theirs.tokenizer_sha256 != ours.tokenizer_sha256:
+    if ours.tokenizer_sha256 and theirs.tokenizer_sha256 not in ("", ours.tokenizer_sha256):
         their_id, their_hash = shown(theirs.model_id), shown(theirs.tokenizer_sha256)
         raise failed_precondition(
             ErrorReason.ERROR_REASON_TOKENIZER_MISMATCH,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
-from speculative_engine.drafters.drafter import Drafter, DraftSpec, EngineState, UsesEngine
+import torch
+
+from speculative_engine.drafters.drafter import Drafter, DraftSpec, EngineState, StateDrafter, UsesEngine
 from speculative_engine.proposal import Proposal
 from speculative_engine.sequence import Sequence
 
@@ -47,6 +49,23 @@ class LocalDrafters:
         for source in sequence.readers:
             if source in self._drafters:
                 self._drafters[source].commit(sequence.spec.sequence_id, sequence.length, tokens)
+
+    def takes_states(self, source: str) -> bool:
+        """Whether a drafter is one of these that drafts from the target's last hidden states."""
+        return isinstance(self._drafters.get(source), StateDrafter)
+
+    def see(self, sequence: Sequence, state: torch.Tensor) -> torch.Tensor | None:
+        """Show the last hidden state behind what a sequence committed last to those of these that draft from it.
+
+        Returns it if there are others that do.
+        """
+        others = None
+        for source in sequence.state_readers:
+            if source in self._drafters:
+                cast(StateDrafter, self._drafters[source]).see(sequence.spec.sequence_id, state)
+            else:
+                others = state
+        return others
 
     def close(self, source: str, sequence_id: int) -> None:
         """Let a drafter draft no more for a sequence; does nothing if it does not."""

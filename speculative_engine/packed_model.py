@@ -82,7 +82,7 @@ class PackedModel:
         self.device = model.device
         self.dtype = model.dtype
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
-        self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
+        self.vocab_size, self.hidden_size = map(int, model.get_output_embeddings().weight.shape)
         self.context_length = int(getattr(self.config, "max_position_embeddings", None) or 2048)
         self.architecture = type(model).__name__
         self.eos_token_ids = _eos_token_ids(model)
@@ -191,6 +191,16 @@ class PackedModel:
             )
         logits: torch.Tensor = out.logits[0]
         return logits
+
+    def forward_with_states(self, batch: PackedBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `forward`, and what the output head got: last hidden states [wanted rows, hidden]."""
+        states: list[torch.Tensor] = []
+        hook = self.model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
+        try:
+            logits = self.forward(batch)
+        finally:
+            hook.remove()
+        return logits, states[0].reshape(len(logits), self.hidden_size)
 
 
 @contextmanager

@@ -41,6 +41,8 @@ class Sequence:
         self.readers: dict[str, ProposalReader] = {}
         self.clocks: dict[str, ProposalClock] = {}
         """As `readers` by drafter, of those that are worth waiting for."""
+        self.state_readers: set[str] = set()
+        """Those of `readers` that draft from the target's last hidden state."""
         self.foreseen = False
         """The last committed token was drafted before its drafter knew it, so that what is below it survives."""
         self.step_alone = False
@@ -65,15 +67,17 @@ class Sequence:
             clock.restart()
         return self.slots.clear()
 
-    def attach(self, reader: ProposalReader, clock: ProposalClock | None) -> None:
+    def attach(self, reader: ProposalReader, clock: ProposalClock | None, *, hidden_states: bool = False) -> None:
         """Take proposals of the reader's drafter from now on; without a clock they are never waited for."""
         self.readers[reader.source] = reader
+        (self.state_readers.add if hidden_states else self.state_readers.discard)(reader.source)
         if clock is not None:
             self.clocks[reader.source] = clock
 
     def detach(self, source: str) -> None:
         """Take no more proposals of a drafter; does nothing if none are taken."""
         self.readers.pop(source, None)
+        self.state_readers.discard(source)
         self.clocks.pop(source, None)
 
     def commit(self, tokens: list[int]) -> None:

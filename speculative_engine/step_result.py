@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+import torch
+
 
 class Finish(enum.Enum):
     """Why a sequence ended."""
@@ -31,6 +33,9 @@ class SequenceOutcome:
     finish: Finish | None = None
     hit: bool = False
     """The token before these had been drafted before its drafter knew it: what was drafted below it was of use here."""
+    hidden_state: torch.Tensor | None = None
+    """The target's last hidden state [hidden] behind the last token, where a drafter outside of the engine's thread
+    drafts from it."""
 
     @property
     def accepted(self) -> int:

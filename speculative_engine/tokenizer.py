@@ -40,6 +40,10 @@ class Tokenizer:
             raise ModelLoadError(f"tokenizer of {source}: has no tokenizer.json, which streaming text needs")
         return cls(tokenizer)
 
+    def save(self, directory: Path) -> None:
+        """Write the tokenizer's files into a directory."""
+        self._tokenizer.save_pretrained(directory)
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)

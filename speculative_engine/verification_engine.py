@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+import torch
+
 from speculative_engine.acceptance_model import observe_commit
 from speculative_engine.coupled_sampler import sample
 from speculative_engine.drafter_timing import ProposalClock
@@ -100,14 +102,22 @@ class VerificationEngine:
         self._local.add(source, drafter)
         self._probes.add(source, drafter)
 
-    def attach(self, sequence_id: int, source: str) -> None:
-        """Take proposals of drafter `source` for a sequence from now on; a drafter attached again starts anew."""
+    def attach(self, sequence_id: int, source: str, *, hidden_states: bool = False) -> None:
+        """Take proposals of drafter `source` for a sequence from now on; a drafter attached again starts anew.
+
+        hidden_states: whether one that is not in this thread drafts from the target's last hidden states, so that each
+        outcome is to tell its own.
+        """
         timed = source not in self._local  # a drafter of this thread is never waited for
         self.planner.add_source(source, timed=timed)
         sequence = self._queue.find(sequence_id)
         if sequence is not None:
             reader = ProposalReader(source, self.limits.max_tree_nodes, self.model.vocab_size)
-            sequence.attach(reader, ProposalClock(self.planner.timings[source]) if timed else None)
+            sequence.attach(
+                reader,
+                ProposalClock(self.planner.timings[source]) if timed else None,
+                hidden_states=hidden_states or self._local.takes_states(source),
+            )
             self._local.open(source, sequence)
             self._plan = None
 
@@ -188,7 +198,11 @@ class VerificationEngine:
             job.lay_out(builder, self.model.pool)
         batch = builder.build(self.model.group_size, self.model.device)
         self.clock.enter("forward")
-        logits = self.model.forward(batch)
+        states: torch.Tensor | None = None
+        if any(job.sequence.state_readers and job.sampled_positions for job in jobs):
+            logits, states = self.model.forward_with_states(batch)
+        else:
+            logits = self.model.forward(batch)
         self.clock.enter("sample")
         params: list[SamplingParams] = []
         positions: list[int] = []
@@ -204,8 +218,9 @@ class VerificationEngine:
         for job in jobs:
             count = len(job.sampled_positions)
             if count:
-                self._probes.learn(job, drawn[first : first + count])
-                outcome = self._settle(job, drawn[first : first + count], now)
+                rows = slice(first, first + count)
+                self._probes.learn(job, drawn[rows])
+                outcome = self._settle(job, drawn[rows], now, None if states is None else states[rows])
                 if outcome is not None:
                     outcomes.append(outcome)
                 first += count
@@ -257,9 +272,12 @@ class VerificationEngine:
             max_position=sequence.spec.max_length - 2,
         )
 
-    def _settle(self, job: VerificationJob, drawn: list[int], now: float) -> SequenceOutcome | None:
+    def _settle(
+        self, job: VerificationJob, drawn: list[int], now: float, states: torch.Tensor | None
+    ) -> SequenceOutcome | None:
         """Walk the target's path through the verified nodes, commit it, roll back the rest.
 
+        states: the hidden state that each token was drawn from, if somebody drafts from them.
         Returns None if that has to be done again without nodes: a draft token may be what makes the logits bad.
         """
         sequence = job.sequence
@@ -285,13 +303,17 @@ class VerificationEngine:
         sources += [None] * (len(tokens) - len(sources))
         job.keep(accepted, self.model.pool)
         hit = sequence.foreseen
+        state: torch.Tensor | None = None
         if tokens:
             observe_commit(sequence.tree, tokens, self.planner.models)
             sequence.commit(tokens)
             self._local.commit(sequence, tokens)
         if finish is not None:
             self.remove(spec.sequence_id)
-        elif not sequence.tree.size:
-            for clock in sequence.clocks.values():
-                clock.asked(len(sequence.tokens), now)
-        return SequenceOutcome(spec.sequence_id, tokens, sources, len(sequence.tokens), drafted, finish, hit)
+        else:
+            if states is not None and sequence.state_readers:
+                state = self._local.see(sequence, states[job.row_behind(accepted)].clone())
+            if not sequence.tree.size:
+                for clock in sequence.clocks.values():
+                    clock.asked(len(sequence.tokens), now)
+        return SequenceOutcome(spec.sequence_id, tokens, sources, len(sequence.tokens), drafted, finish, hit, state)

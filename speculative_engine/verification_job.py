@@ -90,3 +90,7 @@ class VerificationJob:
     def told(self, drawn: list[int]) -> list[int]:
         """Of the drawn tokens those that the probes asked for."""
         return drawn[1 + len(self.nodes) :]
+
+    def row_behind(self, accepted: list[Node]) -> int:
+        """Which of the drawn tokens is the last one committed, if the accepted nodes are these."""
+        return self.nodes.index(accepted[-1]) + 1 if accepted else 0

@@ -31,7 +31,8 @@ def lint_imports(directory: Path, *import_roots: Path) -> subprocess.CompletedPr
 
 def write_packages(directory: Path) -> None:
     """Write empty packages, named like the project's."""
-    for package in ("draftwire", "speculative_engine", "service_runtime", "drafter_service", "verifier_service"):
+    packages = ("draftwire", "speculative_engine", "service_runtime")
+    for package in (*packages, "drafter_service", "verifier_service", "draft_training"):
         (directory / package).mkdir()
         (directory / package / "__init__.py").touch()
     (directory / "draftwire" / "edge").mkdir()
@@ -52,6 +53,9 @@ def test_imports_run_one_way() -> None:
         ("speculative_engine", "service_runtime", LAYERS),
         ("speculative_engine", "drafter_service", LAYERS),
         ("drafter_service", "verifier_service", LAYERS),
+        ("draft_training", "verifier_service", LAYERS),
+        ("speculative_engine", "draft_training", LAYERS),
+        ("draftwire", "draft_training", LAYERS),
         ("speculative_engine", "grpc", NO_GRPC),
         ("service_runtime", "torch", NO_MODEL),
         ("draftwire", "transformers", NO_MODEL),

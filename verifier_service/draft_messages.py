@@ -6,12 +6,14 @@ import enum
 from collections.abc import Iterator
 
 import grpc
+import torch
 from google.rpc import status_pb2
 
 from draftwire.v1.drafter_service_pb2 import DraftRequest, OpenSequence
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
 from draftwire.v1.sampling_pb2 import SamplingParams
+from draftwire.v1.verdict_pb2 import HiddenState
 from service_runtime.errors import ServiceError, failed_precondition
 from service_runtime.message_stream import StreamBroken
 from speculative_engine.proposal import Proposal, ProposalError, ProposalFault
@@ -53,6 +55,14 @@ def openings(request: RunningRequest, epoch: int, max_tree_nodes: int) -> Iterat
                 max_length=request.order.max_length,
             )
         )
+
+
+def hidden_state(state: torch.Tensor | None) -> HiddenState | None:
+    """A state of the target's as a verdict carries it."""
+    if state is None:
+        return None
+    values: bytes = state.cpu().contiguous().view(torch.uint8).numpy().tobytes()
+    return HiddenState(dtype=str(state.dtype).removeprefix("torch."), values=values)
 
 
 def proposal(message: ProposalMessage) -> Proposal:

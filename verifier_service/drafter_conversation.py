@@ -25,7 +25,7 @@ from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
 from draftwire.v1.proposal_pb2 import ProposalBatch
 from draftwire.v1.verdict_pb2 import Verdict, VerdictBatch
 from service_runtime.errors import ServiceError, not_found
-from service_runtime.handshake import CAPABILITY_PING
+from service_runtime.handshake import CAPABILITY_HIDDEN_STATES, CAPABILITY_PING
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import MessageStream, StreamBroken
 from service_runtime.stream_writer import OutboxFull, StreamWriter
@@ -165,12 +165,15 @@ class DrafterConversation:
         max_tree_nodes: the drafter's credit until the next ones; None: the openings'.
         """
         batch = VerdictBatch(max_tree_nodes=max_tree_nodes)
+        takes_states = CAPABILITY_HIDDEN_STATES in self.peer.capabilities
         for verdict in verdicts:
             opening = self._open.get(verdict.sequence_id)
             if opening is not None:
                 entry = batch.verdicts.add()
                 entry.CopyFrom(verdict)
                 entry.epoch = opening.epoch
+                if not takes_states:
+                    entry.ClearField("hidden_state")
         if batch.verdicts:
             self._send(DraftRequest(verdicts=batch))
 

@@ -17,7 +17,7 @@ from draftwire.v1.verdict_pb2 import Verdict
 from service_runtime.backoff import Backoff
 from service_runtime.engine_thread import TooManyCommands
 from service_runtime.errors import ServiceError
-from service_runtime.handshake import check_peer
+from service_runtime.handshake import CAPABILITY_HIDDEN_STATES, check_peer
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import StreamBroken
 from service_runtime.stream_writer import OutboxFull
@@ -87,6 +87,11 @@ class DrafterLink(PoolMember):
     def model(self) -> ModelInfo | None:
         """See PoolMember."""
         return self.peer.model if self.peer is not None else None
+
+    @property
+    def takes_states(self) -> bool:
+        """See PoolMember."""
+        return self.peer is not None and CAPABILITY_HIDDEN_STATES in self.peer.capabilities
 
     @property
     def sequences(self) -> int:

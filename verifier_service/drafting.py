@@ -106,7 +106,7 @@ class Drafting:
 
     def open(self, drafted: DraftedRequest, link: PoolMember) -> None:
         """Open a request with a drafter."""
-        self._steps.attach(drafted.sequence_id, link.source)
+        self._steps.attach(drafted.sequence_id, link.source, hidden_states=link.takes_states)
         link.open(drafted.request, self._max_tree_nodes)
 
     def close(self, drafted: DraftedRequest, link: PoolMember) -> None:

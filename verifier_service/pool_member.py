@@ -72,6 +72,11 @@ class PoolMember(ABC):
         return None
 
     @property
+    def takes_states(self) -> bool:
+        """Whether verdicts are to bring it the target's last hidden states."""
+        return False
+
+    @property
     @abstractmethod
     def sequences(self) -> int:
         """Number of open sequences."""

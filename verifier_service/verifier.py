@@ -11,7 +11,7 @@ from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire.v1.verdict_pb2 import Verdict
 from draftwire.v1.verifier_service_pb2 import EngineStatus
 from service_runtime.errors import at_capacity, internal, shutting_down
-from service_runtime.handshake import introduce
+from service_runtime.handshake import CAPABILITY_HIDDEN_STATES, introduce
 from service_runtime.logs import get_logger
 from service_runtime.tasks import BackgroundTasks
 from speculative_engine.drafters.prediction import prediction_drafter
@@ -19,6 +19,7 @@ from speculative_engine.proposal import Proposal, ProposalError
 from speculative_engine.step_result import StepResult
 from speculative_engine.tokenizer import Tokenizer
 from speculative_engine.verification_engine import VerificationEngine
+from verifier_service.draft_messages import hidden_state
 from verifier_service.drafter_link import Connect
 from verifier_service.drafter_pool import DrafterPool, PoolLimits
 from verifier_service.engine_status import engine_status
@@ -86,7 +87,7 @@ class Verifier:
         self._idle.set()
         self._draining = False
         self._grace_over = False
-        identity = introduce(info, self.limits)
+        identity = introduce(info, self.limits, [CAPABILITY_HIDDEN_STATES])
         self.build = identity.build
         self.pool = DrafterPool(
             self._steps,
@@ -196,6 +197,7 @@ class Verifier:
                         committed_length=outcome.committed_length,
                         token_ids=outcome.tokens,
                         accepted=outcome.accepted,
+                        hidden_state=hidden_state(outcome.hidden_state),
                     )
                 )
         if verdicts:

@@ -6,6 +6,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import torch
+
 from speculative_engine.proposal import Proposal
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.sequence import Sequence as EngineSequence
@@ -93,3 +95,12 @@ class UsesEngine(Protocol):
 
     def enter(self, engine: EngineState) -> None:
         """The engine it drafts for; told once, before anything else."""
+
+
+@runtime_checkable
+class StateDrafter(Drafter, Protocol):
+    """A drafter that drafts from the target's last hidden states."""
+
+    def see(self, key: Hashable, state: torch.Tensor) -> None:
+        """The target's last hidden state [hidden] behind a sequence's last committed token: what its output head drew
+        that token from. Comes after the `commit` of that token. Raises KeyError."""

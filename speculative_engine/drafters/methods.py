@@ -9,6 +9,7 @@ from speculative_engine.drafters.drafter import Drafter
 from speculative_engine.drafters.early_exit import EarlyExitOptions, early_exit_drafter
 from speculative_engine.drafters.local_model import LocalModelOptions, local_model_drafter
 from speculative_engine.drafters.lookahead import LookaheadDrafter, LookaheadOptions
+from speculative_engine.drafters.medusa import MedusaOptions, medusa_drafter
 from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
 from speculative_engine.drafters.suffix import SuffixOptions, suffix_drafter
 from speculative_engine.packed_model import PackedModel
@@ -29,6 +30,7 @@ METHODS = {
     "draft": Method(LocalModelOptions, local_model_drafter),
     "early_exit": Method(EarlyExitOptions, early_exit_drafter),
     "lookahead": Method(LookaheadOptions, lambda options, _: LookaheadDrafter(options)),
+    "medusa": Method(MedusaOptions, medusa_drafter),
     "ngram": Method(NgramOptions, lambda options, _: ngram_drafter(options)),
     "suffix": Method(SuffixOptions, lambda options, _: suffix_drafter(options)),
 }

@@ -18,6 +18,8 @@ def test_the_model_is_all_that_is_needed() -> None:
     ("flags", "problem"),
     [
         ([], "--model"),
+        (["--model", "m", "--medusa-heads", "h"], "--model"),
+        (["--medusa-heads", "h", "--weights", "int8"], "--weights"),
         (["--model", "m", "--dtype", "int3"], "--dtype"),
         (["--model", "m", "--weights", "int4"], "--weights"),
         (["--model", "m", "--weights", "int8", "--device", "cuda"], "--weights"),

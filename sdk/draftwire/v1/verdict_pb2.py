@@ -24,15 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x64raftwire/v1/verdict.proto\x12\x0c\x64raftwire.v1\"l\n\x07Verdict\x12\x13\n\x0bsequence_id\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x18\n\x10\x63ommitted_length\x18\x03 \x01(\r\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x05 \x01(\r\"g\n\x0cVerdictBatch\x12\'\n\x08verdicts\x18\x01 \x03(\x0b\x32\x15.draftwire.v1.Verdict\x12\x1b\n\x0emax_tree_nodes\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\x11\n\x0f_max_tree_nodesb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x64raftwire/v1/verdict.proto\x12\x0c\x64raftwire.v1\"\x9d\x01\n\x07Verdict\x12\x13\n\x0bsequence_id\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x18\n\x10\x63ommitted_length\x18\x03 \x01(\r\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x05 \x01(\r\x12/\n\x0chidden_state\x18\x06 \x01(\x0b\x32\x19.draftwire.v1.HiddenState\",\n\x0bHiddenState\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\x0e\n\x06values\x18\x02 \x01(\x0c\"g\n\x0cVerdictBatch\x12\'\n\x08verdicts\x18\x01 \x03(\x0b\x32\x15.draftwire.v1.Verdict\x12\x1b\n\x0emax_tree_nodes\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\x11\n\x0f_max_tree_nodesb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'draftwire.v1.verdict_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_VERDICT']._serialized_start=44
-  _globals['_VERDICT']._serialized_end=152
-  _globals['_VERDICTBATCH']._serialized_start=154
-  _globals['_VERDICTBATCH']._serialized_end=257
+  _globals['_VERDICT']._serialized_start=45
+  _globals['_VERDICT']._serialized_end=202
+  _globals['_HIDDENSTATE']._serialized_start=204
+  _globals['_HIDDENSTATE']._serialized_end=248
+  _globals['_VERDICTBATCH']._serialized_start=250
+  _globals['_VERDICTBATCH']._serialized_end=353
 # @@protoc_insertion_point(module_scope)

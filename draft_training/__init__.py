@@ -1,0 +1,1 @@
+"""Trains what drafts: see docs/methods.md."""

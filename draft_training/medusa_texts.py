@@ -1,0 +1,96 @@
+"""What Medusa heads learn from: texts, prompts, and what the target says after them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from speculative_engine.packed_model import PackedModel
+from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.sequence import SequenceSpec
+from speculative_engine.step_cost import StepCost
+from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.verification_engine import EngineLimits, VerificationEngine
+
+_IGNORED = -100
+"""Label of places without a token, as torch's cross-entropy has it."""
+_AT_ONCE = 16
+
+
+def read_texts(paths: Sequence[Path]) -> list[str]:
+    """The texts of files: of JSON lines (`.jsonl`) the field `prompt` or `text` of each, of another file the whole.
+
+    Raises ValueError.
+    """
+    texts: list[str] = []
+    for path in paths:
+        if path.suffix != ".jsonl":
+            texts.append(path.read_text(encoding="utf-8"))
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            try:
+                entry = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"{path}:{number}: no JSON: {error}") from error
+            text = entry.get("prompt", entry.get("text")) if isinstance(entry, dict) else None
+            if not isinstance(text, str):
+                raise ValueError(f"{path}:{number}: needs a text as `prompt` or `text`")
+            texts.append(text)
+    return texts
+
+
+def continued(
+    model: PackedModel,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    rounds: int,
+    tokens: int,
+    temperature: float,
+    seed: int,
+) -> list[list[int]]:
+    """Each text as token ids, with what the target says after it: `tokens` tokens, `rounds` times with other seeds.
+
+    With no rounds the texts alone. Raises ValueError for a text that is longer than what the target can hold.
+    """
+    prompts = [ids for ids in (tokenizer.encode(text) for text in texts) if ids]
+    if not rounds:
+        return prompts
+    limits = EngineLimits(max_sequences=_AT_ONCE, max_tree_nodes=1)
+    engine = VerificationEngine(model, StepCost([1], [1.0]), limits)
+    documents = {index: list(prompt) for index, prompt in enumerate(prompts * rounds)}
+    for index, prompt in documents.items():
+        sampling = SamplingParams(temperature=temperature, seed=seed + index)
+        engine.add(SequenceSpec(index, list(prompt), len(prompt) + tokens, sampling, frozenset(model.eos_token_ids)))
+    while engine.running:
+        for outcome in engine.step().outcomes:
+            documents[outcome.sequence_id] += outcome.tokens
+    return list(documents.values())
+
+
+class Windows:
+    """Documents cut into windows of equal length, the last one of each filled up."""
+
+    def __init__(self, documents: Sequence[Sequence[int]], length: int, shortest: int):
+        """shortest: a window with fewer tokens is left out. Raises ValueError if none is left."""
+        cut = [document[at : at + length] for document in documents for at in range(0, len(document), length)]
+        kept = [window for window in cut if len(window) >= shortest]
+        if not kept:
+            raise ValueError(f"the texts hold no window of {shortest} tokens")
+        self.labels = torch.tensor([[*window, *[_IGNORED] * (length - len(window))] for window in kept])
+        """int64 [windows, length]"""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, step: int, size: int, seed: int) -> torch.Tensor:
+        """The labels of a step's windows: each window comes once a round, in an order of the round's own."""
+        picked = []
+        for place in range(step * size, (step + 1) * size):
+            turn, index = divmod(place, len(self))
+            order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed + turn))
+            picked.append(int(order[index]))
+        return self.labels[picked]

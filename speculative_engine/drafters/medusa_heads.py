@@ -1,0 +1,144 @@
+"""Medusa's heads: what they compute, and how the published layout is read and written.
+
+A head guesses one further token from the target's last hidden state alone. A directory of heads has a `config.json` and
+the tensors `HEAD.LAYER.linear.weight`, `HEAD.LAYER.linear.bias` and `HEAD.LAYERS.weight`, as those of
+https://github.com/FasterDecoding/Medusa.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from itertools import islice
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from speculative_engine.packed_model import ModelLoadError
+
+_CONFIG = "config.json"
+_SAFETENSORS, _PICKLE = "medusa_lm_head.safetensors", "medusa_lm_head.pt"
+_PREFIX = "medusa_head."
+_MOST_HEADS, _MOST_LAYERS = 64, 16
+
+
+class ResBlock(nn.Module):  # type: ignore[misc] # torch is not followed
+    """A linear layer beside which its input goes on."""
+
+    def __init__(self, hidden_size: int):
+        super().__init__()
+        self.linear = nn.Linear(hidden_size, hidden_size)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """states [..., hidden] -> [..., hidden]"""
+        return states + nn.functional.silu(self.linear(states))
+
+
+class MedusaHeads(nn.ModuleList):  # type: ignore[misc] # nor here
+    """Head i, from 0, guesses the token i + 2 places after the one that the hidden state was computed for."""
+
+    def __init__(self, heads: int, layers: int, hidden_size: int, vocab_size: int):
+        super().__init__(
+            nn.Sequential(
+                *(ResBlock(hidden_size) for _ in range(layers)), nn.Linear(hidden_size, vocab_size, bias=False)
+            )
+            for _ in range(heads)
+        )
+        self.layers = layers
+        self.hidden_size = hidden_size
+        self.vocab_size = vocab_size
+
+    def forward(self, states: torch.Tensor, asked: int) -> torch.Tensor:
+        """states [rows, hidden] -> logits of the first `asked` heads, [asked * rows, vocabulary], head after head"""
+        return torch.cat([head(states) for head in islice(self, asked)])
+
+    def save(self, directory: Path, base: str, dtype: torch.dtype) -> None:
+        """Write the published layout. base: the target's name, which the configuration tells. dtype: of the tensors."""
+        directory.mkdir(parents=True, exist_ok=True)
+        config = {"medusa_num_heads": len(self), "medusa_num_layers": self.layers, "base_model_name_or_path": base}
+        (directory / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in self.state_dict().items()}
+        save_file(tensors, directory / _SAFETENSORS)
+
+
+def load_heads(directory: str, dtype: torch.dtype, device: torch.device | str = "cpu") -> MedusaHeads:
+    """Read a directory of heads. Runs none of its code. Raises ModelLoadError."""
+    place = Path(directory)
+    if not place.is_dir():
+        raise ModelLoadError(f"heads {directory}: no such directory")
+    try:
+        heads, layers = _read_config(place)
+        tensors = {name.removeprefix(_PREFIX): tensor for name, tensor in _read_tensors(place).items()}
+        vocab_size, hidden_size = _sizes(tensors, layers)
+        with torch.device("meta"):
+            made = MedusaHeads(heads, layers, hidden_size, vocab_size)
+        wanted = {name: _checked(name, tensors, tuple(value.shape)) for name, value in made.state_dict().items()}
+    except (ValueError, OSError) as error:
+        raise ModelLoadError(f"heads {directory}: {error}") from error
+    # A file may hold more heads than its configuration names; they are left out.
+    made.load_state_dict({name: tensor.to(device, dtype) for name, tensor in wanted.items()}, assign=True)
+    made.requires_grad_(False).eval()
+    return made
+
+
+def _read_config(place: Path) -> tuple[int, int]:
+    """Number of heads and of layers in each. Raises ValueError and OSError."""
+    try:
+        config = json.loads((place / _CONFIG).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{_CONFIG} is no JSON: {error}") from error
+    numbers = []
+    for name, least, most in (("medusa_num_heads", 1, _MOST_HEADS), ("medusa_num_layers", 0, _MOST_LAYERS)):
+        value = config.get(name) if isinstance(config, dict) else None
+        if type(value) is not int or not least <= value <= most:
+            raise ValueError(f"{_CONFIG}: {name} must be a whole number from {least} to {most}, got {value!r}")
+        numbers.append(value)
+    return numbers[0], numbers[1]
+
+
+def _read_tensors(place: Path) -> dict[str, torch.Tensor]:
+    """All tensors of the file there is. Raises ValueError and OSError."""
+    if (place / _SAFETENSORS).exists():
+        try:
+            found: dict[str, torch.Tensor] = load_file(place / _SAFETENSORS)
+            return found
+        except SafetensorError as error:
+            raise ValueError(f"{_SAFETENSORS}: {error}") from error
+    if not (place / _PICKLE).exists():
+        raise ValueError(f"has neither {_SAFETENSORS} nor {_PICKLE}")
+    try:
+        loaded = torch.load(place / _PICKLE, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ValueError(f"{_PICKLE} holds more than tensors, which may be code, and is not read") from error
+    except (RuntimeError, EOFError, KeyError) as error:  # what torch raises for a file that is cut short or none of its
+        raise ValueError(f"{_PICKLE} cannot be read: {str(error).partition(chr(10))[0] or 'it is empty'}") from error
+    if not isinstance(loaded, dict) or not all(
+        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in loaded.items()
+    ):
+        raise ValueError(f"{_PICKLE} is not a table of tensors by name")
+    return loaded
+
+
+def _sizes(tensors: dict[str, torch.Tensor], layers: int) -> tuple[int, int]:
+    """Vocabulary and hidden size, by the first head's last layer. Raises ValueError."""
+    name = f"0.{layers}.weight"
+    if name not in tensors:
+        raise ValueError(f"tensor {name} is missing")
+    shape = tuple(tensors[name].shape)
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(f"tensor {name} has the shape {shape}, not that of a vocabulary and a hidden size")
+    return shape[0], shape[1]
+
+
+def _checked(name: str, tensors: dict[str, torch.Tensor], shape: tuple[int, ...]) -> torch.Tensor:
+    tensor = tensors.get(name)
+    if tensor is None:
+        raise ValueError(f"tensor {name} is missing")
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"tensor {name} has the shape {tuple(tensor.shape)}, expected {shape}")
+    if not tensor.is_floating_point():
+        raise ValueError(f"tensor {name} is of type {str(tensor.dtype).removeprefix('torch.')}, not of floating point")
+    return tensor
