@@ -8,6 +8,7 @@ the first head's guesses are the root's children.
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -201,19 +202,18 @@ class MedusaDrafter:
             if ahead >= depth:
                 continue
             source, model = models[ahead]
-            for token, log_prob in guesses[ahead]:
-                known = parent.children.get(token)
-                candidate = known or Node(
-                    token, parent, parent.position + 1, min(log_prob, 0.0), source, len(parent.children)
-                )
-                value = worth * model.probability(candidate)
+            for rank, (token, log_prob) in enumerate(guesses[ahead]):
+                value = worth * model.chance(rank, math.exp(log_prob))
                 # The first guess is made however unlikely: else a head once useless would never be measured again.
-                if -value < least and (parent is not tree.root or candidate.rank > 0):
+                if -value < least and (parent is not tree.root or rank > 0):
                     continue
+                known = parent.children.get(token)
                 if known is None:
                     if tree.size >= draft.max_tree_nodes:
                         return fresh
-                    known, _ = tree.add(parent, token, candidate.log_prob, source)
+                    known, _ = tree.add(parent, token, min(log_prob, 0.0), source)
+                    # Siblings that an older state guessed are there before: what counts is this state's order.
+                    known.rank = rank
                     known.id = draft.next_id
                     draft.next_id += 1
                     fresh.append(known)
