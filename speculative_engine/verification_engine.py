@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from speculative_engine.acceptance_model import observe_commit
 from speculative_engine.coupled_sampler import sample
 from speculative_engine.drafter_timing import ProposalClock
@@ -103,7 +105,12 @@ class VerificationEngine:
         self.planner.add_source(source, timed=timed)
         sequence = self._queue.find(sequence_id)
         if sequence is not None:
-            reader = ProposalReader(source, self.limits.max_tree_nodes, self.model.vocab_size)
+            reader = ProposalReader(
+                source,
+                self.limits.max_tree_nodes,
+                self.model.vocab_size,
+                draws=timed and sequence.wants_draws,  # those of this thread propose point masses
+            )
             sequence.attach(reader, ProposalClock(self.planner.timings[source]) if timed else None)
             self._local.open(source, sequence)
             self._plan = None
@@ -186,7 +193,7 @@ class VerificationEngine:
         params: list[SamplingParams] = []
         positions: list[int] = []
         for job in jobs:
-            params.extend([job.sequence.spec.sampling] * len(job.sampled_positions))
+            params.extend([job.sequence.sampling] * len(job.sampled_positions))
             positions.extend(job.sampled_positions)
         outcomes: list[SequenceOutcome] = []
         if params:
@@ -197,7 +204,7 @@ class VerificationEngine:
         for job in jobs:
             count = len(job.sampled_positions)
             if count:
-                outcome = self._settle(job, drawn[first : first + count], now)
+                outcome = self._settle(job, drawn[first : first + count], logits[first : first + count], now)
                 if outcome is not None:
                     outcomes.append(outcome)
                 first += count
@@ -248,14 +255,17 @@ class VerificationEngine:
             max_position=sequence.spec.max_length - 2,
         )
 
-    def _settle(self, job: VerificationJob, drawn: list[int], now: float) -> SequenceOutcome | None:
+    def _settle(
+        self, job: VerificationJob, drawn: list[int], logits: Tensor, now: float
+    ) -> SequenceOutcome | None:
         """Walk the target's path through the verified nodes, commit it, roll back the rest.
 
         Returns None if that has to be done again without nodes: a draft token may be what makes the logits bad.
         """
         sequence = job.sequence
         spec = sequence.spec
-        accepted, tokens = job.walk(drawn)
+        rule = sequence.rule
+        accepted, tokens = job.walk(drawn) if rule is None else job.walk_by(rule, drawn, logits)
         sequence.step_alone = -1 in tokens and bool(job.nodes)
         if sequence.step_alone:
             self.model.pool.give_back(job.slots)
