@@ -102,7 +102,8 @@ class VerificationJob:
     def _visit(self, node: Node, row: int, rows: dict[int, int], drawn: int, logits: Tensor) -> Visit:
         def distribution() -> np.ndarray:
             batch = SamplingBatch.build([self.sequence.sampling], [node.position + 1], logits.device)
-            return probabilities(logits[row : row + 1], batch)[0]
+            row_of_one: np.ndarray = probabilities(logits[row : row + 1], batch)[0]
+            return row_of_one
 
         verified = [child for child in node.children.values() if id(child) in rows]
         return Visit(node, verified, drawn, distribution)
