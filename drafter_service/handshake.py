@@ -7,7 +7,7 @@ from drafter_service.settings import DrafterSettings
 from draftwire.v1 import drafter_service_pb2, model_info_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import ServiceError, failed_precondition
-from service_runtime.handshake import CAPABILITY_PING, check_peer, introduce, shown
+from service_runtime.handshake import CAPABILITY_DISTRIBUTIONS, CAPABILITY_PING, check_peer, introduce, shown
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import MessageStream
 
@@ -28,7 +28,7 @@ def own_hello(settings: DrafterSettings, model: model_info_pb2.ModelInfo) -> mod
             # A sequence that would not fit into an empty KV cache is refused for its length, not for want of room.
             max_sequence_tokens=min(model.context_length, settings.kv_slots - settings.max_tree_nodes),
         ),
-        [CAPABILITY_PING],
+        [CAPABILITY_PING, CAPABILITY_DISTRIBUTIONS],
     )
 
 

@@ -13,6 +13,8 @@ MIN_PROTOCOL_REVISION = 1
 """Oldest one it still speaks."""
 CAPABILITY_PING = "ping"
 """A drafter with it answers every Ping with a Pong, between two steps of whatever drafts."""
+CAPABILITY_DISTRIBUTIONS = "distributions"
+"""A drafter with it draws its tokens, and says from what, for sequences that are opened with the rule of rejection."""
 _MOST_SHOWN = 128
 """Characters of what the other side says of itself that go into messages and logs."""
 

@@ -88,8 +88,8 @@ class ProposalReader:
     nodes are followed along the committed tokens: those that agree with them lead into the tree, the others are
     stale. Node ids are forgotten once the drafter has shown that it knows a later committed length.
 
-    Where nodes are draws, a parent has those of whoever drew there first: two drafters' draws come from the same numbers,
-    so they are one draw and not two. Of the others' nodes there, those that are in the tree anyway count.
+    Where nodes are draws, a parent has those of whoever drew there first: two drafters' draws come from the same
+    numbers, so they are one draw and not two. Of the others' nodes there, those that are in the tree anyway count.
     """
 
     def __init__(self, source: str, max_tree_nodes: int, vocab_size: int, *, draws: bool = False):
@@ -211,7 +211,9 @@ class ProposalReader:
             where = f"distributions[{index}]"
             drawn = children.pop(parent_id, None)
             if drawn is None:
-                raise _malformed(f"{where}.parent_id", f"is {parent_id}, which has no nodes here or another distribution")
+                raise _malformed(
+                    f"{where}.parent_id", f"is {parent_id}, which has no nodes here or another distribution"
+                )
             check_distribution(where, distribution, self._vocab_size)
             if len(set(drawn)) < len(drawn):
                 raise _malformed("token_ids", f"has a token twice below the node {parent_id}")

@@ -28,7 +28,19 @@ class Node:
     place among its parent's children in the order they were drafted, `source` the drafter that drafted it first.
     """
 
-    __slots__ = ("children", "draws", "id", "log_prob", "parent", "position", "rank", "slot", "source", "state", "token")
+    __slots__ = (
+        "children",
+        "draws",
+        "id",
+        "log_prob",
+        "parent",
+        "position",
+        "rank",
+        "slot",
+        "source",
+        "state",
+        "token",
+    )
 
     def __init__(self, token: int, parent: Node | None, position: int, log_prob: float, source: str, rank: int):
         self.token = token

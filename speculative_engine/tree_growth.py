@@ -101,8 +101,8 @@ class TreeGrowth:
     ) -> list[Node]:
         """Add to the tree as many of a node's draws as are worth it; returns the new nodes.
 
-        How many must not depend on what was drawn (see `acceptance_rules.rejection`): so a draw is taken to be worth what
-        the distribution's likeliest tokens are, one after another.
+        How many must not depend on what was drawn (see `acceptance_rules.rejection`): so draws are taken to be worth
+        what the distribution's likeliest tokens are, one after another.
         """
         tree = growing.tree
         worth = self._worth(growing, parent)

@@ -255,9 +255,7 @@ class VerificationEngine:
             max_position=sequence.spec.max_length - 2,
         )
 
-    def _settle(
-        self, job: VerificationJob, drawn: list[int], logits: Tensor, now: float
-    ) -> SequenceOutcome | None:
+    def _settle(self, job: VerificationJob, drawn: list[int], logits: Tensor, now: float) -> SequenceOutcome | None:
         """Walk the target's path through the verified nodes, commit it, roll back the rest.
 
         Returns None if that has to be done again without nodes: a draft token may be what makes the logits bad.

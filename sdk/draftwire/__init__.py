@@ -52,7 +52,7 @@ from draftwire.model import EngineStatus, Limits, ModelInfo, VerifierInfo
 from draftwire.planner_status import PlannerStatus
 from draftwire.requests import BatchOptions, GenerateOptions, Messages, Prompt
 from draftwire.rollout import Rollout, RolloutSide, RolloutState
-from draftwire.speculation import Acceptance, DrafterShare, Speculation, SpeculationStats
+from draftwire.speculation import Acceptance, DrafterShare, Preset, Speculation, SpeculationStats
 from draftwire.step_cost import StepCost
 from draftwire.step_times import StepTimes
 from draftwire.transport import Stream
@@ -104,6 +104,7 @@ __all__ = [
     "ModelMismatchError",
     "NotFoundError",
     "PlannerStatus",
+    "Preset",
     "Prompt",
     "ProtocolMismatchError",
     "RequestCancelledError",

@@ -1,4 +1,4 @@
-"""What the two lossy rules share: the target's own token where it was drafted, else a draft token that is likely enough.
+"""What the lossy rules share: the target's own token where it was drafted, else a draft token that is likely enough.
 
 A draft token costs drift only where it is not the token that the target drew; so that one comes first.
 """

@@ -2,8 +2,8 @@
 
     p > min(e, a * exp(-H(p)))
 
-Cai et al., "Medusa", arXiv 2401.10774, section 2.3.1: e is the posterior threshold, a the posterior alpha, H the entropy
-in nats of the target's distribution. Where the target is sure, e decides; where it is not, much less is asked.
+Cai et al., "Medusa", arXiv 2401.10774, section 2.3.1: e is the posterior threshold, a the posterior alpha, H the
+entropy of the target's distribution in nats. Where the target is sure, e decides; where it is not, much less is asked.
 """
 
 from __future__ import annotations

@@ -222,8 +222,8 @@ class DraftModelDrafter:
     def _draw(
         self, logits: torch.Tensor, specs: Sequence[DraftSpec], sampling: SamplingBatch
     ) -> dict[int, tuple[DraftDistribution, list[int]]]:
-        """By row, for those that want it: what is drawn from, and what is drawn. Without noise all rules are the same, and
-        nothing is drawn."""
+        """By row, for those that want it: what is drawn from, and what is drawn. Without noise nothing is: all rules
+        are the same, then."""
         rows = [row for row in sampling.sampled_rows if specs[row].draws]
         if not rows:
             return {}
