@@ -8,6 +8,7 @@
 ``Client`` and ``AsyncClient`` talk to a verifier service; the generated contract is in ``draftwire.v1``.
 """
 
+from draftwire.acceptance import AcceptanceCount
 from draftwire.async_client import AsyncClient, AsyncGenerationStream
 from draftwire.async_drafters import AsyncDrafters
 from draftwire.async_transport import AsyncStream
@@ -61,6 +62,7 @@ from draftwire.version import __version__
 __all__ = [
     "Acceptance",
     "AcceptanceClass",
+    "AcceptanceCount",
     "AsyncClient",
     "AsyncDrafters",
     "AsyncGenerationStream",

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypedDict, TypeVar
 
 from draftwire.acceptance import PRESETS, RULES
 from draftwire.errors import ErrorReason, FieldViolation, TokenOutOfRangeError, invalid_field
-from draftwire.speculation import Speculation
+from draftwire.speculation import Acceptance, Speculation
 from draftwire.v1 import sampling_pb2, speculation_pb2
 from draftwire.v1 import verifier_service_pb2 as pb
 
@@ -175,11 +175,12 @@ def _sampling(
 
 def _speculation(speculation: Speculation) -> speculation_pb2.SpeculationOptions:
     number, names = _drafters(speculation.drafters)
+    default: Acceptance | None = "coupled" if speculation.preset is None else None  # a preset stands for its rule
     return speculation_pb2.SpeculationOptions(
         enabled=speculation.enabled,
         drafter=speculation.drafter,
         max_draft_tokens=_unsigned("speculation.max_draft_tokens", speculation.max_draft_tokens),
-        acceptance=_named("speculation.acceptance", RULES, speculation.acceptance),
+        acceptance=_named("speculation.acceptance", RULES, speculation.acceptance or default),
         labels=speculation.labels,
         drafters=_unsigned("speculation.drafters", number),
         drafter_names=names,
