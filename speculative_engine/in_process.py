@@ -38,8 +38,8 @@ class Generated:
 class InProcessGenerator:
     """Generates one text after another. Not thread-safe.
 
-    Drafting and verifying take turns in the calling thread, where services do both at once. Which of the drafted nodes are
-    verified is the planner's decision, as there.
+    Drafting and verifying take turns in the calling thread, where services do both at once. Which of the drafted nodes
+    are verified is the planner's decision, as there.
     """
 
     def __init__(self, target: PackedModel, tokenizer: Tokenizer, draft: PackedModel, *, draft_steps: int = 4):
