@@ -361,4 +361,10 @@ def _message(key: SequenceKey, proposal: Proposal) -> proposal_pb2.Proposal:
         token_ids=proposal.token_ids,
         parent_ids=proposal.parent_ids,
         log_probs=proposal.log_probs,
+        distributions=[
+            proposal_pb2.DraftDistribution(
+                parent_id=parent_id, token_ids=said.token_ids, probabilities=said.probabilities
+            )
+            for parent_id, said in proposal.distributions
+        ],
     )

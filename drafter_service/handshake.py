@@ -7,7 +7,14 @@ from drafter_service.settings import DrafterSettings
 from draftwire.v1 import drafter_service_pb2, model_info_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import ServiceError, failed_precondition
-from service_runtime.handshake import CAPABILITY_HIDDEN_STATES, CAPABILITY_PING, check_peer, introduce, shown
+from service_runtime.handshake import (
+    CAPABILITY_DISTRIBUTIONS,
+    CAPABILITY_HIDDEN_STATES,
+    CAPABILITY_PING,
+    check_peer,
+    introduce,
+    shown,
+)
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import MessageStream
 
@@ -21,6 +28,11 @@ def own_hello(
     settings: DrafterSettings, model: model_info_pb2.ModelInfo, *, hidden_states: bool = False
 ) -> model_info_pb2.PeerInfo:
     """What this drafter says of itself. hidden_states: whether it drafts from the target's, and keeps no keys."""
+    capabilities = [CAPABILITY_PING]
+    if hidden_states:
+        capabilities.append(CAPABILITY_HIDDEN_STATES)
+    elif settings.target_tokenizer is None:  # whoever translates has drawn from other tokens than it proposes
+        capabilities.append(CAPABILITY_DISTRIBUTIONS)
     return introduce(
         model,
         model_info_pb2.Limits(
@@ -32,7 +44,7 @@ def own_hello(
             if hidden_states
             else min(model.context_length, settings.kv_slots - settings.max_tree_nodes),
         ),
-        [CAPABILITY_PING, CAPABILITY_HIDDEN_STATES] if hidden_states else [CAPABILITY_PING],
+        capabilities,
     )
 
 

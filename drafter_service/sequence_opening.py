@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import grpc
 
-from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2
+from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2, speculation_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import FieldViolation, ServiceError, invalid_field
 from speculative_engine.drafters.drafter import DraftSpec
@@ -27,6 +27,8 @@ class SequenceOpening:
         self._vocab_size = vocab_size
         self._committed_length = first.committed_length
         self._sampling = _sampling(first.sampling)
+        self._draws = first.acceptance == speculation_pb2.ACCEPTANCE_RULE_REJECTION
+        self._dynamic_temperature = first.dynamic_temperature
         if first.committed_length < 1:
             raise invalid_field("committed_length", "must be at least 1: a tree grows from a committed token")
         if first.max_length < first.committed_length:
@@ -68,6 +70,8 @@ class SequenceOpening:
             # A request that may outgrow this drafter is drafted for as long as it fits.
             max_length=min(self.max_length, self._limit),
             vocab_size=shared_vocab_size,
+            draws=self._draws,
+            dynamic_temperature=self._dynamic_temperature,
         )
 
 

@@ -15,6 +15,8 @@ CAPABILITY_PING = "ping"
 """A drafter with it answers every Ping with a Pong, between two steps of whatever drafts."""
 CAPABILITY_HIDDEN_STATES = "hidden-states"
 """A drafter with it drafts from the target's last hidden states, a verifier with it sends them to such drafters."""
+CAPABILITY_DISTRIBUTIONS = "distributions"
+"""A drafter with it draws its tokens, and says from what, for sequences that are opened with the rule of rejection."""
 _MOST_SHOWN = 128
 """Characters of what the other side says of itself that go into messages and logs."""
 

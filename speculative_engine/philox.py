@@ -46,3 +46,14 @@ def philox4x32(
         odd, product, halves, next_halves = product, odd, next_halves, halves
     odd.bitwise_and_(MASK)
     return even_0, odd[0], even_1, odd[1]
+
+
+def philox4x32_once(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
+    """The same for one counter, in Python's integers: some hundredth of the time where that is all that is needed."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(ROUNDS):
+        first, second = MULTIPLIERS[0] * c0, MULTIPLIERS[1] * c2
+        c0, c1, c2, c3 = (second >> 32) ^ c1 ^ k0, second & MASK, (first >> 32) ^ c3 ^ k1, first & MASK
+        k0, k1 = (k0 + KEY_STEPS[0]) & MASK, (k1 + KEY_STEPS[1]) & MASK
+    return c0, c1, c2, c3

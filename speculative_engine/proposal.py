@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from speculative_engine.draft_distribution import MOST_TOKENS, DraftDistribution, Draws
 from speculative_engine.token_tree import Node, NodeState, TokenTree
 
 
@@ -16,6 +17,8 @@ class Proposal:
 
     `parent_ids` name nodes sent before, or 0 for the last of the `committed_length` tokens the drafter knew.
     `log_probs` are the drafter's natural-log probabilities of each node given its parent, one per node or none.
+    `distributions` tell, by parent id, what a parent's nodes were drawn from, in their order here; for the rule of
+    rejection only.
     """
 
     committed_length: int
@@ -23,6 +26,7 @@ class Proposal:
     token_ids: Sequence[int]
     parent_ids: Sequence[int]
     log_probs: Sequence[float] = ()
+    distributions: Sequence[tuple[int, DraftDistribution]] = ()
 
     @classmethod
     def of(cls, tree: TokenTree, nodes: Sequence[Node]) -> Proposal:
@@ -34,6 +38,11 @@ class Proposal:
             token_ids=[node.token for node in nodes],
             parent_ids=[0 if node.parent is root or node.parent is None else node.parent.id for node in nodes],
             log_probs=[node.log_prob for node in nodes],
+            distributions=[
+                (0 if parent is root else parent.id, parent.draws.distribution)
+                for parent in {id(node.parent): node.parent for node in nodes if node.parent is not None}.values()
+                if parent.draws is not None
+            ],
         )
 
 
@@ -68,6 +77,8 @@ class MergeCount:
 
 _UNKNOWN_LOG_PROB = -0.5
 """Stands in for the log probability of drafters that send none; calibration does the rest."""
+_SUM_ERROR = 1e-4
+"""How far the sum of a distribution's probabilities may be from 1: float32 on the wire rounds to some 1e-7."""
 
 
 class ProposalReader:
@@ -76,10 +87,15 @@ class ProposalReader:
     Proposals and verdicts cross on the wire, so a proposal may build on tokens that have been committed since. Its
     nodes are followed along the committed tokens: those that agree with them lead into the tree, the others are
     stale. Node ids are forgotten once the drafter has shown that it knows a later committed length.
+
+    Where nodes are draws, a parent has those of whoever drew there first: two drafters' draws come from the same
+    numbers, so they are one draw and not two. Of the others' nodes there, those that are in the tree anyway count.
     """
 
-    def __init__(self, source: str, max_tree_nodes: int, vocab_size: int):
+    def __init__(self, source: str, max_tree_nodes: int, vocab_size: int, *, draws: bool = False):
+        """draws: the drafter has to say what its nodes were drawn from."""
         self.source = source
+        self._draws = draws
         self._max_tree_nodes = max_tree_nodes
         self._vocab_size = vocab_size
         self._next_id = 1
@@ -100,11 +116,23 @@ class ProposalReader:
         added = stale = 0
         foreseen = False
         log_probs = proposal.log_probs or [_UNKNOWN_LOG_PROB] * len(proposal.token_ids)
+        distributions = dict(proposal.distributions)
+        entered: set[int] = set()
         for offset, (token, parent_id, log_prob) in enumerate(
             zip(proposal.token_ids, proposal.parent_ids, log_probs, strict=True)
         ):
             parent: Node | int | None = proposal.committed_length - 1 if parent_id == 0 else self._resolve(parent_id)
-            place, new = self._place(parent, token, log_prob, tree, tokens)
+            if isinstance(parent, int) and parent == tree.root.position:
+                parent = tree.root
+            if parent_id in distributions and isinstance(parent, Node) and parent.draws is None:
+                drawn = [t for t, p in zip(proposal.token_ids, proposal.parent_ids, strict=True) if p == parent_id]
+                parent.draws = Draws(tuple(drawn), distributions[parent_id])
+                entered.add(parent_id)
+            place: Node | int | None
+            if parent_id in distributions and isinstance(parent, Node) and parent_id not in entered:
+                place, new = parent.children.get(token), False
+            else:
+                place, new = self._place(parent, token, log_prob, tree, tokens)
             if place is None:
                 stale += 1
             else:
@@ -124,8 +152,6 @@ class ProposalReader:
     def _place(
         self, parent: Node | int | None, token: int, log_prob: float, tree: TokenTree, tokens: Sequence[int]
     ) -> tuple[Node | int | None, bool]:
-        if isinstance(parent, int) and parent == tree.root.position:
-            parent = tree.root
         if isinstance(parent, int):
             return (parent + 1 if tokens[parent + 1] == token else None), False
         if parent is None:
@@ -142,31 +168,29 @@ class ProposalReader:
         }
 
     def _check(self, proposal: Proposal, tree: TokenTree) -> None:
-        def malformed(field: str, description: str) -> ProposalError:
-            return ProposalError(ProposalFault.MALFORMED, field, description)
-
         count = len(proposal.token_ids)
         if count == 0:
-            raise malformed("token_ids", "is empty")
+            raise _malformed("token_ids", "is empty")
         if len(proposal.parent_ids) != count:
-            raise malformed("parent_ids", f"has {len(proposal.parent_ids)} entries for {count} nodes")
+            raise _malformed("parent_ids", f"has {len(proposal.parent_ids)} entries for {count} nodes")
         if len(proposal.log_probs) not in (0, count):
-            raise malformed("log_probs", f"has {len(proposal.log_probs)} entries for {count} nodes")
+            raise _malformed("log_probs", f"has {len(proposal.log_probs)} entries for {count} nodes")
         if proposal.first_node_id != self._next_id:
-            raise malformed("first_node_id", f"is {proposal.first_node_id}, expected {self._next_id}")
+            raise _malformed("first_node_id", f"is {proposal.first_node_id}, expected {self._next_id}")
         known = max(1, self._known_length)
         if not known <= proposal.committed_length <= tree.committed_length:
-            raise malformed(
+            raise _malformed(
                 "committed_length", f"is {proposal.committed_length}, expected {known} to {tree.committed_length}"
             )
         for offset, (token, parent_id) in enumerate(zip(proposal.token_ids, proposal.parent_ids, strict=True)):
             if not 0 <= token < self._vocab_size:
-                raise malformed(f"token_ids[{offset}]", f"is {token}, the vocabulary has {self._vocab_size} tokens")
+                raise _malformed(f"token_ids[{offset}]", f"is {token}, the vocabulary has {self._vocab_size} tokens")
             if not 0 <= parent_id < proposal.first_node_id + offset:
-                raise malformed(f"parent_ids[{offset}]", f"is {parent_id}, a node that was not sent before")
+                raise _malformed(f"parent_ids[{offset}]", f"is {parent_id}, a node that was not sent before")
         for offset, log_prob in enumerate(proposal.log_probs):
             if math.isnan(log_prob) or log_prob > 0:
-                raise malformed(f"log_probs[{offset}]", f"is {log_prob}, not the logarithm of a probability")
+                raise _malformed(f"log_probs[{offset}]", f"is {log_prob}, not the logarithm of a probability")
+        self._check_distributions(proposal)
         live = sum(isinstance(known, Node) and known.state is NodeState.LIVE for known in self._known.values())
         if live + count > self._max_tree_nodes:
             raise ProposalError(
@@ -174,3 +198,50 @@ class ProposalReader:
                 "token_ids",
                 f"would make {live + count} live nodes, the credit is {self._max_tree_nodes}",
             )
+
+    def _check_distributions(self, proposal: Proposal) -> None:
+        if not self._draws:
+            if proposal.distributions:
+                raise _malformed("distributions", "were not asked for")
+            return
+        children: dict[int, list[int]] = {}
+        for token, parent_id in zip(proposal.token_ids, proposal.parent_ids, strict=True):
+            children.setdefault(parent_id, []).append(token)
+        for index, (parent_id, distribution) in enumerate(proposal.distributions):
+            where = f"distributions[{index}]"
+            drawn = children.pop(parent_id, None)
+            if drawn is None:
+                raise _malformed(
+                    f"{where}.parent_id", f"is {parent_id}, which has no nodes here or another distribution"
+                )
+            check_distribution(where, distribution, self._vocab_size)
+            if len(set(drawn)) < len(drawn):
+                raise _malformed("token_ids", f"has a token twice below the node {parent_id}")
+            if not set(drawn) <= set(distribution.token_ids):
+                raise _malformed(f"{where}.token_ids", f"lacks a token that was drawn below the node {parent_id}")
+        if children:
+            raise _malformed("distributions", f"has none for the node {min(children)}")
+
+
+def check_distribution(where: str, distribution: DraftDistribution, vocab_size: int) -> None:
+    """Raises ProposalError, with the name of the field below `where`, for what is no distribution over tokens."""
+    token_ids, probabilities = distribution.token_ids, distribution.probabilities
+    if not 1 <= len(token_ids) <= MOST_TOKENS:
+        raise _malformed(f"{where}.token_ids", f"has {len(token_ids)} tokens, 1 to {MOST_TOKENS} are allowed")
+    if len(probabilities) != len(token_ids):
+        raise _malformed(f"{where}.probabilities", f"has {len(probabilities)} entries for {len(token_ids)} tokens")
+    if len(set(token_ids)) < len(token_ids):
+        raise _malformed(f"{where}.token_ids", "has a token twice")
+    for offset, token in enumerate(token_ids):
+        if not 0 <= token < vocab_size:
+            raise _malformed(f"{where}.token_ids[{offset}]", f"is {token}, the vocabulary has {vocab_size} tokens")
+    for offset, probability in enumerate(probabilities):
+        if not 0 < probability <= 1 + _SUM_ERROR:  # NaN, too
+            raise _malformed(f"{where}.probabilities[{offset}]", f"is {probability}, not a probability above 0")
+    total = math.fsum(probabilities)
+    if abs(total - 1) > _SUM_ERROR:
+        raise _malformed(f"{where}.probabilities", f"sum to {total:.6g}, not to 1")
+
+
+def _malformed(field: str, description: str) -> ProposalError:
+    return ProposalError(ProposalFault.MALFORMED, field, description)

@@ -82,6 +82,23 @@ class SamplingBatch:
             log_min_p=log_min_p.to(device),
         )
 
+    def select(self, rows: Sequence[int]) -> "SamplingBatch":
+        """Some of the rows, in the order given."""
+        which = list(rows)
+        place = {row: index for index, row in enumerate(which)}
+        min_p = [(place[row], index) for index, row in enumerate(self.min_p_rows) if row in place]
+        return SamplingBatch(
+            seeds=self.seeds[which],
+            positions=self.positions[which],
+            temperatures=self.temperatures[which],
+            greedy=self.greedy[which],
+            sampled_rows=tuple(place[row] for row in self.sampled_rows if row in place),
+            top_k={place[row]: k for row, k in self.top_k.items() if row in place},
+            top_p={place[row]: p for row, p in self.top_p.items() if row in place},
+            min_p_rows=tuple(row for row, _ in min_p),
+            log_min_p=self.log_min_p[[index for _, index in min_p]],
+        )
+
 
 def _as_int64(value: int) -> int:
     """The int64 with the bits of a uint64."""

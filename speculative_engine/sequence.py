@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance
+from speculative_engine.acceptance_rules.choice import rule_of, sampling_of
 from speculative_engine.drafter_timing import ProposalClock
 from speculative_engine.kv_slots import SlotList
 from speculative_engine.proposal import ProposalReader
@@ -28,6 +30,8 @@ class SequenceSpec:
     """Tokens that end the sequence; empty to ignore them."""
     max_draft_tokens: int | None = None
     """Most draft tokens verified in one step; None leaves it to the planner."""
+    acceptance: Acceptance = COUPLED
+    """Which draft tokens are kept."""
 
 
 class Sequence:
@@ -35,6 +39,10 @@ class Sequence:
 
     def __init__(self, spec: SequenceSpec):
         self.spec = spec
+        self.sampling = sampling_of(spec.acceptance, spec.sampling)
+        """How the target's tokens are drawn."""
+        self.rule = rule_of(spec.acceptance, self.sampling)
+        """None for the coupled one."""
         self.tokens = list(spec.tokens)
         self.slots = SlotList()
         self.tree = TokenTree(len(self.tokens), self.tokens[-1])
@@ -52,6 +60,11 @@ class Sequence:
     def pending(self) -> int:
         """Committed tokens that have not been through the model; at least 1, the last one."""
         return len(self.tokens) - len(self.slots)
+
+    @property
+    def wants_draws(self) -> bool:
+        """Whether drafters have to draw their tokens and say from what."""
+        return self.spec.acceptance.draws and self.rule is not None
 
     @property
     def length(self) -> int:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Sequence
 
+from speculative_engine.draft_distribution import Draws
+
 
 class NodeState(enum.Enum):
     """What became of a drafted token."""
@@ -26,7 +28,19 @@ class Node:
     place among its parent's children in the order they were drafted, `source` the drafter that drafted it first.
     """
 
-    __slots__ = ("children", "id", "log_prob", "parent", "position", "rank", "slot", "source", "state", "token")
+    __slots__ = (
+        "children",
+        "draws",
+        "id",
+        "log_prob",
+        "parent",
+        "position",
+        "rank",
+        "slot",
+        "source",
+        "state",
+        "token",
+    )
 
     def __init__(self, token: int, parent: Node | None, position: int, log_prob: float, source: str, rank: int):
         self.token = token
@@ -36,6 +50,8 @@ class Node:
         self.source = source
         self.rank = rank
         self.children: dict[int, Node] = {}
+        self.draws: Draws | None = None
+        """Which of the children were drawn, and from what; for the rule of rejection only."""
         self.state = NodeState.LIVE
         self.id = 0
         """The drafter's number of the node on the wire; unused on the verifier's side, which may merge drafters."""

@@ -8,10 +8,12 @@ first. Nothing here waits for a verdict: the tree grows until its credit is used
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from speculative_engine.acceptance_model import AcceptanceModel, observe_commit
+from speculative_engine.draft_distribution import DraftDistribution, Draws
 from speculative_engine.step_cost import StepCost
 from speculative_engine.token_tree import Node, TokenTree
 
@@ -83,9 +85,7 @@ class TreeGrowth:
         tokens: -1 where there are no more. log_probs: natural logarithms. Returns the new nodes.
         """
         tree = growing.tree
-        worth = 1.0
-        for node in parent.path_from(tree.root):
-            worth *= self.acceptance.probability(node)
+        worth = self._worth(growing, parent)
         children: list[Node] = []
         for token, log_prob in zip(tokens[: self.width], log_probs, strict=False):
             if token < 0 or tree.size >= growing.max_nodes:
@@ -95,6 +95,32 @@ class TreeGrowth:
                 break
             children.append(tree.add(parent, token, candidate.log_prob, SOURCE)[0])
         return children
+
+    def drawn_children(
+        self, growing: GrowingTree, parent: Node, distribution: DraftDistribution, tokens: Sequence[int]
+    ) -> list[Node]:
+        """Add to the tree as many of a node's draws as are worth it; returns the new nodes.
+
+        How many must not depend on what was drawn (see `acceptance_rules.rejection`): so draws are taken to be worth
+        what the distribution's likeliest tokens are, one after another.
+        """
+        tree = growing.tree
+        worth = self._worth(growing, parent)
+        chances = dict(zip(distribution.token_ids, distribution.probabilities, strict=True))
+        children: list[Node] = []
+        for rank, (token, likeliest) in enumerate(zip(tokens[: self.width], distribution.probabilities, strict=False)):
+            if tree.size >= growing.max_nodes:
+                break
+            if rank and worth * self.acceptance.chance(rank, likeliest) < self._least_worth(growing):
+                break
+            children.append(tree.add(parent, token, min(math.log(chances[token]), 0.0), SOURCE)[0])
+        if children:
+            parent.draws = Draws(tuple(node.token for node in children), distribution)
+        return children
+
+    def _worth(self, growing: GrowingTree, node: Node) -> float:
+        """Chance that a node is on the target's path."""
+        return math.prod(self.acceptance.probability(step) for step in node.path_from(growing.tree.root))
 
     def _least_worth(self, growing: GrowingTree) -> float:
         return self._credit_worth / growing.max_nodes

@@ -112,7 +112,12 @@ class VerificationEngine:
         self.planner.add_source(source, timed=timed)
         sequence = self._queue.find(sequence_id)
         if sequence is not None:
-            reader = ProposalReader(source, self.limits.max_tree_nodes, self.model.vocab_size)
+            reader = ProposalReader(
+                source,
+                self.limits.max_tree_nodes,
+                self.model.vocab_size,
+                draws=timed and sequence.wants_draws,  # those of this thread propose point masses
+            )
             sequence.attach(
                 reader,
                 ProposalClock(self.planner.timings[source]) if timed else None,
@@ -207,7 +212,7 @@ class VerificationEngine:
         params: list[SamplingParams] = []
         positions: list[int] = []
         for job in jobs:
-            params.extend([job.sequence.spec.sampling] * len(job.sampled_positions))
+            params.extend([job.sequence.sampling] * len(job.sampled_positions))
             positions.extend(job.sampled_positions)
         outcomes: list[SequenceOutcome] = []
         if params:
@@ -220,7 +225,7 @@ class VerificationEngine:
             if count:
                 rows = slice(first, first + count)
                 self._probes.learn(job, drawn[rows])
-                outcome = self._settle(job, drawn[rows], now, None if states is None else states[rows])
+                outcome = self._settle(job, drawn[rows], logits[rows], now, None if states is None else states[rows])
                 if outcome is not None:
                     outcomes.append(outcome)
                 first += count
@@ -273,7 +278,12 @@ class VerificationEngine:
         )
 
     def _settle(
-        self, job: VerificationJob, drawn: list[int], now: float, states: torch.Tensor | None
+        self,
+        job: VerificationJob,
+        drawn: list[int],
+        logits: torch.Tensor,
+        now: float,
+        states: torch.Tensor | None,
     ) -> SequenceOutcome | None:
         """Walk the target's path through the verified nodes, commit it, roll back the rest.
 
@@ -282,7 +292,8 @@ class VerificationEngine:
         """
         sequence = job.sequence
         spec = sequence.spec
-        accepted, tokens = job.walk(drawn)
+        rule = sequence.rule
+        accepted, tokens = job.walk(drawn) if rule is None else job.walk_by(rule, drawn, logits)
         sequence.step_alone = -1 in tokens and bool(job.nodes)
         if sequence.step_alone:
             self.model.pool.give_back(job.slots)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from torch import Tensor
 
+from speculative_engine.acceptance_rules.rule import Rule, Visit
+from speculative_engine.distributions import probabilities
 from speculative_engine.drafters.probing import NO_PROBES
 from speculative_engine.kv_slots import SlotPool
 from speculative_engine.packed_batch import BatchBuilder
+from speculative_engine.sampling_batch import SamplingBatch
 from speculative_engine.sequence import Sequence
 from speculative_engine.token_tree import Node
 
@@ -94,3 +98,32 @@ class VerificationJob:
     def row_behind(self, accepted: list[Node]) -> int:
         """Which of the drawn tokens is the last one committed, if the accepted nodes are these."""
         return self.nodes.index(accepted[-1]) + 1 if accepted else 0
+
+    def walk_by(self, rule: Rule, drawn: list[int], logits: Tensor) -> tuple[list[Node], list[int]]:
+        """As `walk`, by another rule than the coupled one. logits [len(drawn), V]: what the tokens were drawn from.
+
+        Nothing of the vocabulary's size is computed but for nodes on the path.
+        """
+        rows = {id(node): row for row, node in enumerate(self.nodes, start=1)}
+        node, row = self.sequence.tree.root, 0
+        accepted: list[Node] = []
+        tokens: list[int] = []
+        while True:
+            token = drawn[row]
+            if token >= 0:  # else the logits are bad
+                token = rule.token(self._visit(node, row, rows, token, logits))
+            tokens.append(token)
+            child = node.children.get(token)
+            if child is None or id(child) not in rows:
+                return accepted, tokens
+            accepted.append(child)
+            node, row = child, rows[id(child)]
+
+    def _visit(self, node: Node, row: int, rows: dict[int, int], drawn: int, logits: Tensor) -> Visit:
+        def distribution() -> np.ndarray:
+            batch = SamplingBatch.build([self.sequence.sampling], [node.position + 1], logits.device)
+            row_of_one: np.ndarray = probabilities(logits[row : row + 1], batch)[0]
+            return row_of_one
+
+        verified = [child for child in node.children.values() if id(child) in rows]
+        return Visit(node, verified, drawn, distribution)

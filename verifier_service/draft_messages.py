@@ -13,9 +13,11 @@ from draftwire.v1.drafter_service_pb2 import DraftRequest, OpenSequence
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
 from draftwire.v1.sampling_pb2 import SamplingParams
+from draftwire.v1.speculation_pb2 import AcceptanceRule
 from draftwire.v1.verdict_pb2 import HiddenState
 from service_runtime.errors import ServiceError, failed_precondition
 from service_runtime.message_stream import StreamBroken
+from speculative_engine.draft_distribution import DraftDistribution
 from speculative_engine.proposal import Proposal, ProposalError, ProposalFault
 from verifier_service.running_request import RunningRequest
 
@@ -36,6 +38,7 @@ class Dropped(enum.Enum):
 def openings(request: RunningRequest, epoch: int, max_tree_nodes: int) -> Iterator[DraftRequest]:
     """Open a sequence with the tokens it has, in chunks."""
     sampling = request.order.sampling
+    acceptance = AcceptanceRule.ACCEPTANCE_RULE_REJECTION if request.order.acceptance.draws else None
     for offset in range(0, len(request.tokens), _CHUNK_TOKENS):
         yield DraftRequest(
             open=OpenSequence(
@@ -53,6 +56,8 @@ def openings(request: RunningRequest, epoch: int, max_tree_nodes: int) -> Iterat
                 token_ids=request.tokens[offset : offset + _CHUNK_TOKENS],
                 max_tree_nodes=max_tree_nodes,
                 max_length=request.order.max_length,
+                acceptance=acceptance,
+                dynamic_temperature=request.order.dynamic_temperature,
             )
         )
 
@@ -73,6 +78,10 @@ def proposal(message: ProposalMessage) -> Proposal:
         token_ids=list(message.token_ids),
         parent_ids=list(message.parent_ids),
         log_probs=list(message.log_probs),
+        distributions=[
+            (each.parent_id, DraftDistribution(list(each.token_ids), list(each.probabilities)))
+            for each in message.distributions
+        ],
     )
 
 

@@ -42,4 +42,5 @@ class DraftedRequest:
             link not in self.avoided
             and (not self.names or link.name in self.names.values())
             and self.labels.items() <= link.labels.items()
+            and (link.draws or not self.request.order.acceptance.draws)
         )

@@ -17,7 +17,7 @@ from draftwire.v1.verdict_pb2 import Verdict
 from service_runtime.backoff import Backoff
 from service_runtime.engine_thread import TooManyCommands
 from service_runtime.errors import ServiceError
-from service_runtime.handshake import CAPABILITY_HIDDEN_STATES, check_peer
+from service_runtime.handshake import CAPABILITY_DISTRIBUTIONS, CAPABILITY_HIDDEN_STATES, check_peer
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import StreamBroken
 from service_runtime.stream_writer import OutboxFull
@@ -84,6 +84,11 @@ class DrafterLink(PoolMember):
         self._released = False
 
     @property
+    def draws(self) -> bool:
+        """See PoolMember."""
+        return self.trusted and self.peer is not None and CAPABILITY_DISTRIBUTIONS in self.peer.capabilities
+
+    @property
     def model(self) -> ModelInfo | None:
         """See PoolMember."""
         return self.peer.model if self.peer is not None else None
@@ -127,6 +132,7 @@ class DrafterLink(PoolMember):
         """Take another link's place in the pool: all but what depends on the model."""
         self.labels, self.stats = predecessor.labels, predecessor.stats
         self.announced, self.given = predecessor.announced, predecessor.given
+        self.trusted = predecessor.trusted
         self.attached_at = predecessor.attached_at
 
     async def run(self) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from draftwire.v1.drafter_pool_service_pb2 import Drafter, Rollout
 from draftwire.v1.model_info_pb2 import PeerInfo
 from draftwire.v1.verdict_pb2 import Verdict
-from service_runtime.errors import shutting_down
+from service_runtime.errors import invalid_field, shutting_down
 from service_runtime.logs import get_logger
 from service_runtime.tasks import BackgroundTasks
 from speculative_engine.step_result import SequenceOutcome, StepResult
@@ -61,11 +61,14 @@ class DrafterPool:
         tasks: BackgroundTasks,
         limits: PoolLimits,
         rng: random.Random | None = None,
+        trusted: Collection[str] = (),
     ):
+        """trusted: addresses of drafters that are trusted whoever attaches them."""
         self._steps = steps
         self._identity = identity
         self._connect = connect
         self._tasks = tasks
+        self._trusted = frozenset(trusted)
         self._choice = DrafterChoice(rng if rng is not None else random.Random())
         self._roster = Roster(steps, tasks, limits.max_drafters)
         self._drafting = Drafting(steps, self._roster, self._choice, limits.max_tree_nodes, limits.drafters_per_request)
@@ -90,10 +93,15 @@ class DrafterPool:
 
     # Requests
 
-    def check(self, drafter_names: Iterable[str]) -> None:
-        """Raise ServiceError if a request names a drafter that is not attached."""
-        for name in drafter_names:
-            self._roster.named(name)
+    def check(self, drafter_names: Sequence[str], *, draws: bool = False) -> None:
+        """Raise ServiceError if a request names a drafter that is not attached or, where the rule is that of rejection
+        (`draws`), may not or cannot draft by it."""
+        for index, name in enumerate(drafter_names):
+            link = self._roster.named(name)
+            if draws and not link.draws:
+                field = "speculation.drafter" if len(drafter_names) == 1 else f"speculation.drafter_names[{index}]"
+                why = "cannot say what its tokens are drawn from" if link.trusted else "is not trusted"
+                raise invalid_field(field, f"{name!r} {why}, as the rule of rejection needs")
 
     def admit(self, request: RunningRequest) -> None:
         """Draft for a request from now on, if it wants and drafters are ready."""
@@ -109,19 +117,20 @@ class DrafterPool:
         for link in self._roster:
             link.send_verdicts(verdicts)
 
-    def count(self, outcome: SequenceOutcome) -> None:
-        """Count a step's verified and accepted draft tokens."""
+    def count(self, outcome: SequenceOutcome, *, lossless: bool = True) -> None:
+        """Count a step's verified and accepted draft tokens; apart from the others, if the request's rule of acceptance
+        is not lossless: a roll-out compares like with like."""
         for source, nodes in outcome.drafted.items():
             link = self._roster.find(source)
             if link is not None:
                 accepted = outcome.sources.count(source)
-                link.stats.draft_tokens += nodes
-                link.stats.accepted_tokens += accepted
+                link.stats.count(nodes, accepted, lossless=lossless)
                 link.speed.count_accepted(accepted)
         for link in self._roster:
             if link.has(outcome.sequence_id):
                 link.credit.count(outcome.drafted.get(link.source, 0))
-        self._rollouts.count(outcome)
+        if lossless:
+            self._rollouts.count(outcome)
 
     def count_drafting(self, result: StepResult) -> None:
         """Count what the drafters in the engine's thread did for a step. They draft once a step, however fast they
@@ -145,10 +154,12 @@ class DrafterPool:
 
     # Drafters
 
-    async def attach(self, address: str, name: str, labels: Mapping[str, str] | None = None) -> PoolMember:
+    async def attach(
+        self, address: str, name: str, labels: Mapping[str, str] | None = None, trusted: bool | None = None
+    ) -> PoolMember:
         """Attach a drafter and wait until it is ready. Raises ServiceError; then it is not attached."""
         known = set(self._roster.members)
-        link = self.add(address, name, labels)
+        link = self.add(address, name, labels, trusted)
         self._heartbeats.welcome(link.name)
         try:
             await ready(link)
@@ -157,14 +168,20 @@ class DrafterPool:
                 self._remove(link)
         return link
 
-    def add(self, address: str, name: str = "", labels: Mapping[str, str] | None = None) -> PoolMember:
+    def add(
+        self, address: str, name: str = "", labels: Mapping[str, str] | None = None, trusted: bool | None = None
+    ) -> PoolMember:
         """Attach a drafter without waiting; the same name and address again give the same one.
+
+        trusted: None leaves it as it is.
 
         Raises ServiceError: the address has no form this verifier serves, the name stands for another address, or
         there are as many drafters as there may be.
         """
         link = self._enter(read_address("address", address), name, labels)
         link.given = True
+        if trusted is not None:
+            self._trust(link, trusted)
         return link
 
     async def detach(self, name: str) -> Drafter:
@@ -280,9 +297,18 @@ class DrafterPool:
         if labels and relabelled:
             link.labels = dict(labels)
             self._drafting.refill()
+        if new and address in self._trusted:
+            link.trusted = True
         if new or relabelled:
             self.link_changed(link)
         return link
+
+    def _trust(self, link: PoolMember, trusted: bool) -> None:
+        """Trust a drafter, or no longer: its requests with the rule of rejection then go to others."""
+        if trusted != link.trusted and not is_local(link.address):
+            link.trusted = trusted
+            self._drafting.recheck(link)
+            self.link_changed(link)
 
     def _dismiss(self, link: PoolMember) -> Drafter:
         """Release a drafter that was told to go."""

@@ -22,7 +22,8 @@ class DrafterPoolServicer(DrafterPoolServiceServicer):
     async def AttachDrafter(self, request: pb.AttachDrafterRequest, context: Any) -> pb.AttachDrafterResponse:
         """See the contract."""
         labels = read_labels("labels", request.labels)
-        link = await self._pool.attach(_given("address", request.address), request.name, labels)
+        trusted = request.trusted if request.HasField("trusted") else None
+        link = await self._pool.attach(_given("address", request.address), request.name, labels, trusted)
         return pb.AttachDrafterResponse(drafter=self._pool.describe_one(link))
 
     async def DetachDrafter(self, request: pb.DetachDrafterRequest, context: Any) -> pb.DetachDrafterResponse:

@@ -118,6 +118,14 @@ class Drafting:
             if link.has_room and not had_room:
                 self.refill()
 
+    def recheck(self, link: PoolMember) -> None:
+        """What a drafter may draft for has changed."""
+        for drafted in self.drafted_by(link):
+            if not drafted.takes(link):
+                self.close(drafted, link)
+                self.assign(drafted)
+        self.refill()
+
     def avoid(self, sequence_id: int, link: PoolMember) -> None:
         """Give a sequence another drafter; it gets this one back only with a new connection."""
         drafted = self._requests.get(sequence_id)

@@ -13,11 +13,12 @@ from service_runtime.step_times import step_times
 from speculative_engine.planner import Planner
 from speculative_engine.planning_record import PlanningRecord
 from speculative_engine.verification_engine import VerificationEngine
+from verifier_service.acceptance_counts import AcceptanceCounts
 from verifier_service.draft_source import drafter_of
 from verifier_service.request_source import RESERVED
 
 
-def engine_status(engine: VerificationEngine) -> EngineStatus:
+def engine_status(engine: VerificationEngine, acceptance: AcceptanceCounts) -> EngineStatus:
     """What the engine holds, does and decides. To be called in the event loop, while the engine's thread goes on."""
     pool, clock = engine.model.pool, engine.clock
     return EngineStatus(
@@ -29,6 +30,7 @@ def engine_status(engine: VerificationEngine) -> EngineStatus:
         tasks=len(asyncio.all_tasks()),
         times=step_times(clock.steps, clock.seconds()),
         planner=_planner_status(engine.planner, engine.record),
+        acceptance=acceptance.messages(),
     )
 
 

@@ -21,9 +21,21 @@ class LinkStats:
 
     draft_tokens: int = 0
     accepted_tokens: int = 0
+    lossy_draft_tokens: int = 0
+    """As draft_tokens, of requests whose rule of acceptance is not lossless; not counted there."""
+    lossy_accepted_tokens: int = 0
     stale_nodes: int = 0
     step_seconds: float = 0.0
     """Smoothed time of one of its drafting steps."""
+
+    def count(self, drafted: int, accepted: int, *, lossless: bool) -> None:
+        """Take in verified and accepted draft tokens, by whether the rule that accepted them is lossless."""
+        if lossless:
+            self.draft_tokens += drafted
+            self.accepted_tokens += accepted
+        else:
+            self.lossy_draft_tokens += drafted
+            self.lossy_accepted_tokens += accepted
 
     def count_step(self, seconds: float) -> None:
         """Take in the time of a step as the drafter tells it; what cannot be true is passed over."""

@@ -42,6 +42,8 @@ class PoolMember(ABC):
         self.source = new_source(name)
         """What the engine calls it: another one for each model that has answered at the address."""
         self.labels: Mapping[str, str] = {}
+        self.trusted = False
+        """To say truly what its tokens were drawn from."""
         self.announced = False
         self.given = False
         """Attached by hand or by a setting: it stays when its heartbeats stop."""
@@ -65,6 +67,11 @@ class PoolMember(ABC):
     def ready(self) -> bool:
         """Whether the drafter drafts, and is to go on with it."""
         return self.state == DrafterState.DRAFTER_STATE_READY
+
+    @property
+    def draws(self) -> bool:
+        """Whether it may draft, and knows how, for requests with the rule of rejection."""
+        return self.trusted
 
     @property
     def model(self) -> ModelInfo | None:

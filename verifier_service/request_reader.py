@@ -11,15 +11,20 @@ import grpc
 
 from draftwire.v1 import speculation_pb2, verifier_service_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.speculation_pb2 import AcceptancePreset
 from service_runtime.errors import FieldViolation, ServiceError, invalid_field
+from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance
 from speculative_engine.field_error import FieldError
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.tokenizer import ChatTemplateError, Tokenizer
+from verifier_service.acceptance_reader import read_acceptance
 from verifier_service.drafter_labels import read_labels
 
 _MAX_STOPS = 16
 _MAX_STOP_LENGTH = 256
 _MAX_DRAFTER_NAMES = 16
+_LOOKED_AT = 1024
+"""Tokens of a prompt, the last ones, by which a preset is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,12 @@ class GenerateOrder:
     """How many drafters draft for it at once; None leaves it to the setting."""
     prediction: list[int] = field(default_factory=list)
     """The output it expects."""
+    acceptance: Acceptance = COUPLED
+    """The rule in effect."""
+    preset: AcceptancePreset = AcceptancePreset.ACCEPTANCE_PRESET_UNSPECIFIED
+    """Where its threshold comes from."""
+    dynamic_temperature: bool = False
+    """Whether drafters draft the cooler the less sure they are."""
 
 
 class RequestReader:
@@ -70,20 +81,20 @@ class RequestReader:
         resumed = list(request.resume_token_ids)
         self.check_tokens("resume_token_ids", resumed)
         speculation = request.speculation
-        acceptance = speculation_pb2.AcceptanceRule
-        if speculation.acceptance not in (
-            acceptance.ACCEPTANCE_RULE_UNSPECIFIED,
-            acceptance.ACCEPTANCE_RULE_COUPLED,
-        ):
-            raise invalid_field("speculation.acceptance", f"{speculation.acceptance} is no rule this verifier knows")
         most = speculation.max_draft_tokens if speculation.HasField("max_draft_tokens") else None
         enabled = speculation.enabled if speculation.HasField("enabled") else True
+        sampling = _sampling(request)
+        settled = await read_acceptance(
+            speculation,
+            matters=enabled and most != 0 and not sampling.greedy,
+            prompt=lambda: asyncio.to_thread(self._tokenizer.decode, prompt[-_LOOKED_AT:]),
+        )
         return GenerateOrder(
             request_id=request.request_id or f"req-{secrets.token_hex(6)}",
             prompt=prompt,
             prompt_was_text=request.WhichOneof("prompt") != "token_ids",
             resumed=resumed,
-            sampling=_sampling(request),
+            sampling=sampling,
             max_length=self._max_length(request, len(prompt)),
             ignore_eos=request.ignore_eos,
             stops=_stops(request.stop),
@@ -94,6 +105,9 @@ class RequestReader:
             labels=read_labels("speculation.labels", speculation.labels),
             drafters=_drafters(speculation),
             prediction=await self._prediction(speculation.prediction),
+            acceptance=settled.acceptance,
+            preset=settled.preset,
+            dynamic_temperature=settled.dynamic_temperature,
         )
 
     def check_tokens(self, field: str, token_ids: Sequence[int]) -> None:

@@ -22,6 +22,7 @@ from service_runtime.errors import ServiceError
 from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_result import Finish, SequenceOutcome
 from speculative_engine.tokenizer import Tokenizer
+from verifier_service.acceptance_reader import tell_acceptance
 from verifier_service.draft_source import drafter_of
 from verifier_service.request_reader import GenerateOrder
 from verifier_service.stop_strings import StopStrings
@@ -55,6 +56,7 @@ class RunningRequest:
         self._admitted = time.perf_counter()
         self._first_token: float | None = None
         self._stats = speculation_pb2.SpeculationStats()
+        tell_acceptance(self._stats, order.acceptance, order.preset)
         self._by_drafter: dict[str, speculation_pb2.DrafterStats] = {}
         self._chunk = GenerateChunk()
         self._finish_reason = FinishReason.FINISH_REASON_UNSPECIFIED
@@ -71,6 +73,7 @@ class RunningRequest:
             sampling=self.order.sampling,
             eos_token_ids=self._eos,
             max_draft_tokens=self.order.max_draft_tokens,
+            acceptance=self.order.acceptance,
         )
 
     def take(self, outcome: SequenceOutcome) -> None:

@@ -16,6 +16,7 @@ from service_runtime.lifecycle import Shutdown, serve
 from service_runtime.server import ServiceServer
 from service_runtime.startup_error import StartupError
 from service_runtime.tasks import BackgroundTasks
+from verifier_service.drafter_address import read_service_address
 from verifier_service.drafter_conversation import DraftStream
 from verifier_service.drafter_link import Connect
 from verifier_service.drafter_pool_servicer import DrafterPoolServicer
@@ -31,6 +32,10 @@ async def run_verifier(settings: VerifierSettings, server: ServiceServer, shutdo
 
     The port opens when the model is ready: to probes and to clients that retry, refused connections say "not yet".
     """
+    try:
+        trusted = [read_service_address("trusted_drafter", address) for address in settings.trusted_drafter]
+    except ServiceError as error:
+        raise StartupError(f"--trusted-drafter: {error.message}") from error
     # A signal meanwhile is obeyed once the model is loaded: a thread inside torch cannot be ended safely.
     target = await asyncio.to_thread(load_target, settings)
     async with BackgroundTasks(shutdown.fail) as tasks:
@@ -47,6 +52,7 @@ async def run_verifier(settings: VerifierSettings, server: ServiceServer, shutdo
             peer_limits=PeerLimits(settings.max_requests_per_peer, settings.max_tokens_per_peer),
             max_drafters=settings.max_drafters,
             drafters_per_request=settings.drafters_per_request,
+            trusted_drafters=trusted,
         )
         server.add(add_VerifierServiceServicer_to_server, VerifierServicer(verifier))
         server.add(add_DrafterPoolServiceServicer_to_server, DrafterPoolServicer(verifier.pool))

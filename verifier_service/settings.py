@@ -43,6 +43,8 @@ class VerifierSettings(ServiceSettings):
     """Most drafters attached at once; more are refused."""
     drafters_per_request: int = Field(default=1, ge=1)
     """How many drafters draft for a request at once, into its one token tree, unless the request says."""
+    trusted_drafter: StringList = ()
+    """HOST:PORT of a drafter that is trusted to say truly what its tokens were drawn from; may be repeated."""
     trust_remote_code: bool = False
     """Run model code that comes with the checkpoint. Only for checkpoints you trust."""
 

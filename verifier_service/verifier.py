@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
@@ -19,6 +19,7 @@ from speculative_engine.proposal import Proposal, ProposalError
 from speculative_engine.step_result import StepResult
 from speculative_engine.tokenizer import Tokenizer
 from speculative_engine.verification_engine import VerificationEngine
+from verifier_service.acceptance_counts import AcceptanceCounts
 from verifier_service.draft_messages import hidden_state
 from verifier_service.drafter_link import Connect
 from verifier_service.drafter_pool import DrafterPool, PoolLimits
@@ -52,6 +53,7 @@ class Verifier:
         peer_limits: PeerLimits | None = None,
         max_drafters: int = 64,
         drafters_per_request: int = 1,
+        trusted_drafters: Collection[str] = (),
     ):
         self.tokenizer = tokenizer
         self.info = info
@@ -81,6 +83,7 @@ class Verifier:
         self._requests: dict[int, RunningRequest] = {}
         # Callers that draft by themselves, by source: who is told that a proposal was refused.
         self._callers: dict[str, Callable[[ProposalError], None]] = {}
+        self._acceptance_counts = AcceptanceCounts()
         self._numbers = itertools.count(1)
         self._eos = frozenset(info.eos_token_ids)
         self._idle = asyncio.Event()
@@ -95,6 +98,7 @@ class Verifier:
             connect,
             tasks,
             PoolLimits(limits.max_tree_nodes, max_drafters, drafters_per_request),
+            trusted=trusted_drafters,
         )
 
     def start(self) -> None:
@@ -133,7 +137,7 @@ class Verifier:
         """Run a request of a peer; leaving the `async with` ends it and frees its KV slots. Raises ServiceError."""
         if self._grace_over or (self._draining and order.resumable):  # it was being read when the drain began
             raise shutting_down()
-        self.pool.check(order.drafter_names)
+        self.pool.check(order.drafter_names, draws=order.acceptance.draws)
         if len(self._requests) >= self._most_requests:
             raise at_capacity(f"{len(self._requests)} requests run or wait already", _RETRY_SECONDS)
         request = RunningRequest(
@@ -144,6 +148,7 @@ class Verifier:
             return
         self._peer_limits.add(request.sequence_id, peer, order.max_length)
         self._requests[request.sequence_id] = request
+        self._acceptance_counts.begin(order.acceptance)
         self._idle.clear()
         try:
             self._steps.add(request.spec())
@@ -172,7 +177,7 @@ class Verifier:
 
     def status(self) -> EngineStatus:
         """What the engine holds, does and decides."""
-        return engine_status(self._engine)
+        return engine_status(self._engine, self._acceptance_counts)
 
     def _on_step(self, result: StepResult, stale: dict[tuple[int, str], int]) -> None:
         verdicts: list[Verdict] = []
@@ -186,7 +191,9 @@ class Verifier:
             request = self._requests.get(outcome.sequence_id)
             if request is None:
                 continue
-            self.pool.count(outcome)
+            acceptance = request.order.acceptance
+            self._acceptance_counts.count(acceptance, outcome)
+            self.pool.count(outcome, lossless=acceptance.lossless)
             request.take(outcome)
             if request.finished:
                 ended.append(request)

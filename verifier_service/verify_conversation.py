@@ -13,7 +13,7 @@ from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.verdict_pb2 import Verdict
 from service_runtime.engine_thread import TooManyCommands
-from service_runtime.errors import ServiceError, at_capacity, failed_precondition
+from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
 from service_runtime.logs import get_logger, log_context
 from service_runtime.message_stream import MessageStream
 from speculative_engine.proposal import Proposal, ProposalError, ProposalFault
@@ -58,6 +58,8 @@ class VerifyConversation:
         alone, message = _share_of_pool(start.request)
         order = await self._verifier.reader.read(message)
         speculates = order.speculate
+        if order.acceptance.draws:
+            raise invalid_field("speculation.acceptance", "the rule rejection is not for a caller that drafts")
         if alone:
             order = replace(order, speculate=False)
         self._request_id = order.request_id

@@ -8,6 +8,7 @@
 ``Client`` and ``AsyncClient`` talk to a verifier service; the generated contract is in ``draftwire.v1``.
 """
 
+from draftwire.acceptance import AcceptanceCount
 from draftwire.async_client import AsyncClient, AsyncGenerationStream
 from draftwire.async_drafters import AsyncDrafters
 from draftwire.async_transport import AsyncStream
@@ -52,7 +53,7 @@ from draftwire.model import EngineStatus, Limits, ModelInfo, VerifierInfo
 from draftwire.planner_status import PlannerStatus
 from draftwire.requests import BatchOptions, GenerateOptions, Messages, Prompt
 from draftwire.rollout import Rollout, RolloutSide, RolloutState
-from draftwire.speculation import Acceptance, DrafterShare, Speculation, SpeculationStats
+from draftwire.speculation import Acceptance, DrafterShare, Preset, Speculation, SpeculationStats
 from draftwire.step_cost import StepCost
 from draftwire.step_times import StepTimes
 from draftwire.transport import Stream
@@ -61,6 +62,7 @@ from draftwire.version import __version__
 __all__ = [
     "Acceptance",
     "AcceptanceClass",
+    "AcceptanceCount",
     "AsyncClient",
     "AsyncDrafters",
     "AsyncGenerationStream",
@@ -104,6 +106,7 @@ __all__ = [
     "ModelMismatchError",
     "NotFoundError",
     "PlannerStatus",
+    "Preset",
     "Prompt",
     "ProtocolMismatchError",
     "RequestCancelledError",

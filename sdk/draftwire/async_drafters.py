@@ -50,6 +50,7 @@ class AsyncDrafters:
         name: str | None = None,
         labels: Mapping[str, str] | None = None,
         *,
+        trusted: bool | None = None,
         timeout: float | None = None,
     ) -> Drafter:
         """Connect a drafter and return it once it is ready.
@@ -61,6 +62,8 @@ class AsyncDrafters:
                 ``"local:ngram"``.
             name: its name in the pool; by default its address.
             labels: what it is good for, for example ``{"domain": "code"}``; requests can ask for it.
+            trusted: whether it is trusted to say truly what its tokens were drawn from, and may draft for requests with
+                the rule of rejection; None leaves it as it is, at first untrusted.
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
@@ -71,6 +74,8 @@ class AsyncDrafters:
             DraftwireError: the call failed otherwise.
         """
         request = pb.AttachDrafterRequest(address=address, name=name or "", labels=labels)
+        if trusted is not None:
+            request.trusted = trusted
         return read_drafter((await self._transport.call(ATTACH_DRAFTER, request, timeout)).drafter)
 
     async def detach(self, name: str, *, timeout: float | None = None) -> Drafter:

@@ -59,6 +59,12 @@ class Drafter:
     """What it is good for, by the words of whoever attached it."""
     accepted_per_second: float
     """Draft tokens accepted per second of its drafting time, lately: what the verifier chooses by."""
+    trusted: bool = False
+    """Whether it may draft for requests with the rule of rejection; drafters in the verifier always may."""
+    lossy_draft_tokens: int = 0
+    """As ``draft_tokens``, for requests whose rule of acceptance is not lossless; not counted there."""
+    lossy_accepted_tokens: int = 0
+    """As ``accepted_tokens``, for the same requests."""
 
     @property
     def acceptance_rate(self) -> float:
@@ -100,6 +106,9 @@ def read_drafter(message: pb.Drafter) -> Drafter:
         announced=message.announced,
         labels=dict(message.labels),
         accepted_per_second=message.accepted_per_second,
+        trusted=message.trusted,
+        lossy_draft_tokens=message.lossy_draft_tokens,
+        lossy_accepted_tokens=message.lossy_accepted_tokens,
     )
 
 

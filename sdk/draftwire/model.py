@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from draftwire.acceptance import AcceptanceCount, read_acceptance_counts
 from draftwire.planner_status import PlannerStatus, read_planner_status
 from draftwire.step_times import StepTimes, read_step_times
 from draftwire.v1 import model_info_pb2, verifier_service_pb2
@@ -70,6 +71,8 @@ class EngineStatus:
     """Where the time of its steps goes."""
     planner: PlannerStatus
     """What it decides, and by what."""
+    acceptance: list[AcceptanceCount]
+    """What came of each rule of acceptance that was in effect for a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,5 +134,6 @@ def read_verifier_info(message: verifier_service_pb2.GetModelInfoResponse) -> Ve
             preemptions=engine.preemptions,
             times=read_step_times(engine.times),
             planner=read_planner_status(engine.planner),
+            acceptance=read_acceptance_counts(engine.acceptance),
         ),
     )

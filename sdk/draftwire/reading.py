@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 
 from google.protobuf.message import Message
 
+from draftwire.acceptance import PRESET_NAMES, RULE_NAMES
 from draftwire.errors import InternalError, ModelMismatchError
 from draftwire.generation import Chunk, FinishReason, Generation, Usage
 from draftwire.methods import GENERATE, Method
@@ -176,4 +177,10 @@ def read_speculation(message: speculation_pb2.SpeculationStats, tokens: int) -> 
         stale_nodes=message.stale_nodes,
         drafters=[DrafterShare(d.name, d.draft_tokens, d.accepted_tokens) for d in message.drafters],
         hits=message.hits,
+        acceptance=RULE_NAMES.get(message.acceptance, "coupled"),
+        preset=PRESET_NAMES.get(message.preset),
+        threshold=message.threshold if message.HasField("threshold") else None,
+        posterior_threshold=message.posterior_threshold if message.HasField("posterior_threshold") else None,
+        posterior_alpha=message.posterior_alpha if message.HasField("posterior_alpha") else None,
+        lossless=message.lossless if message.HasField("lossless") else True,
     )

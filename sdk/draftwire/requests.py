@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict, TypeVar
 
+from draftwire.acceptance import PRESETS, RULES
 from draftwire.errors import ErrorReason, FieldViolation, TokenOutOfRangeError, invalid_field
-from draftwire.speculation import Speculation
+from draftwire.speculation import Acceptance, Speculation
 from draftwire.v1 import sampling_pb2, speculation_pb2
 from draftwire.v1 import verifier_service_pb2 as pb
+
+NameT = TypeVar("NameT")
+NumberT = TypeVar("NumberT")
 
 Prompt = str | Sequence[int]
 """What to continue: text, tokenized by the verifier, or token ids, taken as they are."""
@@ -28,7 +32,6 @@ class Conversation(NamedTuple):
     messages: Messages
 
 
-_ACCEPTANCE_RULES = {"coupled": speculation_pb2.ACCEPTANCE_RULE_COUPLED}
 _UINT32_END, _UINT64_END = 1 << 32, 1 << 64
 
 
@@ -171,24 +174,30 @@ def _sampling(
 
 
 def _speculation(speculation: Speculation) -> speculation_pb2.SpeculationOptions:
-    if speculation.acceptance not in _ACCEPTANCE_RULES:
-        raise invalid_field(
-            "speculation.acceptance",
-            f"{speculation.acceptance!r} is not served yet; the rules are: {', '.join(_ACCEPTANCE_RULES)}",
-        )
-    if speculation.preset is not None:
-        raise invalid_field("speculation.preset", f"{speculation.preset!r} is unknown; no preset is published yet")
     number, names = _drafters(speculation.drafters)
+    default: Acceptance | None = "coupled" if speculation.preset is None else None  # a preset stands for its rule
     return speculation_pb2.SpeculationOptions(
         enabled=speculation.enabled,
         drafter=speculation.drafter,
         max_draft_tokens=_unsigned("speculation.max_draft_tokens", speculation.max_draft_tokens),
-        acceptance=_ACCEPTANCE_RULES[speculation.acceptance],
+        acceptance=_named("speculation.acceptance", RULES, speculation.acceptance or default),
         labels=speculation.labels,
         drafters=_unsigned("speculation.drafters", number),
         drafter_names=names,
         prediction=_prediction(speculation.prediction),
+        preset=_named("speculation.preset", PRESETS, speculation.preset),
+        threshold=speculation.threshold,
+        posterior_threshold=speculation.posterior_threshold,
+        posterior_alpha=speculation.posterior_alpha,
+        dynamic_temperature=speculation.dynamic_temperature,
     )
+
+
+def _named(field: str, known: Mapping[NameT, NumberT], name: NameT | None) -> NumberT | None:
+    """What stands for a name."""
+    if name is not None and name not in known:
+        raise invalid_field(field, f"{name!r} is unknown; there are {', '.join(map(repr, known))}")
+    return None if name is None else known[name]
 
 
 def _drafters(drafters: int | Sequence[str] | None) -> tuple[int | None, list[str]]:

@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 Acceptance = Literal["coupled", "rejection", "typical", "threshold"]
-"""How draft tokens are accepted. Verifiers serve ``"coupled"``, the lossless rule, today."""
+"""How draft tokens are accepted. ``"coupled"``: where they are the target's own; no drafter changes the output.
+``"rejection"``: speculative sampling; lossless with trusted drafters, but which tokens come out depends on them.
+``"typical"`` and ``"threshold"``: also where the target finds them likely enough; not lossless."""
+
+Preset = Literal["auto", "code", "json", "narrative"]
+"""A threshold by what is written; ``"auto"`` takes the one that the prompt looks like."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """A request's own switches for speculation. With coupled acceptance none of them changes a token of the output."""
+    """A request's own switches for speculation. With coupled acceptance, the default, none of them changes a token of
+    the output. At temperature 0 all rules of acceptance are the same."""
 
     enabled: bool = True
     """False decodes plainly even when drafters are attached."""
@@ -20,10 +26,10 @@ class Speculation:
     """Name of the attached drafter to use; None lets the verifier choose."""
     max_draft_tokens: int | None = None
     """Most draft tokens verified in one step for this request; None leaves it to the verifier's planner."""
-    acceptance: Acceptance = "coupled"
-    """How draft tokens are accepted."""
-    preset: str | None = None
-    """Name of a workload preset; none is published yet."""
+    acceptance: Acceptance | None = None
+    """How draft tokens are accepted; None is ``"coupled"``, or ``"threshold"`` where a preset is given."""
+    preset: Preset | None = None
+    """For ``"threshold"``: its threshold by what is written; default: ``"auto"``, unless a threshold is given."""
     labels: Mapping[str, str] | None = None
     """Draft with drafters that carry all these labels, for example ``{"domain": "code"}``; plainly while none does."""
     drafters: int | Sequence[str] | None = None
@@ -32,6 +38,14 @@ class Speculation:
     prediction: str | Sequence[int] | None = None
     """The output that is expected, as text or token ids, for example the text that the request asks to have edited. The
     verifier drafts from it where the output agrees with it; a wrong one costs nothing but the speed."""
+    threshold: float | None = None
+    """For ``"threshold"``: the least probability under the target, in (0, 1]."""
+    posterior_threshold: float | None = None
+    """For ``"typical"``: the most that is asked of a token's probability, in (0, 1]; default 0.09."""
+    posterior_alpha: float | None = None
+    """For ``"typical"``: what is asked of it is at most this times exp(-entropy), in (0, 1]; default 0.3."""
+    dynamic_temperature: bool = False
+    """Have drafters with a model draft the cooler the less sure they are; not for ``"coupled"``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +87,19 @@ class SpeculationStats:
     """The same counts by drafter."""
     hits: int = 0
     """Steps that began with what was drafted before the last verdict was known."""
+    acceptance: Acceptance = "coupled"
+    """The rule in effect: ``"coupled"`` also where another makes no difference, at temperature 0 and without
+    speculation."""
+    preset: Preset | None = None
+    """The preset in effect; never ``"auto"``."""
+    threshold: float | None = None
+    """The threshold in effect, for ``"threshold"``."""
+    posterior_threshold: float | None = None
+    """In effect, for ``"typical"``."""
+    posterior_alpha: float | None = None
+    """In effect, for ``"typical"``."""
+    lossless: bool = True
+    """Whether the output is distributed as the target's alone."""
 
     @property
     def acceptance_rate(self) -> float:

@@ -10,7 +10,9 @@ import numpy as np
 import torch
 
 from speculative_engine.coupled_sampler import top_candidates
+from speculative_engine.draft_distribution import DraftDistribution
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
+from speculative_engine.drawing import by_entropy, draw
 from speculative_engine.kv_slots import SlotList
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
@@ -81,7 +83,8 @@ class DraftModelDrafter:
     """A Drafter (see `drafter.Drafter`) over a packed model that shares the target's tokenizer.
 
     Tokens are drafted under the request's own noise (coupled sampling), so at any temperature the likeliest child is
-    the token the target would draw if it agreed with the draft model.
+    the token the target would draw if it agreed with the draft model. Under the rule of rejection they are drawn with
+    other numbers of the request's seed, and go out with what they were drawn from.
     """
 
     def __init__(self, model: PackedModel, growth: TreeGrowth | None = None):
@@ -215,13 +218,23 @@ class DraftModelDrafter:
                 self.model.device,
             )
             limits = [min(draft.spec.vocab_size or logits.shape[1], logits.shape[1]) for _, draft, _ in expanded]
-            found = top_candidates(within(logits, limits), sampling, self._growth.width)
+            logits = within(logits, limits)
+            cooler = [row for row in sampling.sampled_rows if expanded[row][1].spec.dynamic_temperature]
+            if cooler:
+                sampling = by_entropy(logits, sampling, cooler)
+            found = top_candidates(logits, sampling, self._growth.width)
             token_ids, log_probs = found.token_ids.tolist(), found.log_probs.tolist()
+            drawn = self._draw(logits, [draft.spec for _, draft, _ in expanded], sampling)
             self.clock.enter("walk")
             fresh: dict[Hashable, list[Node]] = {}
-            for (key, draft, node), tokens, probabilities in zip(expanded, token_ids, log_probs, strict=True):
+            for row, (key, draft, node) in enumerate(expanded):
                 if not node.children:  # one that is computed again, having given up its slot, has them already
-                    fresh.setdefault(key, []).extend(self._number(draft, node, tokens, probabilities))
+                    if row in drawn:
+                        children = self._growth.drawn_children(draft.growing, node, *drawn[row])
+                    else:
+                        children = self._growth.children(draft.growing, node, token_ids[row], log_probs[row])
+                    self._number(draft, children)
+                    fresh.setdefault(key, []).extend(children)
                 if not draft.caught_up:
                     draft.caught_up = True
                     growth.opened.append(key)
@@ -251,13 +264,21 @@ class DraftModelDrafter:
         draft.slots.extend(slots)
         return reaches
 
-    def _number(self, draft: _Draft, parent: Node, tokens: list[int], log_probs: list[float]) -> list[Node]:
-        """Add children of a node, with the numbers they have on the wire."""
-        children = self._growth.children(draft.growing, parent, tokens, log_probs)
-        for node in children:
+    def _draw(
+        self, logits: torch.Tensor, specs: Sequence[DraftSpec], sampling: SamplingBatch
+    ) -> dict[int, tuple[DraftDistribution, list[int]]]:
+        """By row, for those that want it: what is drawn from, and what is drawn. Without noise nothing is: all rules
+        are the same, then."""
+        rows = [row for row in sampling.sampled_rows if specs[row].draws]
+        if not rows:
+            return {}
+        return dict(zip(rows, draw(logits[rows], sampling.select(rows), self._growth.width), strict=True))
+
+    def _number(self, draft: _Draft, nodes: Sequence[Node]) -> None:
+        """Give new nodes the numbers they have on the wire."""
+        for node in nodes:
             node.id = draft.next_id
             draft.next_id += 1
-        return children
 
 
 def within(logits: torch.Tensor, limits: Sequence[int]) -> torch.Tensor:

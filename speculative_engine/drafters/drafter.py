@@ -36,6 +36,11 @@ class DraftSpec:
     """Committed length at which the sequence ends at the latest."""
     vocab_size: int | None = None
     """Ids at or above it are never drafted, since the target lacks them; None allows all of the drafter's own."""
+    draws: bool = False
+    """Draw the tokens from the drafter's own distribution, and say from what. Drafters without a model need not: what
+    they propose counts as certain."""
+    dynamic_temperature: bool = False
+    """Draft the cooler the less sure the drafter is (see `speculative_engine.drawing`); for drafters with a model."""
 
 
 @dataclass(slots=True)

@@ -75,7 +75,7 @@ class TestChange:
     ) -> None:
         before = await info(drafter)
         assert not before.HasField("last_load")
-        assert list(before.info.capabilities) == ["ping"]
+        assert list(before.info.capabilities) == ["ping", "distributions"]
         async with drafter.connected() as old:
             await old.open(1, PROMPT)
             path = await drafted(old, 1)

@@ -69,6 +69,13 @@ def test_swap_while_streaming(client: Client, good_drafter: str, bad_drafter: st
     assert client.drafters.list() == []
 
 
+def test_in_process() -> None:
+    printed = run(f"{ROOT}/examples/in_process.py", f"{ROOT}/models/target", f"{ROOT}/models/draft", "def fib(n):")
+    for rule in ("coupled", "rejection", "typical", "threshold"):
+        accepted, drafted = re.findall(rf"^--- {rule}: (\d+) of (\d+) draft tokens accepted$", printed, re.MULTILINE)[0]
+        assert 0 < int(accepted) <= int(drafted)
+
+
 def test_every_script_is_run() -> None:
     text = Path(__file__).read_text(encoding="utf-8")
     assert all(script.name in text for script in (ROOT / "examples").glob("*.py"))

@@ -20,6 +20,7 @@ from draftwire.v1 import drafter_pool_service_pb2 as pool
 from draftwire.v1 import drafter_pool_service_pb2_grpc as pool_grpc
 from draftwire.v1 import drafter_service_pb2 as drafting
 from draftwire.v1 import drafter_service_pb2_grpc as drafting_grpc
+from draftwire.v1 import speculation_pb2
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1 import verifier_service_pb2_grpc as pb_grpc
 from draftwire.v1.proposal_pb2 import Proposal
@@ -247,6 +248,11 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         finished.speculation.draft_tokens = 2 * steps
         finished.speculation.accepted_tokens = sent // 2
         finished.speculation.hits = steps // 2
+        if request.speculation.preset:
+            finished.speculation.preset = speculation_pb2.ACCEPTANCE_PRESET_CODE
+            finished.speculation.acceptance = speculation_pb2.ACCEPTANCE_RULE_THRESHOLD
+            finished.speculation.threshold = 0.75
+            finished.speculation.lossless = False
         finished.speculation.drafters.add(name="good", draft_tokens=2 * steps, accepted_tokens=sent // 2)
         yield pb.GenerateResponse(finished=finished)
 
@@ -274,6 +280,8 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         planner.sequences, planner.draft_tokens = 4, 10
         planner.expected_tokens, planner.committed_tokens = 6.5, 9
         planner.probe_rows = 12
+        typical = speculation_pb2.ACCEPTANCE_RULE_TYPICAL
+        response.engine.acceptance.add(rule=typical, requests=2, tokens=30, draft_tokens=20, accepted_tokens=10)
         return response
 
     # ---- DrafterPoolService
@@ -287,6 +295,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         drafter = drafter_message(request.name or request.address, request.address)
         drafter.labels.clear()
         drafter.labels.update(request.labels)
+        drafter.trusted = request.trusted
         return pool.AttachDrafterResponse(drafter=drafter)
 
     def DetachDrafter(self, request: pool.DetachDrafterRequest, context: Any) -> pool.DetachDrafterResponse:

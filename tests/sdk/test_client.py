@@ -6,6 +6,7 @@ import pytest
 
 from draftwire import (
     AcceptanceClass,
+    AcceptanceCount,
     Calibration,
     Client,
     InvalidFieldError,
@@ -106,6 +107,13 @@ def test_one_failure_cancels_the_batch(client: Client, verifier: FakeVerifier) -
     assert verifier.is_idle()
 
 
+def test_rules_of_acceptance_in_results(client: Client) -> None:
+    plain = client.generate(PROMPT, max_tokens=2).speculation
+    assert (plain.acceptance, plain.preset, plain.threshold, plain.lossless) == ("coupled", None, None, True)
+    found = client.generate(PROMPT, max_tokens=2, speculation=Speculation(preset="auto")).speculation
+    assert (found.acceptance, found.preset, found.threshold, found.lossless) == ("threshold", "code", 0.75, False)
+
+
 def test_speculation_off(client: Client, verifier: FakeVerifier) -> None:
     client.generate(PROMPT, max_tokens=2, speculation=Speculation(enabled=False))
     assert not verifier.requests[0].speculation.enabled
@@ -180,6 +188,7 @@ def test_model_info(client: Client) -> None:
     assert planner.step_costs == [StepCost(8, 0.125)]
     assert planner.calibrations == [Calibration("good", [AcceptanceClass(1, 0.3, 0.5, 20.0)], 0.75, 0.25, 0.0)]
     assert (planner.tree_size, planner.gained_tokens, planner.probe_rows) == (2.5, 2.5, 12)
+    assert info.engine.acceptance == [AcceptanceCount("typical", 2, 30, 20, 10)]
 
 
 def test_drafters(client: Client, verifier: FakeVerifier) -> None:

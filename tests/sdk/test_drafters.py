@@ -97,6 +97,15 @@ def test_labels(client: Client, verifier: FakeVerifier) -> None:
     assert not verifier.requests[1].speculation.HasField("drafters")
 
 
+def test_trust(client: Client) -> None:
+    assert client.drafters.attach("here:1", trusted=True).trusted
+    assert not client.drafters.attach("here:1").trusted
+    message = drafter_message("x")
+    message.trusted, message.lossy_draft_tokens, message.lossy_accepted_tokens = True, 9, 5
+    found = read_drafter(message)
+    assert (found.trusted, found.lossy_draft_tokens, found.lossy_accepted_tokens) == (True, 9, 5)
+
+
 def test_a_suspended_drafter() -> None:
     message = drafter_message("x")
     message.state = pool.DRAFTER_STATE_SUSPENDED

@@ -119,8 +119,8 @@ def test_conversations() -> None:
         ({"seed": -1}, "sampling.seed"),
         ({"seed": 2**64}, "sampling.seed"),
         ({"speculation": Speculation(max_draft_tokens=-1)}, "speculation.max_draft_tokens"),
-        ({"speculation": Speculation(acceptance="rejection")}, "speculation.acceptance"),
-        ({"speculation": Speculation(preset="code")}, "speculation.preset"),
+        ({"speculation": Speculation(acceptance="greedy")}, "speculation.acceptance"),  # type: ignore[arg-type]
+        ({"speculation": Speculation(preset="poem")}, "speculation.preset"),  # type: ignore[arg-type]
     ],
 )
 def test_what_the_wire_cannot_carry_names_its_field(options: GenerateOptions, field: str) -> None:
@@ -130,6 +130,23 @@ def test_what_the_wire_cannot_carry_names_its_field(options: GenerateOptions, fi
     assert caught.value.reason is ErrorReason.INVALID_FIELD
     assert caught.value.raw is None
     assert len(caught.value.status.details) == 2
+
+
+def test_rules_of_acceptance() -> None:
+    default = prepare("x").message.speculation
+    assert (default.acceptance, default.preset) == (speculation_pb2.ACCEPTANCE_RULE_COUPLED, 0)
+    assert not default.HasField("threshold")
+    options = Speculation(acceptance="threshold", threshold=0.0, dynamic_temperature=True)
+    sent = prepare("x", speculation=options).message.speculation
+    assert (sent.acceptance, sent.HasField("threshold"), sent.dynamic_temperature) == (
+        speculation_pb2.AcceptanceRule.ACCEPTANCE_RULE_THRESHOLD,
+        True,
+        True,
+    )
+    sent = prepare("x", speculation=Speculation(preset="auto")).message.speculation
+    assert (sent.acceptance, sent.preset) == (0, speculation_pb2.AcceptancePreset.ACCEPTANCE_PRESET_AUTO)
+    sent = prepare("x", speculation=Speculation(acceptance="typical", posterior_alpha=0.5)).message.speculation
+    assert (sent.posterior_alpha, sent.HasField("posterior_threshold")) == (0.5, False)
 
 
 def test_ranges_are_left_to_the_verifier() -> None:

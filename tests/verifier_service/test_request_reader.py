@@ -9,9 +9,11 @@ import pytest
 
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.sampling_pb2 import SamplingParams
-from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
+from draftwire.v1.speculation_pb2 import AcceptancePreset, AcceptanceRule, SpeculationOptions
 from service_runtime.errors import ServiceError
+from speculative_engine.acceptance_rules.acceptance import COUPLED
 from speculative_engine.tokenizer import Tokenizer
+from verifier_service import acceptance_reader
 from verifier_service.request_reader import GenerateOrder, RequestReader
 
 VOCABULARY, CONTEXT = 200, 64
@@ -31,6 +33,12 @@ def sampling(**fields: Any) -> dict[str, Any]:
 
 
 FULL = [3] * CONTEXT
+
+
+def rule(number: int, **options: Any) -> dict[str, Any]:
+    return {"speculation": SpeculationOptions(acceptance=number, **options)}  # type: ignore[arg-type]
+
+
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "no prompt": ({"token_ids": None}, "EMPTY_PROMPT", "prompt"),
     "empty text": ({"text": ""}, "EMPTY_PROMPT", "text"),
@@ -66,6 +74,25 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         {"speculation": SpeculationOptions(acceptance=99)},  # type: ignore[arg-type]
         "INVALID_FIELD",
         "speculation.acceptance",
+    ),
+    "threshold 0": (rule(4, threshold=0.0), "INVALID_FIELD", "speculation.threshold"),
+    "threshold above 1": (rule(4, threshold=1.5), "INVALID_FIELD", "speculation.threshold"),
+    "threshold of another rule": (rule(2, threshold=0.5), "INVALID_FIELD", "speculation.threshold"),
+    "threshold without a rule": (rule(0, threshold=0.5), "INVALID_FIELD", "speculation.threshold"),
+    "threshold beside a preset": (rule(4, preset=2, threshold=0.5), "INVALID_FIELD", "speculation.threshold"),
+    "unknown preset": (rule(4, preset=99), "INVALID_FIELD", "speculation.preset"),
+    "preset of another rule": (rule(1, preset=2), "INVALID_FIELD", "speculation.preset"),
+    "NaN posterior threshold": (
+        rule(3, posterior_threshold=math.nan),
+        "INVALID_FIELD",
+        "speculation.posterior_threshold",
+    ),
+    "posterior alpha 0": (rule(3, posterior_alpha=0.0), "INVALID_FIELD", "speculation.posterior_alpha"),
+    "posterior alpha of another rule": (rule(4, posterior_alpha=0.5), "INVALID_FIELD", "speculation.posterior_alpha"),
+    "dynamic temperature for the coupled rule": (
+        rule(0, dynamic_temperature=True),
+        "INVALID_FIELD",
+        "speculation.dynamic_temperature",
     ),
     "too many stop strings": ({"stop": ["x"] * 17}, "INVALID_FIELD", "stop"),
     "an empty stop string": ({"stop": ["x", ""]}, "INVALID_FIELD", "stop[1]"),
@@ -135,3 +162,30 @@ async def test_a_small_kv_cache_is_the_limit_and_is_named(checkpoint: Path) -> N
     assert (await read(reader)).max_length == 10
     with pytest.raises(ServiceError, match="KV cache"):
         await read(reader, token_ids=ids(*FULL[:10]))
+
+
+@pytest.mark.parametrize("fields", [{"text": "w1 w2"}, {"token_ids": ids(4, 5)}])
+async def test_a_preset_is_chosen_by_the_prompt_however_it_is_given(
+    reader: RequestReader, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a request that is resumed, with the prompt's ids, gets the same one."""
+    seen: list[str] = []
+
+    def looks_like(prompt: str) -> AcceptancePreset:
+        seen.append(prompt)
+        return AcceptancePreset.ACCEPTANCE_PRESET_JSON
+
+    monkeypatch.setattr(acceptance_reader, "looks_like", looks_like)
+    found = await read(reader, **fields, **rule(4))
+    assert (found.preset, found.acceptance.threshold) == (AcceptancePreset.ACCEPTANCE_PRESET_JSON, 0.65)
+    assert seen == ["w1 w2"]
+
+
+async def test_a_rule_that_makes_no_difference_is_the_coupled_one(reader: RequestReader) -> None:
+    for fields in (
+        {**rule(4), **sampling(temperature=0.0)},
+        rule(2, enabled=False),
+        rule(3, max_draft_tokens=0),
+    ):
+        found = await read(reader, **fields)
+        assert (found.acceptance, found.preset) == (COUPLED, AcceptancePreset.ACCEPTANCE_PRESET_UNSPECIFIED)

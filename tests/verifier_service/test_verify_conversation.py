@@ -13,6 +13,7 @@ import verifier_service.verify_conversation as conversation_module
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.proposal_pb2 import Proposal
 from draftwire.v1.sampling_pb2 import SamplingParams
+from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
 from service_runtime.errors import ServiceError
 from service_runtime.in_process_stream import InProcessStream, in_process_call
 from service_runtime.message_stream import StreamBroken
@@ -69,6 +70,14 @@ async def test_a_caller_that_knows(verifier: InProcessVerifier, sampling: Sampli
     assert stats.steps < 20
     (share,) = stats.drafters
     assert (share.name, share.accepted_tokens) == ("caller", stats.accepted_tokens)
+
+
+async def test_the_rule_of_rejection_is_not_for_callers(verifier: InProcessVerifier) -> None:
+    options = SpeculationOptions(acceptance=AcceptanceRule.ACCEPTANCE_RULE_REJECTION)
+    async with asyncio.timeout(PATIENCE), call(verifier) as stream:
+        with pytest.raises(StreamBroken, match="not for a caller") as caught:
+            await ScriptedCaller().run(stream, order(sampling=sampled(), speculation=options))
+    assert caught.value.reason_name == "INVALID_FIELD"
 
 
 async def test_what_it_is_told(verifier: InProcessVerifier) -> None:

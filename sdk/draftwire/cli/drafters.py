@@ -40,13 +40,16 @@ def attach(
     ],
     name: Annotated[str | None, typer.Option(help="Its name in the pool; by default its address.")] = None,
     label: Labels = None,
+    trusted: Annotated[
+        bool | None, typer.Option("--trusted/--untrusted", help="Whether it may draft for --acceptance rejection.")
+    ] = None,
     verifier: Verifiers = DEFAULT_VERIFIERS,
     as_json: Json = False,
 ) -> None:
     """Connect a drafter; done when it is ready."""
     labels = parse_labels(label)
     with Client(verifier) as client:
-        drafter = client.drafters.attach(address, name, labels)
+        drafter = client.drafters.attach(address, name, labels, trusted=trusted)
         _tell(drafter, f"{drafter.name} is attached and {drafter.state}", as_json)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
 from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Labels, Verifiers, parse_labels
 from draftwire.cli.results import generation_json
 from draftwire.client import Client
-from draftwire.speculation import Speculation
+from draftwire.speculation import Acceptance, Preset, Speculation
 
 STDIN = "-"
 
@@ -35,6 +35,16 @@ def generate(
     label: Labels = None,
     max_draft_tokens: Annotated[int | None, typer.Option(help="Most draft tokens a step.")] = None,
     prediction: Annotated[str | None, typer.Option(help="Text that the output is expected to be much like.")] = None,
+    acceptance: Annotated[
+        str | None, typer.Option(help="How draft tokens are accepted: coupled, rejection, typical or threshold.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="Threshold by content: auto, code, json or narrative.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Least probability, for threshold.")] = None,
+    posterior_threshold: Annotated[float | None, typer.Option(help="For typical.")] = None,
+    posterior_alpha: Annotated[float | None, typer.Option(help="For typical.")] = None,
+    dynamic_temperature: Annotated[
+        bool, typer.Option("--dynamic-temperature", help="Draft the cooler the less sure the drafter is.")
+    ] = False,
     timeout: Annotated[float | None, typer.Option(help="Seconds the request may take.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -48,6 +58,12 @@ def generate(
         labels=parse_labels(label),
         drafters=drafter if drafter and len(drafter) > 1 else drafters,
         prediction=prediction,
+        acceptance=cast(Acceptance | None, acceptance),  # names that are none are refused when the request is made
+        preset=cast(Preset | None, preset),
+        threshold=threshold,
+        posterior_threshold=posterior_threshold,
+        posterior_alpha=posterior_alpha,
+        dynamic_temperature=dynamic_temperature,
     )
     with (
         Client(verifier, timeout=timeout) as client,

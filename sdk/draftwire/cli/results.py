@@ -37,6 +37,12 @@ def generation_json(result: Generation) -> dict[str, Any]:
             "acceptance_length": speculation.acceptance_length,
             "stale_nodes": speculation.stale_nodes,
             "hits": speculation.hits,
+            "acceptance": speculation.acceptance,
+            "preset": speculation.preset,
+            "threshold": speculation.threshold,
+            "posterior_threshold": speculation.posterior_threshold,
+            "posterior_alpha": speculation.posterior_alpha,
+            "lossless": speculation.lossless,
             "drafters": [share_json(share) for share in speculation.drafters],
         },
     }
@@ -70,6 +76,9 @@ def drafter_json(drafter: Drafter) -> dict[str, Any]:
         "announced": drafter.announced,
         "labels": drafter.labels,
         "accepted_per_second": drafter.accepted_per_second,
+        "trusted": drafter.trusted,
+        "lossy_draft_tokens": drafter.lossy_draft_tokens,
+        "lossy_accepted_tokens": drafter.lossy_accepted_tokens,
         "last_error": str(drafter.last_error) if drafter.last_error else None,
     }
 

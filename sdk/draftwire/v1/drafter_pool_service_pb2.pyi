@@ -40,7 +40,7 @@ ROLLOUT_STATE_PROMOTED: RolloutState
 ROLLOUT_STATE_WITHDRAWN: RolloutState
 
 class Drafter(_message.Message):
-    __slots__ = ("name", "address", "state", "model", "sequences", "draft_tokens", "accepted_tokens", "stale_nodes", "step_time", "response_time", "attached_at", "last_error", "announced", "labels", "accepted_per_second")
+    __slots__ = ("name", "address", "state", "model", "sequences", "draft_tokens", "accepted_tokens", "stale_nodes", "step_time", "response_time", "attached_at", "last_error", "announced", "labels", "accepted_per_second", "trusted", "lossy_draft_tokens", "lossy_accepted_tokens")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +63,9 @@ class Drafter(_message.Message):
     ANNOUNCED_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    TRUSTED_FIELD_NUMBER: _ClassVar[int]
+    LOSSY_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LOSSY_ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     name: str
     address: str
     state: DrafterState
@@ -78,10 +81,13 @@ class Drafter(_message.Message):
     announced: bool
     labels: _containers.ScalarMap[str, str]
     accepted_per_second: float
-    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[_Union[DrafterState, str]] = ..., model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., sequences: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., stale_nodes: _Optional[int] = ..., step_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., response_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., attached_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., announced: bool = ..., labels: _Optional[_Mapping[str, str]] = ..., accepted_per_second: _Optional[float] = ...) -> None: ...
+    trusted: bool
+    lossy_draft_tokens: int
+    lossy_accepted_tokens: int
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[_Union[DrafterState, str]] = ..., model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., sequences: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., stale_nodes: _Optional[int] = ..., step_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., response_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., attached_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., announced: bool = ..., labels: _Optional[_Mapping[str, str]] = ..., accepted_per_second: _Optional[float] = ..., trusted: bool = ..., lossy_draft_tokens: _Optional[int] = ..., lossy_accepted_tokens: _Optional[int] = ...) -> None: ...
 
 class AttachDrafterRequest(_message.Message):
-    __slots__ = ("address", "name", "labels")
+    __slots__ = ("address", "name", "labels", "trusted")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -92,10 +98,12 @@ class AttachDrafterRequest(_message.Message):
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    TRUSTED_FIELD_NUMBER: _ClassVar[int]
     address: str
     name: str
     labels: _containers.ScalarMap[str, str]
-    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    trusted: bool
+    def __init__(self, address: _Optional[str] = ..., name: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., trusted: bool = ...) -> None: ...
 
 class AttachDrafterResponse(_message.Message):
     __slots__ = ("drafter",)

@@ -4,6 +4,7 @@ from draftwire.v1 import calibration_pb2 as _calibration_pb2
 from draftwire.v1 import model_info_pb2 as _model_info_pb2
 from draftwire.v1 import proposal_pb2 as _proposal_pb2
 from draftwire.v1 import sampling_pb2 as _sampling_pb2
+from draftwire.v1 import speculation_pb2 as _speculation_pb2
 from draftwire.v1 import step_cost_pb2 as _step_cost_pb2
 from draftwire.v1 import step_times_pb2 as _step_times_pb2
 from draftwire.v1 import verdict_pb2 as _verdict_pb2
@@ -80,7 +81,7 @@ class ModelReplaced(_message.Message):
     def __init__(self, model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ...) -> None: ...
 
 class OpenSequence(_message.Message):
-    __slots__ = ("sequence_id", "epoch", "sampling", "committed_length", "offset", "token_ids", "max_tree_nodes", "max_length")
+    __slots__ = ("sequence_id", "epoch", "sampling", "committed_length", "offset", "token_ids", "max_tree_nodes", "max_length", "acceptance", "dynamic_temperature")
     SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +90,8 @@ class OpenSequence(_message.Message):
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     MAX_TREE_NODES_FIELD_NUMBER: _ClassVar[int]
     MAX_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
+    DYNAMIC_TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     sequence_id: int
     epoch: int
     sampling: _sampling_pb2.SamplingParams
@@ -97,7 +100,9 @@ class OpenSequence(_message.Message):
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     max_tree_nodes: int
     max_length: int
-    def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., committed_length: _Optional[int] = ..., offset: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., max_tree_nodes: _Optional[int] = ..., max_length: _Optional[int] = ...) -> None: ...
+    acceptance: _speculation_pb2.AcceptanceRule
+    dynamic_temperature: bool
+    def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., committed_length: _Optional[int] = ..., offset: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., max_tree_nodes: _Optional[int] = ..., max_length: _Optional[int] = ..., acceptance: _Optional[_Union[_speculation_pb2.AcceptanceRule, str]] = ..., dynamic_temperature: bool = ...) -> None: ...
 
 class SequenceOpened(_message.Message):
     __slots__ = ("sequence_id", "epoch")

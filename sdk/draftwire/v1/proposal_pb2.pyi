@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Proposal(_message.Message):
-    __slots__ = ("sequence_id", "epoch", "committed_length", "first_node_id", "token_ids", "parent_ids", "log_probs")
+    __slots__ = ("sequence_id", "epoch", "committed_length", "first_node_id", "token_ids", "parent_ids", "log_probs", "distributions")
     SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_LENGTH_FIELD_NUMBER: _ClassVar[int]
@@ -15,6 +15,7 @@ class Proposal(_message.Message):
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     PARENT_IDS_FIELD_NUMBER: _ClassVar[int]
     LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
+    DISTRIBUTIONS_FIELD_NUMBER: _ClassVar[int]
     sequence_id: int
     epoch: int
     committed_length: int
@@ -22,7 +23,18 @@ class Proposal(_message.Message):
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     parent_ids: _containers.RepeatedScalarFieldContainer[int]
     log_probs: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., committed_length: _Optional[int] = ..., first_node_id: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., parent_ids: _Optional[_Iterable[int]] = ..., log_probs: _Optional[_Iterable[float]] = ...) -> None: ...
+    distributions: _containers.RepeatedCompositeFieldContainer[DraftDistribution]
+    def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., committed_length: _Optional[int] = ..., first_node_id: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., parent_ids: _Optional[_Iterable[int]] = ..., log_probs: _Optional[_Iterable[float]] = ..., distributions: _Optional[_Iterable[_Union[DraftDistribution, _Mapping]]] = ...) -> None: ...
+
+class DraftDistribution(_message.Message):
+    __slots__ = ("parent_id", "token_ids", "probabilities")
+    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
+    parent_id: int
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    probabilities: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, parent_id: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., probabilities: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class ProposalBatch(_message.Message):
     __slots__ = ("proposals", "step_seconds")

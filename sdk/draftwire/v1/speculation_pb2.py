@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x64raftwire/v1/speculation.proto\x12\x0c\x64raftwire.v1\"-\n\nPrediction\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"\x94\x03\n\x12SpeculationOptions\x12\x14\n\x07\x65nabled\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x14\n\x07\x64rafter\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x1d\n\x10max_draft_tokens\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x30\n\nacceptance\x18\x04 \x01(\x0e\x32\x1c.draftwire.v1.AcceptanceRule\x12<\n\x06labels\x18\x05 \x03(\x0b\x32,.draftwire.v1.SpeculationOptions.LabelsEntry\x12\x15\n\x08\x64rafters\x18\x06 \x01(\rH\x03\x88\x01\x01\x12\x15\n\rdrafter_names\x18\x07 \x03(\t\x12,\n\nprediction\x18\x08 \x01(\x0b\x32\x18.draftwire.v1.Prediction\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\n\n\x08_enabledB\n\n\x08_drafterB\x13\n\x11_max_draft_tokensB\x0b\n\t_drafters\"\xa1\x01\n\x10SpeculationStats\x12\r\n\x05steps\x18\x01 \x01(\x04\x12\x14\n\x0c\x64raft_tokens\x18\x02 \x01(\x04\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x03 \x01(\x04\x12\x13\n\x0bstale_nodes\x18\x04 \x01(\x04\x12,\n\x08\x64rafters\x18\x05 \x03(\x0b\x32\x1a.draftwire.v1.DrafterStats\x12\x0c\n\x04hits\x18\x06 \x01(\x04\"K\n\x0c\x44rafterStats\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0c\x64raft_tokens\x18\x02 \x01(\x04\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x03 \x01(\x04*N\n\x0e\x41\x63\x63\x65ptanceRule\x12\x1f\n\x1b\x41\x43\x43\x45PTANCE_RULE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x41\x43\x43\x45PTANCE_RULE_COUPLED\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x64raftwire/v1/speculation.proto\x12\x0c\x64raftwire.v1\"-\n\nPrediction\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"\xf3\x04\n\x12SpeculationOptions\x12\x14\n\x07\x65nabled\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x14\n\x07\x64rafter\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x1d\n\x10max_draft_tokens\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x30\n\nacceptance\x18\x04 \x01(\x0e\x32\x1c.draftwire.v1.AcceptanceRule\x12<\n\x06labels\x18\x05 \x03(\x0b\x32,.draftwire.v1.SpeculationOptions.LabelsEntry\x12\x15\n\x08\x64rafters\x18\x06 \x01(\rH\x03\x88\x01\x01\x12\x15\n\rdrafter_names\x18\x07 \x03(\t\x12,\n\nprediction\x18\x08 \x01(\x0b\x32\x18.draftwire.v1.Prediction\x12.\n\x06preset\x18\x14 \x01(\x0e\x32\x1e.draftwire.v1.AcceptancePreset\x12\x16\n\tthreshold\x18\x15 \x01(\x01H\x04\x88\x01\x01\x12 \n\x13posterior_threshold\x18\x16 \x01(\x01H\x05\x88\x01\x01\x12\x1c\n\x0fposterior_alpha\x18\x17 \x01(\x01H\x06\x88\x01\x01\x12\x1b\n\x13\x64ynamic_temperature\x18\x18 \x01(\x08\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\n\n\x08_enabledB\n\n\x08_drafterB\x13\n\x11_max_draft_tokensB\x0b\n\t_draftersB\x0c\n\n_thresholdB\x16\n\x14_posterior_thresholdB\x12\n\x10_posterior_alpha\"\xb9\x03\n\x10SpeculationStats\x12\r\n\x05steps\x18\x01 \x01(\x04\x12\x14\n\x0c\x64raft_tokens\x18\x02 \x01(\x04\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x03 \x01(\x04\x12\x13\n\x0bstale_nodes\x18\x04 \x01(\x04\x12,\n\x08\x64rafters\x18\x05 \x03(\x0b\x32\x1a.draftwire.v1.DrafterStats\x12\x0c\n\x04hits\x18\x06 \x01(\x04\x12\x30\n\nacceptance\x18\x14 \x01(\x0e\x32\x1c.draftwire.v1.AcceptanceRule\x12.\n\x06preset\x18\x15 \x01(\x0e\x32\x1e.draftwire.v1.AcceptancePreset\x12\x16\n\tthreshold\x18\x16 \x01(\x01H\x00\x88\x01\x01\x12 \n\x13posterior_threshold\x18\x17 \x01(\x01H\x01\x88\x01\x01\x12\x1c\n\x0fposterior_alpha\x18\x18 \x01(\x01H\x02\x88\x01\x01\x12\x15\n\x08lossless\x18\x19 \x01(\x08H\x03\x88\x01\x01\x42\x0c\n\n_thresholdB\x16\n\x14_posterior_thresholdB\x12\n\x10_posterior_alphaB\x0b\n\t_lossless\"K\n\x0c\x44rafterStats\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0c\x64raft_tokens\x18\x02 \x01(\x04\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x03 \x01(\x04*\xa9\x01\n\x0e\x41\x63\x63\x65ptanceRule\x12\x1f\n\x1b\x41\x43\x43\x45PTANCE_RULE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x41\x43\x43\x45PTANCE_RULE_COUPLED\x10\x01\x12\x1d\n\x19\x41\x43\x43\x45PTANCE_RULE_REJECTION\x10\x02\x12\x1b\n\x17\x41\x43\x43\x45PTANCE_RULE_TYPICAL\x10\x03\x12\x1d\n\x19\x41\x43\x43\x45PTANCE_RULE_THRESHOLD\x10\x04*\xaa\x01\n\x10\x41\x63\x63\x65ptancePreset\x12!\n\x1d\x41\x43\x43\x45PTANCE_PRESET_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41\x43\x43\x45PTANCE_PRESET_AUTO\x10\x01\x12\x1a\n\x16\x41\x43\x43\x45PTANCE_PRESET_CODE\x10\x02\x12\x1a\n\x16\x41\x43\x43\x45PTANCE_PRESET_JSON\x10\x03\x12\x1f\n\x1b\x41\x43\x43\x45PTANCE_PRESET_NARRATIVE\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,16 +33,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SPECULATIONOPTIONS_LABELSENTRY']._loaded_options = None
   _globals['_SPECULATIONOPTIONS_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_ACCEPTANCERULE']._serialized_start=743
-  _globals['_ACCEPTANCERULE']._serialized_end=821
+  _globals['_ACCEPTANCERULE']._serialized_start=1247
+  _globals['_ACCEPTANCERULE']._serialized_end=1416
+  _globals['_ACCEPTANCEPRESET']._serialized_start=1419
+  _globals['_ACCEPTANCEPRESET']._serialized_end=1589
   _globals['_PREDICTION']._serialized_start=48
   _globals['_PREDICTION']._serialized_end=93
   _globals['_SPECULATIONOPTIONS']._serialized_start=96
-  _globals['_SPECULATIONOPTIONS']._serialized_end=500
-  _globals['_SPECULATIONOPTIONS_LABELSENTRY']._serialized_start=397
-  _globals['_SPECULATIONOPTIONS_LABELSENTRY']._serialized_end=442
-  _globals['_SPECULATIONSTATS']._serialized_start=503
-  _globals['_SPECULATIONSTATS']._serialized_end=664
-  _globals['_DRAFTERSTATS']._serialized_start=666
-  _globals['_DRAFTERSTATS']._serialized_end=741
+  _globals['_SPECULATIONOPTIONS']._serialized_end=723
+  _globals['_SPECULATIONOPTIONS_LABELSENTRY']._serialized_start=562
+  _globals['_SPECULATIONOPTIONS_LABELSENTRY']._serialized_end=607
+  _globals['_SPECULATIONSTATS']._serialized_start=726
+  _globals['_SPECULATIONSTATS']._serialized_end=1167
+  _globals['_DRAFTERSTATS']._serialized_start=1169
+  _globals['_DRAFTERSTATS']._serialized_end=1244
 # @@protoc_insertion_point(module_scope)

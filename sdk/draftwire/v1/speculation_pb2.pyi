@@ -11,8 +11,27 @@ class AcceptanceRule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ACCEPTANCE_RULE_UNSPECIFIED: _ClassVar[AcceptanceRule]
     ACCEPTANCE_RULE_COUPLED: _ClassVar[AcceptanceRule]
+    ACCEPTANCE_RULE_REJECTION: _ClassVar[AcceptanceRule]
+    ACCEPTANCE_RULE_TYPICAL: _ClassVar[AcceptanceRule]
+    ACCEPTANCE_RULE_THRESHOLD: _ClassVar[AcceptanceRule]
+
+class AcceptancePreset(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACCEPTANCE_PRESET_UNSPECIFIED: _ClassVar[AcceptancePreset]
+    ACCEPTANCE_PRESET_AUTO: _ClassVar[AcceptancePreset]
+    ACCEPTANCE_PRESET_CODE: _ClassVar[AcceptancePreset]
+    ACCEPTANCE_PRESET_JSON: _ClassVar[AcceptancePreset]
+    ACCEPTANCE_PRESET_NARRATIVE: _ClassVar[AcceptancePreset]
 ACCEPTANCE_RULE_UNSPECIFIED: AcceptanceRule
 ACCEPTANCE_RULE_COUPLED: AcceptanceRule
+ACCEPTANCE_RULE_REJECTION: AcceptanceRule
+ACCEPTANCE_RULE_TYPICAL: AcceptanceRule
+ACCEPTANCE_RULE_THRESHOLD: AcceptanceRule
+ACCEPTANCE_PRESET_UNSPECIFIED: AcceptancePreset
+ACCEPTANCE_PRESET_AUTO: AcceptancePreset
+ACCEPTANCE_PRESET_CODE: AcceptancePreset
+ACCEPTANCE_PRESET_JSON: AcceptancePreset
+ACCEPTANCE_PRESET_NARRATIVE: AcceptancePreset
 
 class Prediction(_message.Message):
     __slots__ = ("text", "token_ids")
@@ -23,7 +42,7 @@ class Prediction(_message.Message):
     def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SpeculationOptions(_message.Message):
-    __slots__ = ("enabled", "drafter", "max_draft_tokens", "acceptance", "labels", "drafters", "drafter_names", "prediction")
+    __slots__ = ("enabled", "drafter", "max_draft_tokens", "acceptance", "labels", "drafters", "drafter_names", "prediction", "preset", "threshold", "posterior_threshold", "posterior_alpha", "dynamic_temperature")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +58,11 @@ class SpeculationOptions(_message.Message):
     DRAFTERS_FIELD_NUMBER: _ClassVar[int]
     DRAFTER_NAMES_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_FIELD_NUMBER: _ClassVar[int]
+    PRESET_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    POSTERIOR_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    POSTERIOR_ALPHA_FIELD_NUMBER: _ClassVar[int]
+    DYNAMIC_TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     enabled: bool
     drafter: str
     max_draft_tokens: int
@@ -47,23 +71,40 @@ class SpeculationOptions(_message.Message):
     drafters: int
     drafter_names: _containers.RepeatedScalarFieldContainer[str]
     prediction: Prediction
-    def __init__(self, enabled: bool = ..., drafter: _Optional[str] = ..., max_draft_tokens: _Optional[int] = ..., acceptance: _Optional[_Union[AcceptanceRule, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., drafters: _Optional[int] = ..., drafter_names: _Optional[_Iterable[str]] = ..., prediction: _Optional[_Union[Prediction, _Mapping]] = ...) -> None: ...
+    preset: AcceptancePreset
+    threshold: float
+    posterior_threshold: float
+    posterior_alpha: float
+    dynamic_temperature: bool
+    def __init__(self, enabled: bool = ..., drafter: _Optional[str] = ..., max_draft_tokens: _Optional[int] = ..., acceptance: _Optional[_Union[AcceptanceRule, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., drafters: _Optional[int] = ..., drafter_names: _Optional[_Iterable[str]] = ..., prediction: _Optional[_Union[Prediction, _Mapping]] = ..., preset: _Optional[_Union[AcceptancePreset, str]] = ..., threshold: _Optional[float] = ..., posterior_threshold: _Optional[float] = ..., posterior_alpha: _Optional[float] = ..., dynamic_temperature: bool = ...) -> None: ...
 
 class SpeculationStats(_message.Message):
-    __slots__ = ("steps", "draft_tokens", "accepted_tokens", "stale_nodes", "drafters", "hits")
+    __slots__ = ("steps", "draft_tokens", "accepted_tokens", "stale_nodes", "drafters", "hits", "acceptance", "preset", "threshold", "posterior_threshold", "posterior_alpha", "lossless")
     STEPS_FIELD_NUMBER: _ClassVar[int]
     DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     STALE_NODES_FIELD_NUMBER: _ClassVar[int]
     DRAFTERS_FIELD_NUMBER: _ClassVar[int]
     HITS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
+    PRESET_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    POSTERIOR_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    POSTERIOR_ALPHA_FIELD_NUMBER: _ClassVar[int]
+    LOSSLESS_FIELD_NUMBER: _ClassVar[int]
     steps: int
     draft_tokens: int
     accepted_tokens: int
     stale_nodes: int
     drafters: _containers.RepeatedCompositeFieldContainer[DrafterStats]
     hits: int
-    def __init__(self, steps: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., stale_nodes: _Optional[int] = ..., drafters: _Optional[_Iterable[_Union[DrafterStats, _Mapping]]] = ..., hits: _Optional[int] = ...) -> None: ...
+    acceptance: AcceptanceRule
+    preset: AcceptancePreset
+    threshold: float
+    posterior_threshold: float
+    posterior_alpha: float
+    lossless: bool
+    def __init__(self, steps: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., stale_nodes: _Optional[int] = ..., drafters: _Optional[_Iterable[_Union[DrafterStats, _Mapping]]] = ..., hits: _Optional[int] = ..., acceptance: _Optional[_Union[AcceptanceRule, str]] = ..., preset: _Optional[_Union[AcceptancePreset, str]] = ..., threshold: _Optional[float] = ..., posterior_threshold: _Optional[float] = ..., posterior_alpha: _Optional[float] = ..., lossless: bool = ...) -> None: ...
 
 class DrafterStats(_message.Message):
     __slots__ = ("name", "draft_tokens", "accepted_tokens")

@@ -221,7 +221,7 @@ class GetModelInfoResponse(_message.Message):
     def __init__(self, model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., build: _Optional[str] = ..., limits: _Optional[_Union[_model_info_pb2.Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ...) -> None: ...
 
 class EngineStatus(_message.Message):
-    __slots__ = ("running_sequences", "waiting_requests", "used_slots", "total_slots", "preemptions", "tasks", "times", "planner")
+    __slots__ = ("running_sequences", "waiting_requests", "used_slots", "total_slots", "preemptions", "tasks", "times", "planner", "acceptance")
     RUNNING_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     WAITING_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     USED_SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -230,6 +230,7 @@ class EngineStatus(_message.Message):
     TASKS_FIELD_NUMBER: _ClassVar[int]
     TIMES_FIELD_NUMBER: _ClassVar[int]
     PLANNER_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
     running_sequences: int
     waiting_requests: int
     used_slots: int
@@ -238,4 +239,19 @@ class EngineStatus(_message.Message):
     tasks: int
     times: _step_times_pb2.StepTimes
     planner: _planner_status_pb2.PlannerStatus
-    def __init__(self, running_sequences: _Optional[int] = ..., waiting_requests: _Optional[int] = ..., used_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., preemptions: _Optional[int] = ..., tasks: _Optional[int] = ..., times: _Optional[_Union[_step_times_pb2.StepTimes, _Mapping]] = ..., planner: _Optional[_Union[_planner_status_pb2.PlannerStatus, _Mapping]] = ...) -> None: ...
+    acceptance: _containers.RepeatedCompositeFieldContainer[AcceptanceCount]
+    def __init__(self, running_sequences: _Optional[int] = ..., waiting_requests: _Optional[int] = ..., used_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., preemptions: _Optional[int] = ..., tasks: _Optional[int] = ..., times: _Optional[_Union[_step_times_pb2.StepTimes, _Mapping]] = ..., planner: _Optional[_Union[_planner_status_pb2.PlannerStatus, _Mapping]] = ..., acceptance: _Optional[_Iterable[_Union[AcceptanceCount, _Mapping]]] = ...) -> None: ...
+
+class AcceptanceCount(_message.Message):
+    __slots__ = ("rule", "requests", "tokens", "draft_tokens", "accepted_tokens")
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    rule: _speculation_pb2.AcceptanceRule
+    requests: int
+    tokens: int
+    draft_tokens: int
+    accepted_tokens: int
+    def __init__(self, rule: _Optional[_Union[_speculation_pb2.AcceptanceRule, str]] = ..., requests: _Optional[int] = ..., tokens: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,115 @@
+"""The engine as a library: a target and a draft model in one process and one thread, without services."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance
+from speculative_engine.drafters.draft_model import DraftModelDrafter
+from speculative_engine.drafters.drafter import DraftSpec
+from speculative_engine.packed_model import PackedModel
+from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.self_test import run_self_test
+from speculative_engine.sequence import SequenceSpec
+from speculative_engine.step_timing import measure_step_cost
+from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.tree_growth import TreeGrowth
+from speculative_engine.verification_engine import EngineLimits, VerificationEngine
+
+_DRAFT = "draft"
+_SEQUENCE = 1
+
+
+@dataclass(slots=True)
+class Generated:
+    """What a call made."""
+
+    token_ids: list[int] = field(default_factory=list)
+    text: str = ""
+    steps: int = 0
+    """Forward passes of the target that committed tokens."""
+    draft_tokens: int = 0
+    """Draft tokens that were verified."""
+    accepted_tokens: int = 0
+    """Draft tokens that were accepted."""
+
+
+class InProcessGenerator:
+    """Generates one text after another. Not thread-safe.
+
+    Drafting and verifying take turns in the calling thread, where services do both at once. Which of the drafted nodes
+    are verified is the planner's decision, as there.
+    """
+
+    def __init__(self, target: PackedModel, tokenizer: Tokenizer, draft: PackedModel, *, draft_steps: int = 4):
+        """Both models share the tokenizer. draft_steps: most drafting steps before each step of the target."""
+        self._draft_steps = draft_steps
+        self._tokenizer = tokenizer
+        self._eos = frozenset(target.eos_token_ids)
+        self._engine = VerificationEngine(target, measure_step_cost(target), EngineLimits())
+        self._drafter = DraftModelDrafter(draft, TreeGrowth(measure_step_cost(draft)))
+
+    @classmethod
+    def load(cls, target: str, draft: str, *, slots: int = 4096, draft_steps: int = 4) -> InProcessGenerator:
+        """Load two checkpoints; slots: tokens of a text with its tree that fit. Raises ModelLoadError."""
+        model, tokenizer = PackedModel.load(target, slots=slots), Tokenizer.load(target)
+        run_self_test(model)
+        return cls(model, tokenizer, PackedModel.load(draft, slots=slots, row_exact=False), draft_steps=draft_steps)
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int = 128,
+        sampling: SamplingParams | None = None,
+        acceptance: Acceptance = COUPLED,
+        dynamic_temperature: bool = False,
+    ) -> Generated:
+        """Continue a prompt, given as text or token ids.
+
+        Raises:
+            FieldError: sampling or acceptance out of range.
+            ValueError: no token in the prompt, or more tokens than there are slots.
+        """
+        sampling = (sampling or SamplingParams()).validate()
+        acceptance.validate()
+        tokens = self._tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        if not tokens:
+            raise ValueError("the prompt has no token")
+        engine, drafter, longest = self._engine, self._drafter, len(tokens) + max_tokens
+        engine.add(SequenceSpec(_SEQUENCE, tokens, longest, sampling, self._eos, acceptance=acceptance))
+        try:
+            engine.attach(_SEQUENCE, _DRAFT)
+            drafter.open(
+                _SEQUENCE,
+                DraftSpec(
+                    tokens,
+                    sampling,
+                    engine.limits.max_tree_nodes,
+                    longest,
+                    engine.model.vocab_size,
+                    draws=acceptance.draws,
+                    dynamic_temperature=dynamic_temperature,
+                ),
+            )
+            return self._run()
+        finally:
+            engine.remove(_SEQUENCE)
+            drafter.close(_SEQUENCE)
+
+    def _run(self) -> Generated:
+        engine, drafter, result = self._engine, self._drafter, Generated()
+        while engine.running:
+            for _ in range(self._draft_steps):
+                for proposal in drafter.grow().proposals.values():
+                    engine.propose(_SEQUENCE, _DRAFT, proposal)
+            for outcome in engine.step().outcomes:
+                result.token_ids += outcome.tokens
+                result.steps += 1
+                result.draft_tokens += sum(outcome.drafted.values())
+                result.accepted_tokens += outcome.accepted
+                if outcome.finish is None:
+                    drafter.commit(_SEQUENCE, outcome.committed_length, outcome.tokens)
+        result.text = self._tokenizer.decode(result.token_ids, skip_special_tokens=True)
+        return result

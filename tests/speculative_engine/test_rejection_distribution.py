@@ -1,0 +1,161 @@
+"""The rule of rejection through the engine, with a draft model and trees that survive verdicts: is the output exact?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from transformers import PreTrainedModel
+
+from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance, RuleName
+from speculative_engine.distributions import probabilities
+from speculative_engine.drafters.draft_model import DraftModelDrafter
+from speculative_engine.drafters.drafter import DraftSpec
+from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
+from speculative_engine.packed_model import PackedModel
+from speculative_engine.sampling_batch import SamplingBatch
+from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.sequence import SequenceSpec
+from tests.speculative_engine.support import engine_of, packed, plain_logits, tiny_model
+
+TOKENS = 6
+PROMPT = [3, 4, 5, 3, 4]
+LENGTH = 3
+REQUESTS, AT_ONCE = 1024, 64
+REJECTION = Acceptance(RuleName.REJECTION)
+DRAFT = "draft"
+
+
+@cache
+def models() -> tuple[PreTrainedModel, PackedModel, PackedModel]:
+    """The target as the library made it, the target and the draft model."""
+    # The same model twice, the draft's weights disturbed: they agree often, and not always.
+    target = tiny_model("Llama", vocab_size=TOKENS, pad_token_id=None)
+    draft = tiny_model("Llama", vocab_size=TOKENS, pad_token_id=None)
+    with torch.no_grad():
+        for parameter in draft.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.08)
+        for model in (target, draft):
+            model.lm_head.weight.mul_(0.3)
+    return target, packed(target), packed(draft)
+
+
+@cache
+def expected(sampling: SamplingParams) -> np.ndarray:
+    """The exact distribution of outputs, by their tokens as digits."""
+    target, _, _ = models()
+    found = np.ones(1)
+    outputs: list[list[int]] = [[]]
+    for _ in range(LENGTH):
+        logits = torch.stack([plain_logits(target, PROMPT + output)[-1] for output in outputs])
+        batch = SamplingBatch.build([sampling] * len(outputs), [0] * len(outputs))
+        found = (found[:, None] * probabilities(logits, batch)).ravel()
+        outputs = [[*output, token] for output in outputs for token in range(TOKENS)]
+    return found
+
+
+def outputs_of(
+    sampling: SamplingParams,
+    *,
+    most: int | None = None,
+    drafted: bool = True,
+    lookup: bool = False,
+    requests: int = REQUESTS,
+) -> tuple[np.ndarray, int]:
+    """How often each output came, and how many draft tokens were accepted."""
+    _, target, draft = models()
+    engine = engine_of(target, max_sequences=AT_ONCE)
+    drafter = DraftModelDrafter(draft)
+    if lookup:
+        engine.add_drafter("lookup", ngram_drafter(NgramOptions(min=1)))
+    counts, accepted = np.zeros(TOKENS**LENGTH), 0
+    longest = len(PROMPT) + LENGTH
+    for first in range(0, requests, AT_ONCE):
+        outputs: dict[int, list[int]] = {}
+        for seed in range(first, first + AT_ONCE):
+            params = replace(sampling, seed=seed)
+            engine.add(SequenceSpec(seed, PROMPT, longest, params, max_draft_tokens=most, acceptance=REJECTION))
+            if drafted:
+                engine.attach(seed, DRAFT)
+                drafter.open(seed, DraftSpec(PROMPT, params, 16, longest, draws=True))
+            if lookup:
+                engine.attach(seed, "lookup")
+            outputs[seed] = []
+        while engine.running:
+            for _ in range(2):
+                for key, proposal in drafter.grow().proposals.items():
+                    engine.propose(key, DRAFT, proposal)
+            for outcome in engine.step().outcomes:
+                outputs[outcome.sequence_id] += outcome.tokens
+                accepted += outcome.accepted
+                if outcome.finish is not None:
+                    drafter.close(outcome.sequence_id)
+                elif drafted:
+                    drafter.commit(outcome.sequence_id, outcome.committed_length, outcome.tokens)
+        for output in outputs.values():
+            counts[int("".join(map(str, output)), TOKENS)] += 1
+    return counts, accepted
+
+
+def fit(counts: np.ndarray, p: np.ndarray) -> float:
+    """The chi-square test's p-value; outputs too rare to be tested alone count together."""
+    assert not counts[p == 0].any()
+    rare = p * counts.sum() < 5
+    observed = [*counts[~rare], counts[rare].sum()] if p[rare].sum() else counts[~rare]
+    likely = [*p[~rare], p[rare].sum()] if p[rare].sum() else p[~rare]
+    return float(stats.chisquare(observed, np.array(likely) * counts.sum()).pvalue)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "most"),
+    [
+        (SamplingParams(temperature=1.0), None),
+        (SamplingParams(temperature=1.0), 1),  # which child is verified depends on its value, and must not show
+        (SamplingParams(temperature=0.7, top_p=0.9), None),
+        (SamplingParams(temperature=1.0, top_k=3), None),
+    ],
+    ids=["T=1", "one node a step", "T=0.7 top_p", "top_k"],
+)
+def test_output_is_distributed_as_the_targets(sampling: SamplingParams, most: int | None) -> None:
+    counts, accepted = outputs_of(sampling, most=most)
+    assert accepted > REQUESTS / 3
+    assert fit(counts, expected(sampling)) > 1e-3
+
+
+@pytest.mark.parametrize("drafted", [False, True], ids=["alone", "beside a draft model"])
+def test_with_a_lookup_whose_tokens_nobody_drew(drafted: bool) -> None:
+    sampling = SamplingParams(temperature=1.0)
+    counts, accepted = outputs_of(sampling, drafted=drafted, lookup=True)
+    assert accepted > REQUESTS / 10
+    assert fit(counts, expected(sampling)) > 1e-3
+
+
+def test_the_same_proposals_give_the_same_tokens() -> None:
+    sampling = SamplingParams(temperature=1.0, top_k=4)
+    first, again = outputs_of(sampling, requests=128), outputs_of(sampling, requests=128)
+    assert (first[0] == again[0]).all() and first[1] == again[1]
+
+
+def test_greedy_is_the_coupled_rule() -> None:
+    _, target, _ = models()
+    outputs = []
+    for acceptance in (
+        COUPLED,
+        REJECTION,
+        Acceptance(RuleName.TYPICAL),
+        Acceptance(RuleName.THRESHOLD, threshold=0.01),
+    ):
+        engine = engine_of(target)
+        engine.add_drafter("lookup", ngram_drafter(NgramOptions(min=1)))
+        engine.add(SequenceSpec(1, PROMPT, 40, SamplingParams(temperature=0), acceptance=acceptance))
+        engine.attach(1, "lookup")
+        tokens: list[int] = []
+        while engine.running:
+            for outcome in engine.step().outcomes:
+                tokens += outcome.tokens
+        outputs.append(tokens)
+    assert outputs[1:] == outputs[:-1]
