@@ -45,6 +45,10 @@ class VerifierSettings(ServiceSettings):
     """How many drafters draft for a request at once, into its one token tree, unless the request says."""
     trust_remote_code: bool = False
     """Run model code that comes with the checkpoint. Only for checkpoints you trust."""
+    allow_scoring: bool = False
+    """Tell whoever asks the target's likeliest tokens along a text (Score), for training draft models."""
+    share_traffic: bool = False
+    """Tell whoever asks the tokens of every request that finishes (FollowTraffic): all clients' prompts and outputs."""
 
     @model_validator(mode="after")
     def _steps_hold_all_sequences(self) -> Self:

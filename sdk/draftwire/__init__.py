@@ -35,6 +35,7 @@ from draftwire.errors import (
     InvalidFieldError,
     MessageTooLargeError,
     ModelMismatchError,
+    NotEnabledError,
     NotFoundError,
     ProtocolMismatchError,
     RequestCancelledError,
@@ -52,9 +53,11 @@ from draftwire.model import EngineStatus, Limits, ModelInfo, VerifierInfo
 from draftwire.planner_status import PlannerStatus
 from draftwire.requests import BatchOptions, GenerateOptions, Messages, Prompt
 from draftwire.rollout import Rollout, RolloutSide, RolloutState
+from draftwire.scoring import Prediction
 from draftwire.speculation import Acceptance, DrafterShare, Speculation, SpeculationStats
 from draftwire.step_cost import StepCost
 from draftwire.step_times import StepTimes
+from draftwire.traffic import ServedRequest, Traffic
 from draftwire.transport import Stream
 from draftwire.version import __version__
 
@@ -102,8 +105,10 @@ __all__ = [
     "ModelLoad",
     "ModelLoadState",
     "ModelMismatchError",
+    "NotEnabledError",
     "NotFoundError",
     "PlannerStatus",
+    "Prediction",
     "Prompt",
     "ProtocolMismatchError",
     "RequestCancelledError",
@@ -113,6 +118,7 @@ __all__ = [
     "RolloutNotFoundError",
     "RolloutSide",
     "RolloutState",
+    "ServedRequest",
     "ShuttingDownError",
     "Speculation",
     "SpeculationStats",
@@ -122,6 +128,7 @@ __all__ = [
     "Swap",
     "TokenOutOfRangeError",
     "TokenizerMismatchError",
+    "Traffic",
     "UnavailableError",
     "UnsupportedDrafterError",
     "Usage",
