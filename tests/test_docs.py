@@ -15,7 +15,14 @@ DOCUMENTS = sorted(
     path.relative_to(ROOT)
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md"), *ROOT.glob("models/*.md"))
 )
-PACKAGES = ("sdk/draftwire", "speculative_engine", "service_runtime", "drafter_service", "verifier_service")
+PACKAGES = (
+    "sdk/draftwire",
+    "speculative_engine",
+    "service_runtime",
+    "drafter_service",
+    "verifier_service",
+    "draft_training",
+)
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 

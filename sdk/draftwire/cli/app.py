@@ -12,6 +12,7 @@ from draftwire.cli.demo.command import demo
 from draftwire.cli.drafters import drafters
 from draftwire.cli.failure import Failure
 from draftwire.cli.generate import generate
+from draftwire.cli.train import train
 from draftwire.errors import DraftwireError, InvalidArgumentError
 from draftwire.version import __version__
 
@@ -35,6 +36,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(generate)
 app.add_typer(drafters, name="drafters")
+app.add_typer(train, name="train")
 
 
 @app.callback(invoke_without_command=True)

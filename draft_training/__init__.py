@@ -1,0 +1,1 @@
+"""Trains draft models on what a target says."""
