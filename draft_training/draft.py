@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import shutil
+import sys
 from pathlib import Path
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from speculative_engine.packed_model import ModelLoadError
 from speculative_engine.tokenizer import Tokenizer
@@ -18,6 +20,8 @@ class Draft:
 
     def __init__(self, source: str, *, device: str = "cpu"):
         """Load from a directory or hub id. Raises ModelLoadError."""
+        if not sys.stderr.isatty():  # a log has no use for progress bars
+            logging.disable_progress_bar()
         local = Path(source).is_dir()
         try:
             self._dtype = AutoConfig.from_pretrained(source, local_files_only=local).dtype or torch.float32

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from torch import Tensor
+
 from draft_training.acceptance import measure
 from draft_training.draft import Draft
 from draft_training.replay_set import ReplaySet
@@ -73,6 +75,8 @@ class Refresher:
     replay: ReplaySet = field(init=False)
     served: deque[float] = field(init=False)
     """Accepted draft tokens per step of the requests served last."""
+    _weights_before: dict[str, Tensor] = field(init=False, default_factory=dict)
+    """Of the checkpoint that drafts, while another one is on trial."""
 
     def __post_init__(self) -> None:
         if self.draft.tokenizer.sha256 != self.teacher.tokenizer_sha256:
