@@ -106,8 +106,9 @@ def refresh(verifier: Service, canary: Service, out: Path, options: argparse.Nam
         [
             sys.executable, "-m", "draftwire.cli", "train", "refresh", "--verifier", verifier.address,
             "--drafter", "draft-1", "--draft", str(MODELS / options.draft), "--canary", canary.address,
-            "--out", str(out), "--rounds", "1", "--nice", "0", "--requests", str(options.requests), "--steps", str(options.steps),
-            "--trial-requests", str(options.trial_requests), "--learning-rate", str(options.learning_rate),
+            "--out", str(out), "--rounds", "1", "--nice", "0", "--requests", str(options.requests),
+            "--steps", str(options.steps), "--trial-requests", str(options.trial_requests),
+            "--learning-rate", str(options.learning_rate),
         ],
         cwd=ROOT,
         stdout=output,

@@ -78,6 +78,7 @@ def try_out(
         return Verdict(False, old, fault)
     new = client.drafters.rollout(old, canary, options.share).new.name
     try:
+        seen(follower.take(0.0))  # what finished before says nothing of the new one
         verdict = _watch(client, follower, old, new, options, seen)
         if verdict.promoted:
             client.drafters.promote(new)

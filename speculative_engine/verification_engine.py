@@ -265,6 +265,8 @@ class VerificationEngine:
 
     def _scored_rows(self, room: int) -> int:
         """How many of a step's rows for prompts go to texts that are scored: what prompts leave, at least a quarter."""
+        if not self._scoring:
+            return 0
         return self._scoring.rows(max(room // 4, room - self._pending_prompts()), self._queue.spare)
 
     def _most_rows(self) -> int:

@@ -84,7 +84,7 @@ def distill(
                 out,
                 CollectionOptions(max_tokens, temperature, samples, top, most_bytes=max_megabytes << 20),
                 TrainingOptions(steps, batch_size, learning_rate, divergence=kind, seed=seed),
-                console.print,
+                lambda line: console.print(line, soft_wrap=True),
                 held_out=held_out,
                 checkpoint_every=checkpoint_every,
             ).run(prompts)

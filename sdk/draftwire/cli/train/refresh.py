@@ -69,7 +69,7 @@ def refresh(
         follower = TrafficFollower(teacher.client)
         try:
             follower.wait_until_following(30.0)
-            console.print(f"following {verifier}; {standing.drafter} drafts with {standing.draft}")
+            console.print(f"following {verifier}; {standing.drafter} drafts with {standing.draft}", soft_wrap=True)
             Refresher(
                 teacher,
                 follower,
@@ -79,7 +79,7 @@ def refresh(
                 RefreshOptions(requests, replay, top),
                 TrainingOptions(steps, batch_size, learning_rate),
                 TrialOptions(part, trial_requests, trial_seconds),
-                console.print,
+                lambda line: console.print(line, soft_wrap=True),
             ).run(rounds or None)
         finally:
             follower.close()
