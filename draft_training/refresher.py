@@ -20,6 +20,7 @@ from draft_training.traffic_follower import TrafficFollower
 from draft_training.trainer import Trainer, TrainingOptions
 from draft_training.trial import TrialOptions, Verdict, try_out
 from draft_training.verifier_teacher import VerifierTeacher
+from draftwire.errors import AtCapacityError
 from draftwire.traffic import ServedRequest
 
 _TELL_EVERY = 50
@@ -100,7 +101,10 @@ class Refresher:
             self.see(requests)
             for request in requests:
                 if taken < self.options.requests and self._is_of_use(request):
-                    scored = self.teacher.score(request.prompt_token_ids, request.token_ids, self.options.top)
+                    try:
+                        scored = self.teacher.score(request.prompt_token_ids, request.token_ids, self.options.top)
+                    except AtCapacityError:
+                        continue  # the verifier has enough to do; there will be other requests
                     if int(scored.token_ids.max()) < self.draft.vocab_size:
                         self.replay.add(scored)
                         taken += 1
