@@ -1,1 +1,1 @@
-"""Trains what drafts: see docs/methods.md."""
+"""Trains what drafts: see docs/training.md."""

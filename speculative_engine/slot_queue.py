@@ -61,6 +61,17 @@ class SlotQueue(Generic[KeyT, HolderT]):
     def __iter__(self) -> Iterator[HolderT]:
         return chain(self.running.values(), self.waiting.values())
 
+    @property
+    def spare(self) -> int:
+        """Slots that others may take for a while: free beside what those that run, and the one to be let in next, lack,
+        with room for each to grow. Negative where they lack slots themselves."""
+        wanting = list(self.running.values())
+        lacking = sum(holder.pending for holder in wanting)
+        if self.waiting and (self._most_running is None or len(self.running) < self._most_running):
+            wanting.append(next(iter(self.waiting.values())))
+            lacking += wanting[-1].length
+        return self._pool.free - lacking - self._room * len(wanting)
+
     def find(self, key: KeyT) -> HolderT | None:
         """A sequence, None if there is none of this key."""
         holder = self.running.get(key)

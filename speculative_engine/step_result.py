@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from speculative_engine.scoring import Score
+
 
 class Finish(enum.Enum):
     """Why a sequence ended."""
@@ -52,3 +54,5 @@ class StepResult:
     seconds: float = 0.0
     drafting: dict[str, float] = field(default_factory=dict)
     """Seconds that drafters of the engine's own thread took since the last step, by source."""
+    scores: list[Score] = field(default_factory=list)
+    """What was scored of given texts."""

@@ -23,6 +23,7 @@ from speculative_engine.probe_planner import ProbePlanner
 from speculative_engine.proposal import MergeCount, Proposal, ProposalReader
 from speculative_engine.sampling_batch import SamplingBatch
 from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.scoring import ScoreSpec, Scoring
 from speculative_engine.sequence import Sequence, SequenceSpec
 from speculative_engine.slot_queue import SlotQueue
 from speculative_engine.step_clock import StepClock
@@ -61,6 +62,7 @@ class VerificationEngine:
         self._running = self._queue.running
         self._local = LocalDrafters(limits.max_tree_nodes, model.vocab_size, EngineState(self._running, cost))
         self._probes = ProbePlanner(cost)
+        self._scoring = Scoring(model.pool)
         self._plan: tuple[list[Sequence], list[Candidate], Plan] | None = None
 
     @property
@@ -72,6 +74,11 @@ class VerificationEngine:
     def waiting(self) -> int:
         """Number of sequences that wait for KV slots."""
         return len(self._queue.waiting)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to do in a step."""
+        return bool(self._running or self._scoring)
 
     @property
     def preemptions(self) -> int:
@@ -95,6 +102,17 @@ class VerificationEngine:
         """End a sequence and give back its slots; does nothing if it has ended."""
         self._queue.remove(sequence_id)
         self._local.end(sequence_id)
+        self._plan = None
+
+    def add_score(self, spec: ScoreSpec) -> None:
+        """Queue a text to be scored beside the sequences. Raises ValueError as `Scoring.add`."""
+        self._scoring.add(spec)
+        self._plan = None
+
+    def remove_score(self, score_id: int) -> None:
+        """End the scoring of a text and give back its slots; does nothing if it has ended."""
+        self._scoring.remove(score_id)
+        self._queue.admit()
         self._plan = None
 
     def add_drafter(self, source: str, drafter: Drafter) -> None:
@@ -189,18 +207,21 @@ class VerificationEngine:
         ]
         free = self._most_rows() - sum(job.rows for job in jobs)
         room = self.planner.cost.prompt_rows(len(decoding), free)
+        scored = self._scored_rows(room)
+        room -= scored
         for sequence in self._running.values():
             if sequence.pending > 1 and room > 0:
                 jobs.append(VerificationJob(sequence, min(sequence.pending, room), []))
                 room -= jobs[-1].rows
-        if not jobs:
+        if not jobs and not scored:
             return StepResult([], 0)
-        if len(jobs) == len(decoding):
+        if len(jobs) == len(decoding) and not scored:
             self.record.probe_rows += self._probes.choose(jobs, free)
         self.clock.enter("layout")
         builder = BatchBuilder()
         for job in jobs:
             job.lay_out(builder, self.model.pool)
+        parts = self._scoring.lay_out(builder, scored)
         batch = builder.build(self.model.group_size, self.model.device)
         self.clock.enter("forward")
         states: torch.Tensor | None = None
@@ -216,7 +237,9 @@ class VerificationEngine:
             positions.extend(job.sampled_positions)
         outcomes: list[SequenceOutcome] = []
         if params:
-            drawn = sample(logits, SamplingBatch.build(params, positions, self.model.device)).token_ids.tolist()
+            batch_params = SamplingBatch.build(params, positions, self.model.device)
+            drawn = sample(logits[: len(params)], batch_params).token_ids.tolist()
+        scores = self._scoring.settle(parts, logits[len(params) :])
         self.clock.enter("walk")
         now = time.perf_counter()
         first = 0
@@ -232,13 +255,13 @@ class VerificationEngine:
             else:
                 job.keep([], self.model.pool)
         self._local.count_seconds(self._probes.stepped(jobs, outcomes))
-        if len(builder) <= 64 and not any(job.sequence.pending > 1 for job in jobs):
+        if len(builder) <= 64 and not parts and not any(job.sequence.pending > 1 for job in jobs):
             self.planner.cost.observe(len(builder), now - started, builder.seen)
         self._queue.admit()
         if decoded:
             tokens = sum(len(outcome.tokens) for outcome in outcomes if outcome.sequence_id in decoded)
             self.record.stepped(started, decoded, sum(map(len, plan.nodes)), tokens)
-        return StepResult(outcomes, len(builder), time.perf_counter() - started, self._local.take_seconds())
+        return StepResult(outcomes, len(builder), time.perf_counter() - started, self._local.take_seconds(), scores)
 
     def _planned(self) -> tuple[list[Sequence], list[Candidate], Plan]:
         if self._plan is None:
@@ -247,12 +270,15 @@ class VerificationEngine:
                 for sequence_id, source, proposal in self._local.grow():
                     self.propose(sequence_id, source, proposal)
                 self.clock.enter("plan")
+            if self._scoring and self._queue.spare < 0:
+                self._scoring.give_up()
+                self._queue.admit()
             self._queue.make_room(self._least_rows)
             decoding = [sequence for sequence in self._running.values() if sequence.pending == 1]
             candidates = [self._candidate(sequence) for sequence in decoding]
-            pending = sum(sequence.pending for sequence in self._running.values() if sequence.pending > 1)
+            pending = self._pending_prompts() + self._scoring.pending
             most = self._most_rows()
-            # Prompt chunks share the step; half of it stays for nodes.
+            # Prompt chunks, and texts to score, share the step; half of it stays for nodes.
             other = min(pending, self.planner.cost.prompt_rows(len(decoding), most // 2))
             plan = self.planner.plan(candidates, other, most) if candidates else Plan([], 0.0, 0.0)
             self._plan = decoding, candidates, plan
@@ -262,6 +288,15 @@ class VerificationEngine:
         """Rows without which a step would leave a decoding sequence, or the oldest one, where it is."""
         pending = [sequence.pending for sequence in self._running.values()]
         return pending.count(1) + (pending[0] > 1)
+
+    def _pending_prompts(self) -> int:
+        return sum(sequence.pending for sequence in self._running.values() if sequence.pending > 1)
+
+    def _scored_rows(self, room: int) -> int:
+        """How many of a step's rows for prompts go to texts that are scored: what prompts leave, at least a quarter."""
+        if not self._scoring:
+            return 0
+        return self._scoring.rows(max(room // 4, room - self._pending_prompts()), self._queue.spare)
 
     def _most_rows(self) -> int:
         """Rows a step may have: each takes a KV slot."""

@@ -31,8 +31,14 @@ def lint_imports(directory: Path, *import_roots: Path) -> subprocess.CompletedPr
 
 def write_packages(directory: Path) -> None:
     """Write empty packages, named like the project's."""
-    packages = ("draftwire", "speculative_engine", "service_runtime")
-    for package in (*packages, "drafter_service", "verifier_service", "draft_training"):
+    for package in (
+        "draftwire",
+        "speculative_engine",
+        "service_runtime",
+        "drafter_service",
+        "verifier_service",
+        "draft_training",
+    ):
         (directory / package).mkdir()
         (directory / package / "__init__.py").touch()
     (directory / "draftwire" / "edge").mkdir()
@@ -82,5 +88,8 @@ def test_allowed_imports_pass(tmp_path: Path) -> None:
     (tmp_path / "speculative_engine" / "module.py").write_text(engine)
     (tmp_path / "drafter_service" / "module.py").write_text(service)
     (tmp_path / "verifier_service" / "module.py").write_text(service)
+    (tmp_path / "draft_training" / "module.py").write_text(
+        "import draftwire\nimport speculative_engine\nimport torch\n"
+    )
     result = lint_imports(tmp_path, tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr

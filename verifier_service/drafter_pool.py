@@ -230,6 +230,10 @@ class DrafterPool:
         """The state of one drafter."""
         return drafter_description.describe(link, self._roster, self._steps)
 
+    def drafters_of(self, sequence_id: int) -> list[str]:
+        """Names of those that draft for a sequence, oldest first."""
+        return [link.name for link in self._roster if link.has(sequence_id)]
+
     async def change_after(self, version: int) -> int:
         """Return the version of the pool's state as soon as it differs from `version`. Raises ServiceError after
         `end_watches`."""

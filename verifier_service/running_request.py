@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import grpc
 
@@ -16,6 +16,7 @@ from draftwire.v1.verifier_service_pb2 import (
     GenerateFinished,
     GenerateResponse,
     GenerateStarted,
+    ServedRequest,
     Usage,
 )
 from service_runtime.errors import ServiceError
@@ -138,6 +139,23 @@ class RunningRequest:
             else:
                 self._changed.clear()
                 await self._changed.wait()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended with an error."""
+        return self._fault is not None
+
+    def served(self, drafters: Sequence[str]) -> ServedRequest:
+        """The request as those who follow the traffic are told of it, once it has finished; drafters: who drafts."""
+        length = len(self.order.prompt)
+        served = ServedRequest(
+            prompt_token_ids=self.tokens[:length],
+            token_ids=self.tokens[length:],
+            speculation=self._stats,
+            drafters=drafters,
+        )
+        served.speculation.drafters.extend(self._by_drafter.values())
+        return served
 
     def _replay(self) -> None:
         """Bring text and stop strings to where a resumed request was; its caller has that text already."""

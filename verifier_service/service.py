@@ -53,6 +53,8 @@ async def run_verifier(settings: VerifierSettings, server: ServiceServer, shutdo
             max_drafters=settings.max_drafters,
             drafters_per_request=settings.drafters_per_request,
             trusted_drafters=trusted,
+            allow_scoring=settings.allow_scoring,
+            share_traffic=settings.share_traffic,
         )
         server.add(add_VerifierServiceServicer_to_server, VerifierServicer(verifier))
         server.add(add_DrafterPoolServiceServicer_to_server, DrafterPoolServicer(verifier.pool))

@@ -47,6 +47,10 @@ class VerifierSettings(ServiceSettings):
     """HOST:PORT of a drafter that is trusted to say truly what its tokens were drawn from; may be repeated."""
     trust_remote_code: bool = False
     """Run model code that comes with the checkpoint. Only for checkpoints you trust."""
+    allow_scoring: bool = False
+    """Tell whoever asks the target's likeliest tokens along a text (Score), for training draft models."""
+    share_traffic: bool = False
+    """Tell whoever asks the tokens of every request that finishes (FollowTraffic): all clients' prompts and outputs."""
 
     @model_validator(mode="after")
     def _steps_hold_all_sequences(self) -> Self:

@@ -11,6 +11,7 @@ from service_runtime.engine_thread import EngineThread
 from service_runtime.logs import get_logger
 from speculative_engine.drafters.drafter import Drafter
 from speculative_engine.proposal import Proposal, ProposalError
+from speculative_engine.scoring import ScoreSpec
 from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_result import StepResult
 from speculative_engine.verification_engine import VerificationEngine
@@ -78,6 +79,14 @@ class StepLoop:
         """End a sequence and free its KV slots."""
         self._post(lambda: self.engine.remove(sequence_id), bounded=False)
 
+    def add_score(self, spec: ScoreSpec) -> None:
+        """Score a text. Raises TooManyCommands."""
+        self._post(lambda: self.engine.add_score(spec))
+
+    def remove_score(self, score_id: int) -> None:
+        """End the scoring of a text and free its KV slots."""
+        self._post(lambda: self.engine.remove_score(score_id), bounded=False)
+
     def add_drafter(self, source: str, drafter: Drafter) -> None:
         """Have a drafter that drafts in the engine's thread."""
         self._post(lambda: self.engine.add_drafter(source, drafter), bounded=False)
@@ -122,7 +131,7 @@ class StepLoop:
     def _work(self) -> float | None:
         assert self._loop is not None
         clock = self.engine.clock
-        if not self.engine.running:
+        if not self.engine.busy:
             clock.enter(None)
             return None
         wait = self.engine.wait_seconds()

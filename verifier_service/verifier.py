@@ -28,7 +28,9 @@ from verifier_service.peer_limits import PeerLimits
 from verifier_service.request_reader import GenerateOrder, RequestReader
 from verifier_service.request_source import CALLER, PREDICTION, request_source
 from verifier_service.running_request import RunningRequest
+from verifier_service.scores import Scores
 from verifier_service.step_loop import ProposalFault, SequenceProposal, StepLoop
+from verifier_service.traffic import Traffic
 
 log = get_logger(__name__)
 
@@ -54,6 +56,8 @@ class Verifier:
         max_drafters: int = 64,
         drafters_per_request: int = 1,
         trusted_drafters: Collection[str] = (),
+        allow_scoring: bool = False,
+        share_traffic: bool = False,
     ):
         self.tokenizer = tokenizer
         self.info = info
@@ -78,6 +82,8 @@ class Verifier:
             on_proposal_fault=self._on_proposal_fault,
             on_failure=self._on_engine_failure,
         )
+        self.scores = Scores(self._steps, self._peer_limits, allowed=allow_scoring)
+        self.traffic = Traffic(shared=share_traffic)
         self._on_failure = on_failure
         self._most_requests = limits.max_sequences + max_waiting
         self._requests: dict[int, RunningRequest] = {}
@@ -114,9 +120,11 @@ class Verifier:
         """Wait until no request runs; cancelled when the grace time is over.
 
         Requests whose callers can go on at another verifier end at once, the others when the grace time does, both with
-        SHUTTING_DOWN. Nobody is told of changes to the pool any more.
+        SHUTTING_DOWN. Nobody is told of changes to the pool or of traffic any more, and no text is scored.
         """
         self.pool.end_watches()
+        self.traffic.end()
+        self.scores.end(shutting_down())
         self._draining = True
         requests = len(self._requests)
         self._hand_over(lambda request: request.order.resumable)
@@ -187,6 +195,7 @@ class Verifier:
             if sequence_id in self._requests:
                 self._requests[sequence_id].count_stale(nodes)
         self.pool.count_drafting(result)
+        self.scores.take(result.scores)
         for outcome in result.outcomes:
             request = self._requests.get(outcome.sequence_id)
             if request is None:
@@ -197,6 +206,8 @@ class Verifier:
             request.take(outcome)
             if request.finished:
                 ended.append(request)
+                if self.traffic.followed and not request.failed:
+                    self.traffic.tell(request.served(self.pool.drafters_of(request.sequence_id)))
             else:
                 verdicts.append(
                     Verdict(
@@ -225,6 +236,7 @@ class Verifier:
         for request in list(self._requests.values()):
             request.fail(internal(request.order.request_id))
             self._end(request)
+        self.scores.end(internal("score"))
         self._on_failure(error)
 
     def _draft_prediction(self, request: RunningRequest) -> None:

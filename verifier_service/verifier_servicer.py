@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 from draftwire.v1 import verifier_service_pb2 as pb
@@ -11,6 +12,7 @@ from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceServicer
 from service_runtime.grpc_stream import accept_call
 from service_runtime.logs import log_context
 from verifier_service.peer_limits import peer_host
+from verifier_service.score_reader import read_score
 from verifier_service.verifier import Verifier
 from verifier_service.verify_conversation import VerifyConversation
 
@@ -55,3 +57,20 @@ class VerifierServicer(VerifierServiceServicer):
         return pb.GetModelInfoResponse(
             model=verifier.info, build=verifier.build, limits=verifier.limits, engine=verifier.status()
         )
+
+    async def Score(self, request: pb.ScoreRequest, context: Any) -> AsyncIterator[pb.ScoreResponse]:
+        """See the contract."""
+        verifier = self._verifier
+        verifier.scores.check_allowed()
+        order = read_score(request, verifier.reader, verifier.limits.max_sequence_tokens)
+        async with aclosing(verifier.scores.run(order, peer_host(context.peer()))) as responses:
+            async for response in responses:
+                yield response
+
+    async def FollowTraffic(
+        self, request: pb.FollowTrafficRequest, context: Any
+    ) -> AsyncIterator[pb.FollowTrafficResponse]:
+        """See the contract."""
+        async with aclosing(self._verifier.traffic.follow()) as responses:
+            async for response in responses:
+                yield response

@@ -36,6 +36,7 @@ from draftwire.errors import (
     InvalidFieldError,
     MessageTooLargeError,
     ModelMismatchError,
+    NotEnabledError,
     NotFoundError,
     ProtocolMismatchError,
     RequestCancelledError,
@@ -53,9 +54,11 @@ from draftwire.model import EngineStatus, Limits, ModelInfo, VerifierInfo
 from draftwire.planner_status import PlannerStatus
 from draftwire.requests import BatchOptions, GenerateOptions, Messages, Prompt
 from draftwire.rollout import Rollout, RolloutSide, RolloutState
+from draftwire.scoring import Prediction
 from draftwire.speculation import Acceptance, DrafterShare, Preset, Speculation, SpeculationStats
 from draftwire.step_cost import StepCost
 from draftwire.step_times import StepTimes
+from draftwire.traffic import ServedRequest, Traffic
 from draftwire.transport import Stream
 from draftwire.version import __version__
 
@@ -104,8 +107,10 @@ __all__ = [
     "ModelLoad",
     "ModelLoadState",
     "ModelMismatchError",
+    "NotEnabledError",
     "NotFoundError",
     "PlannerStatus",
+    "Prediction",
     "Preset",
     "Prompt",
     "ProtocolMismatchError",
@@ -116,6 +121,7 @@ __all__ = [
     "RolloutNotFoundError",
     "RolloutSide",
     "RolloutState",
+    "ServedRequest",
     "ShuttingDownError",
     "Speculation",
     "SpeculationStats",
@@ -125,6 +131,7 @@ __all__ = [
     "Swap",
     "TokenOutOfRangeError",
     "TokenizerMismatchError",
+    "Traffic",
     "UnavailableError",
     "UnsupportedDrafterError",
     "Usage",

@@ -30,6 +30,8 @@ from draftwire.requests import (
     prepare,
     token_ids,
 )
+from draftwire.scoring import Prediction, ScoreReader
+from draftwire.traffic import Traffic, TrafficReader
 from draftwire.v1 import verifier_service_pb2 as pb
 
 
@@ -196,6 +198,38 @@ class AsyncClient:
         """
         request = pb.DetokenizeRequest(token_ids=token_ids("token_ids", ids), skip_special_tokens=skip_special_tokens)
         return (await self._transport.call(DETOKENIZE, request, timeout)).text
+
+    async def score(
+        self, token_ids: Iterable[int], *, top: int = 16, first_position: int = 1, timeout: float | None = None
+    ) -> list[Prediction]:
+        """Return the target's likeliest tokens along a text: what a draft model learns from.
+
+        The verifier has to be started with ``--allow-scoring``. Scoring runs beside requests and takes what they leave.
+
+        Args:
+            token_ids: the text, prompt and continuation.
+            top: how many tokens to return for each position.
+            first_position: first position wanted, from 1.
+            timeout: seconds it may take; default: the client's timeout.
+
+        Raises:
+            NotEnabledError: the verifier does not score texts.
+            InvalidArgumentError: a field is out of its range, or the text is too long.
+            DraftwireError: the call failed otherwise.
+        """
+        async with self._transport.stream(ScoreReader(token_ids, top, first_position), timeout) as stream:
+            return [prediction async for part in stream for prediction in part]
+
+    def follow_traffic(self) -> AsyncStream[Traffic]:
+        """Iterate over the requests that the verifier finishes from now on, of all clients.
+
+        The verifier has to be started with ``--share-traffic``. The first item is empty and comes at once. The stream
+        has no end; close it, or leave its ``async with`` block. It reconnects when the connection breaks.
+
+        Raises:
+            DraftwireError: while iterating, when the call failed; ``NotEnabledError`` where the traffic is not shared.
+        """
+        return self._transport.stream(TrafficReader(), None)
 
     async def model_info(self, *, timeout: float | None = None) -> VerifierInfo:
         """Return what the verifier serves, its limits and how busy it is.

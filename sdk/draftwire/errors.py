@@ -41,6 +41,7 @@ class ErrorReason(StrEnum):
     ROLLOUT_NOT_FOUND = "ROLLOUT_NOT_FOUND"
     BUSY = "BUSY"
     IDLE = "IDLE"
+    NOT_ENABLED = "NOT_ENABLED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +182,10 @@ class BusyError(FailedPreconditionError):
     """Another change of the same kind is under way: of a drafter's model, or of who drafts."""
 
 
+class NotEnabledError(FailedPreconditionError):
+    """The service was not started with the setting that allows this call; the message names it."""
+
+
 class ModelMismatchError(FailedPreconditionError):
     """A request broke off, and the next verifier has another target model, with which its text would not go on.
 
@@ -252,6 +257,7 @@ _BY_REASON: dict[str, type[DraftwireError]] = {
     ErrorReason.ROLLOUT_NOT_FOUND: RolloutNotFoundError,
     ErrorReason.BUSY: BusyError,
     ErrorReason.IDLE: IdleError,
+    ErrorReason.NOT_ENABLED: NotEnabledError,
 }
 
 _BY_CODE: dict[grpc.StatusCode, type[DraftwireError]] = {

@@ -47,6 +47,8 @@ VERIFY = Method(_VERIFIER, "Verify", verifier.VerifyRequest, verifier.VerifyResp
 TOKENIZE = Method(_VERIFIER, "Tokenize", verifier.TokenizeRequest, verifier.TokenizeResponse)
 DETOKENIZE = Method(_VERIFIER, "Detokenize", verifier.DetokenizeRequest, verifier.DetokenizeResponse)
 GET_MODEL_INFO = Method(_VERIFIER, "GetModelInfo", verifier.GetModelInfoRequest, verifier.GetModelInfoResponse)
+SCORE = Method(_VERIFIER, "Score", verifier.ScoreRequest, verifier.ScoreResponse)
+FOLLOW_TRAFFIC = Method(_VERIFIER, "FollowTraffic", verifier.FollowTrafficRequest, verifier.FollowTrafficResponse)
 
 LIST_DRAFTERS = Method(_POOL, "ListDrafters", pool.ListDraftersRequest, pool.ListDraftersResponse)
 WATCH_DRAFTERS = Method(_POOL, "WatchDrafters", pool.WatchDraftersRequest, pool.WatchDraftersResponse)

@@ -102,7 +102,7 @@ def prepare(
     request = pb.GenerateRequest(
         request_id=request_id or "",
         sampling=_sampling(temperature, top_k, top_p, min_p, seed),
-        max_tokens=_unsigned("max_tokens", max_tokens),
+        max_tokens=unsigned("max_tokens", max_tokens),
         ignore_eos=ignore_eos,
         stop=[stop] if isinstance(stop, str) else stop,
         speculation=_speculation(speculation or Speculation()),
@@ -166,10 +166,10 @@ def _sampling(
 ) -> sampling_pb2.SamplingParams:
     return sampling_pb2.SamplingParams(
         temperature=temperature,
-        top_k=_unsigned("sampling.top_k", top_k),
+        top_k=unsigned("sampling.top_k", top_k),
         top_p=top_p,
         min_p=min_p,
-        seed=secrets.randbits(63) if seed is None else _unsigned("sampling.seed", seed, _UINT64_END),
+        seed=secrets.randbits(63) if seed is None else unsigned("sampling.seed", seed, _UINT64_END),
     )
 
 
@@ -179,10 +179,10 @@ def _speculation(speculation: Speculation) -> speculation_pb2.SpeculationOptions
     return speculation_pb2.SpeculationOptions(
         enabled=speculation.enabled,
         drafter=speculation.drafter,
-        max_draft_tokens=_unsigned("speculation.max_draft_tokens", speculation.max_draft_tokens),
+        max_draft_tokens=unsigned("speculation.max_draft_tokens", speculation.max_draft_tokens),
         acceptance=_named("speculation.acceptance", RULES, speculation.acceptance or default),
         labels=speculation.labels,
-        drafters=_unsigned("speculation.drafters", number),
+        drafters=unsigned("speculation.drafters", number),
         drafter_names=names,
         prediction=_prediction(speculation.prediction),
         preset=_named("speculation.preset", PRESETS, speculation.preset),
@@ -215,7 +215,12 @@ def _prediction(prediction: str | Sequence[int] | None) -> speculation_pb2.Predi
     return speculation_pb2.Prediction(token_ids=token_ids("speculation.prediction.token_ids", prediction))
 
 
-def _unsigned(field: str, value: int | None, end: int = _UINT32_END) -> int | None:
+def unsigned(field: str, value: int | None, end: int = _UINT32_END) -> int | None:
+    """Return a number that fits the wire.
+
+    Raises:
+        InvalidFieldError: it does not.
+    """
     if value is not None and not 0 <= value < end:
         raise invalid_field(field, f"must be in [0, {end}), not {value}")
     return value

@@ -1,7 +1,6 @@
 """Heads learn what a target says, an interrupted training goes on, and the command line says what goes wrong."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -185,6 +184,6 @@ class TestCommand:
     def test_it_needs_torch(
         self, checkpoint: Path, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sys.modules[medusa.__module__], "NEEDED", ("torch", "no_such_package"))
+        monkeypatch.setattr("draftwire.cli.train.installed.NEEDED", ("torch", "no_such_package"))
         with pytest.raises(Failure, match="needs no_such_package: pip install"):
             medusa(str(checkpoint), [prompts], tmp_path / "out")

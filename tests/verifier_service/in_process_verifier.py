@@ -219,13 +219,16 @@ async def in_process_verifier(
     max_tree_nodes: int = 8,
     peer_limits: PeerLimits | None = None,
     drafters_per_request: int = 1,
+    **options: bool,
 ) -> AsyncIterator[InProcessVerifier]:
     """Runs a verifier. At the end nothing may be left: no KV slot, no failed task, no exception nobody saw."""
     unseen: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
     with loaded_model(checkpoint, slots) as model:
         limits = EngineLimits(max_sequences=max_sequences, max_step_rows=128, max_tree_nodes=max_tree_nodes)
-        async with _verifier(checkpoint, model, limits, max_waiting, drafters_per_request, peer_limits) as made:
+        async with _verifier(
+            checkpoint, model, limits, max_waiting, drafters_per_request, peer_limits, options
+        ) as made:
             yield made
     gc.collect()
     await asyncio.sleep(0)
@@ -241,6 +244,7 @@ async def _verifier(
     max_waiting: int,
     drafters_per_request: int,
     peer_limits: PeerLimits | None,
+    options: dict[str, bool],
 ) -> AsyncIterator[InProcessVerifier]:
     tokenizer = Tokenizer.load(str(checkpoint))
     info = ModelInfo(
@@ -271,6 +275,7 @@ async def _verifier(
             max_message_bytes=1 << 20,
             peer_limits=peer_limits,
             drafters_per_request=drafters_per_request,
+            **options,
         )
         verifier.start()
         made = InProcessVerifier(verifier, engine, network)

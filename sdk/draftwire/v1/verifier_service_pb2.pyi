@@ -255,3 +255,49 @@ class AcceptanceCount(_message.Message):
     draft_tokens: int
     accepted_tokens: int
     def __init__(self, rule: _Optional[_Union[_speculation_pb2.AcceptanceRule, str]] = ..., requests: _Optional[int] = ..., tokens: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ...) -> None: ...
+
+class ScoreRequest(_message.Message):
+    __slots__ = ("token_ids", "top", "first_position")
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    top: int
+    first_position: int
+    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., top: _Optional[int] = ..., first_position: _Optional[int] = ...) -> None: ...
+
+class ScoreResponse(_message.Message):
+    __slots__ = ("first_position", "top", "token_ids", "log_probs")
+    FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
+    first_position: int
+    top: int
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    log_probs: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, first_position: _Optional[int] = ..., top: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., log_probs: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class FollowTrafficRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class FollowTrafficResponse(_message.Message):
+    __slots__ = ("requests", "dropped")
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedCompositeFieldContainer[ServedRequest]
+    dropped: int
+    def __init__(self, requests: _Optional[_Iterable[_Union[ServedRequest, _Mapping]]] = ..., dropped: _Optional[int] = ...) -> None: ...
+
+class ServedRequest(_message.Message):
+    __slots__ = ("prompt_token_ids", "token_ids", "speculation", "drafters")
+    PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    SPECULATION_FIELD_NUMBER: _ClassVar[int]
+    DRAFTERS_FIELD_NUMBER: _ClassVar[int]
+    prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    speculation: _speculation_pb2.SpeculationStats
+    drafters: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, prompt_token_ids: _Optional[_Iterable[int]] = ..., token_ids: _Optional[_Iterable[int]] = ..., speculation: _Optional[_Union[_speculation_pb2.SpeculationStats, _Mapping]] = ..., drafters: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -60,6 +60,16 @@ class VerifierServiceStub(object):
                 request_serializer=draftwire_dot_v1_dot_verifier__service__pb2.GetModelInfoRequest.SerializeToString,
                 response_deserializer=draftwire_dot_v1_dot_verifier__service__pb2.GetModelInfoResponse.FromString,
                 _registered_method=True)
+        self.Score = channel.unary_stream(
+                '/draftwire.v1.VerifierService/Score',
+                request_serializer=draftwire_dot_v1_dot_verifier__service__pb2.ScoreRequest.SerializeToString,
+                response_deserializer=draftwire_dot_v1_dot_verifier__service__pb2.ScoreResponse.FromString,
+                _registered_method=True)
+        self.FollowTraffic = channel.unary_stream(
+                '/draftwire.v1.VerifierService/FollowTraffic',
+                request_serializer=draftwire_dot_v1_dot_verifier__service__pb2.FollowTrafficRequest.SerializeToString,
+                response_deserializer=draftwire_dot_v1_dot_verifier__service__pb2.FollowTrafficResponse.FromString,
+                _registered_method=True)
 
 
 class VerifierServiceServicer(object):
@@ -103,6 +113,24 @@ class VerifierServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Score(self, request, context):
+        """Score tells the target's likeliest tokens after each token of a given text, for training draft models. It runs
+        beside requests and takes what they leave. A verifier serves it only when started with --allow-scoring, and answers
+        NOT_ENABLED otherwise. Cancelling the call frees its KV slots.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FollowTraffic(self, request, context):
+        """FollowTraffic tells the token ids of every request that finishes from now on, prompts and outputs of all clients.
+        A verifier serves it only when started with --share-traffic, and answers NOT_ENABLED otherwise. The stream has no
+        end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_VerifierServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -130,6 +158,16 @@ def add_VerifierServiceServicer_to_server(servicer, server):
                     servicer.GetModelInfo,
                     request_deserializer=draftwire_dot_v1_dot_verifier__service__pb2.GetModelInfoRequest.FromString,
                     response_serializer=draftwire_dot_v1_dot_verifier__service__pb2.GetModelInfoResponse.SerializeToString,
+            ),
+            'Score': grpc.unary_stream_rpc_method_handler(
+                    servicer.Score,
+                    request_deserializer=draftwire_dot_v1_dot_verifier__service__pb2.ScoreRequest.FromString,
+                    response_serializer=draftwire_dot_v1_dot_verifier__service__pb2.ScoreResponse.SerializeToString,
+            ),
+            'FollowTraffic': grpc.unary_stream_rpc_method_handler(
+                    servicer.FollowTraffic,
+                    request_deserializer=draftwire_dot_v1_dot_verifier__service__pb2.FollowTrafficRequest.FromString,
+                    response_serializer=draftwire_dot_v1_dot_verifier__service__pb2.FollowTrafficResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -268,6 +306,60 @@ class VerifierService(object):
             '/draftwire.v1.VerifierService/GetModelInfo',
             draftwire_dot_v1_dot_verifier__service__pb2.GetModelInfoRequest.SerializeToString,
             draftwire_dot_v1_dot_verifier__service__pb2.GetModelInfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Score(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/draftwire.v1.VerifierService/Score',
+            draftwire_dot_v1_dot_verifier__service__pb2.ScoreRequest.SerializeToString,
+            draftwire_dot_v1_dot_verifier__service__pb2.ScoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FollowTraffic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/draftwire.v1.VerifierService/FollowTraffic',
+            draftwire_dot_v1_dot_verifier__service__pb2.FollowTrafficRequest.SerializeToString,
+            draftwire_dot_v1_dot_verifier__service__pb2.FollowTrafficResponse.FromString,
             options,
             channel_credentials,
             insecure,

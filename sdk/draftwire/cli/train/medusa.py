@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from draftwire.cli.failure import Failure
-
-NEEDED = ("torch", "transformers", "speculative_engine", "draft_training")
+from draftwire.cli.train.installed import check_installed
 
 
 def medusa(
@@ -42,9 +40,7 @@ def medusa(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
 ) -> None:
     """Train Medusa heads on a target that stays as it is; attach them as local:medusa?heads=DIR."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise Failure(f"training needs {', '.join(missing)}: pip install 'draftwire[serve]'")
+    check_installed()
     from draft_training.medusa_run import MedusaOrder, TrainingError, run
 
     order = MedusaOrder(

@@ -1,0 +1,48 @@
+"""The draft model that is trained: loaded from a checkpoint, and written as one that a drafter service loads."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import sys
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from speculative_engine.packed_model import ModelLoadError
+from speculative_engine.tokenizer import Tokenizer
+
+
+class Draft:
+    """A draft model in float32, in which small steps of training are not rounded away."""
+
+    def __init__(self, source: str, *, device: str = "cpu"):
+        """Load from a directory or hub id. Raises ModelLoadError."""
+        if not sys.stderr.isatty():  # a log has no use for progress bars
+            logging.disable_progress_bar()
+        local = Path(source).is_dir()
+        try:
+            self._dtype = AutoConfig.from_pretrained(source, local_files_only=local).dtype or torch.float32
+            model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, local_files_only=local)
+            self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source, local_files_only=local)
+        except (OSError, ValueError, KeyError) as error:
+            raise ModelLoadError(f"draft {source}: {str(error).strip().splitlines()[0]}") from error
+        self.source = source
+        self.tokenizer = Tokenizer(self._tokenizer)
+        self.model: PreTrainedModel = model.to(device)
+        self.device = device
+        self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
+        self.context_length = int(getattr(model.config, "max_position_embeddings", None) or 2048)
+
+    def write(self, directory: Path) -> None:
+        """Write a checkpoint with the weight type of the one it was loaded from; a directory of that name is replaced
+        when the new one is whole."""
+        new = directory.with_name(directory.name + ".new")
+        shutil.rmtree(new, ignore_errors=True)
+        copy.deepcopy(self.model).to(self._dtype).save_pretrained(new)
+        self._tokenizer.save_pretrained(new)
+        if directory.exists():
+            shutil.rmtree(directory)
+        new.replace(directory)

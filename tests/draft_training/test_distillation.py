@@ -1,0 +1,159 @@
+"""From prompts to a checkpoint that a drafter service loads, at once and in two goes."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from draft_training.dataset import DatasetError
+from draft_training.distillation import CollectionOptions, Distillation, Distiller
+from draft_training.draft import Draft
+from draft_training.example import Example
+from draft_training.local_teacher import LocalTeacher
+from draft_training.prompts import read_prompts
+from draft_training.replay_set import ReplaySet
+from draft_training.teacher import Question
+from draft_training.trainer import TrainingOptions
+from drafter_service.loaded_model import load_model
+from drafter_service.settings import DrafterSettings
+from speculative_engine.tokenizer import Tokenizer
+from tests.support.tiny_checkpoint import write_checkpoint
+
+
+class Interrupted(Exception):
+    pass
+
+
+class Flaky:
+    """A teacher that fails after some answers."""
+
+    def __init__(self, teacher: LocalTeacher, answers: int) -> None:
+        self._teacher = teacher
+        self._left = answers
+        self.tokenizer_sha256, self.fingerprint, self.longest = (
+            teacher.tokenizer_sha256,
+            teacher.fingerprint,
+            teacher.longest,
+        )
+
+    def answer(self, questions: Sequence[Question], top: int) -> list[Example]:
+        if self._left == 0:
+            raise Interrupted
+        self._left -= 1
+        return self._teacher.answer(questions, top)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    path = tmp_path / "prompts.jsonl"
+    lines = [{"text": f"w{number} w{number + 1}"} for number in range(19)] + [{"token_ids": [5, 6, 7]}]
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    return path
+
+
+def distiller(teacher: LocalTeacher | Flaky, draft: Path, directory: Path, told: list[str]) -> Distiller:
+    return Distiller(
+        teacher,
+        Draft(str(draft)),
+        directory,
+        CollectionOptions(max_tokens=10, temperature=0.5, samples=2, top=16),
+        TrainingOptions(30, 4, 1e-2, warmup=3),
+        told.append,
+        held_out=0.2,
+        checkpoint_every=7,
+    )
+
+
+def test_a_checkpoint_comes_out_that_a_drafter_loads(target: Path, draft: Path, prompts: Path, tmp_path: Path) -> None:
+    told: list[str] = []
+    result = distiller(LocalTeacher(str(target)), draft, tmp_path / "out", told).run(prompts)
+    assert (result.examples, result.held_out, result.steps) == (40, 8, 30)
+    assert result.after.coupled > 3 * result.before.coupled
+    assert told[-1].startswith("after: ") and any(line.startswith("collected 40 of 40") for line in told)
+    loaded = load_model(DrafterSettings(model=str(result.directory), kv_slots=256, threads=1))
+    assert loaded.info.tokenizer_sha256 == Tokenizer.load(str(target)).sha256
+    before, after = (load_file(path / "model.safetensors") for path in (draft, result.directory))
+    assert {name: weights.dtype for name, weights in after.items()} == {
+        name: weights.dtype for name, weights in before.items()
+    }
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+def test_whatever_interrupts_it_the_same_comes_out(
+    target: Path, draft: Path, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    teacher = LocalTeacher(str(target))
+    whole = distiller(teacher, draft, tmp_path / "whole", []).run(prompts)
+
+    directory = tmp_path / "parts"
+    with pytest.raises(Interrupted):
+        distiller(Flaky(teacher, answers=1), draft, directory, []).run(prompts)
+    steps = 0
+
+    def interrupt(line: str) -> None:
+        nonlocal steps
+        steps += line.startswith("step ")
+        if steps == 17:
+            raise Interrupted
+
+    monkeypatch.setattr("draft_training.distillation._TELL_EVERY", 0.0)
+    second = distiller(Flaky(teacher, answers=2), draft, directory, [])
+    second.tell = interrupt
+    with pytest.raises(Interrupted):
+        second.run(prompts)
+    told: list[str] = []
+    result: Distillation = distiller(Flaky(teacher, answers=0), draft, directory, told).run(prompts)
+    assert "going on from step 14" in told
+    assert (result.before, result.after) == (whole.before, whole.after)
+    one, other = (load_file(path / "model.safetensors") for path in (whole.directory, result.directory))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_data_of_something_else_are_not_mixed(target: Path, draft: Path, prompts: Path, tmp_path: Path) -> None:
+    teacher = LocalTeacher(str(target))
+    distiller(teacher, draft, tmp_path / "out", []).collect([[3, 4]])
+    with pytest.raises(DatasetError, match="prompts"):
+        distiller(teacher, draft, tmp_path / "out", []).collect([[3, 5]])
+
+
+def test_a_draft_with_another_tokenizer_is_refused(target: Path, prompts: Path, tmp_path: Path) -> None:
+    other = write_checkpoint(tmp_path / "other", words=90)
+    with pytest.raises(ValueError, match="tokenizer"):
+        distiller(LocalTeacher(str(target)), other, tmp_path / "out", []).run(prompts)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.jsonl", '{"text": "w1"}\n{"txt": "w2"}\n', "line 2"),
+        ("a.jsonl", "[1]\n", "line 1"),
+        ("a.txt", "\n \n", "no prompt"),
+    ],
+)
+def test_files_without_prompts_are_refused(target: Path, tmp_path: Path, name: str, text: str, message: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_prompts(path, Tokenizer.load(str(target)), 10)
+
+
+def test_prompts_are_read_and_cut(target: Path, tmp_path: Path) -> None:
+    path = tmp_path / "prompts.txt"
+    path.write_text("w1 w2 w3 w4\n\nw5\n")
+    assert read_prompts(path, Tokenizer.load(str(target)), 3) == [[5, 6, 7], [8]]
+
+
+def test_the_replay_set_keeps_the_newest_and_never_learns_what_it_measures(target: Path) -> None:
+    examples = LocalTeacher(str(target)).answer([Question([3 + number], 4, 0.0, 0) for number in range(60)], 2)
+    replay = ReplaySet(20)
+    for example in examples:
+        replay.add(example)
+    learned, held_out = ([int(example.tokens[0]) - 3 for example in part] for part in (replay.learned, replay.held_out))
+    assert held_out == list(range(0, 60, 5))[-8:]
+    assert learned == [number for number in range(60) if number % 5][-20:]

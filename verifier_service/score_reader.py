@@ -1,0 +1,53 @@
+"""Reads a ScoreRequest: checks every field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import grpc
+
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.verifier_service_pb2 import ScoreRequest
+from service_runtime.errors import FieldViolation, ServiceError, invalid_field
+from verifier_service.request_reader import RequestReader
+
+MOST_TOP = 256
+"""Most tokens told of one distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreOrder:
+    """A text that is fit to be scored."""
+
+    tokens: list[int]
+    first: int
+    """First position whose distribution is wanted."""
+    top: int
+    """Tokens to tell of each distribution."""
+
+
+def read_score(request: ScoreRequest, reader: RequestReader, longest: int) -> ScoreOrder:
+    """Check a request; longest: most tokens of a text. Raises ServiceError with INVALID_ARGUMENT."""
+    tokens = list(request.token_ids)
+    if not tokens:
+        raise _refusal(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "has no token")
+    reader.check_tokens("token_ids", tokens)
+    if len(tokens) > longest:
+        raise _refusal(
+            ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED, f"has {len(tokens)} tokens, at most {longest} can be scored"
+        )
+    if not 1 <= request.top <= MOST_TOP:
+        raise invalid_field("top", f"must be from 1 to {MOST_TOP}, got {request.top}")
+    first = request.first_position if request.HasField("first_position") else 1
+    if not 1 <= first <= len(tokens):
+        raise invalid_field("first_position", f"must be from 1 to the number of token_ids, {len(tokens)}, got {first}")
+    return ScoreOrder(tokens, first, request.top)
+
+
+def _refusal(reason: ErrorReason, description: str) -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        reason,
+        f"token_ids: {description}",
+        field_violations=[FieldViolation("token_ids", description)],
+    )

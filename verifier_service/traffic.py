@@ -1,0 +1,79 @@
+"""Those who follow the served traffic, and what waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.verifier_service_pb2 import FollowTrafficResponse, ServedRequest
+from service_runtime.errors import at_capacity, failed_precondition, shutting_down
+
+_MOST_FOLLOWERS = 8
+_MOST_WAITING = 256
+"""Requests that wait for a follower; later ones are dropped and counted."""
+_MOST_TOGETHER = 16
+"""Requests of one message."""
+_RETRY_SECONDS = 5.0
+
+
+class _Follower:
+    def __init__(self) -> None:
+        self.waiting: deque[ServedRequest] = deque()
+        self.dropped = 0
+        self.changed = asyncio.Event()
+
+
+class Traffic:
+    """Used in the event loop only."""
+
+    def __init__(self, *, shared: bool) -> None:
+        self._shared = shared
+        self._followers: list[_Follower] = []
+        self._ending = False
+
+    @property
+    def followed(self) -> bool:
+        """Whether there is anybody to tell."""
+        return bool(self._followers)
+
+    def tell(self, request: ServedRequest) -> None:
+        """A request has finished."""
+        for follower in self._followers:
+            if len(follower.waiting) < _MOST_WAITING:
+                follower.waiting.append(request)
+            else:
+                follower.dropped += 1
+            follower.changed.set()
+
+    async def follow(self) -> AsyncGenerator[FollowTrafficResponse, None]:
+        """What finishes from now on; the first message is empty and comes at once. Raises ServiceError."""
+        if not self._shared:
+            raise failed_precondition(
+                ErrorReason.ERROR_REASON_NOT_ENABLED,
+                "this verifier does not share its traffic: start it with --share-traffic",
+            )
+        if len(self._followers) >= _MOST_FOLLOWERS:
+            raise at_capacity(f"{len(self._followers)} follow the traffic already", _RETRY_SECONDS)
+        follower = _Follower()
+        self._followers.append(follower)
+        try:
+            yield FollowTrafficResponse()
+            while not self._ending:
+                if not follower.waiting:
+                    follower.changed.clear()
+                    await follower.changed.wait()
+                    continue
+                count = min(len(follower.waiting), _MOST_TOGETHER)
+                requests = [follower.waiting.popleft() for _ in range(count)]
+                yield FollowTrafficResponse(requests=requests, dropped=follower.dropped)
+            raise shutting_down()
+        finally:
+            self._followers.remove(follower)
+
+    def end(self) -> None:
+        """End every stream, present and future: one that lasts for ever would hold up a graceful stop."""
+        self._ending = True
+        for follower in self._followers:
+            follower.changed.set()
