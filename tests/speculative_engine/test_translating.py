@@ -197,6 +197,7 @@ def test_what_is_kept_is_as_if_it_had_been_computed_anew(kind: str) -> None:
         assert next(iter(mirror.tree.root.children)) == guess.token_ids[0]
         compared += 1
     assert compared > 3
+    pair.close(1)
 
 
 def test_a_text_too_long_for_the_draft_model_is_followed_and_not_drafted_for() -> None:
@@ -244,7 +245,7 @@ def test_less_credit_makes_smaller_trees() -> None:
     pair.open(0)
     pair.drafter.limit(0, 3)
     pair.grow_until_idle()
-    assert pair.mirrors[0].tree.size == 3
+    assert 0 < pair.mirrors[0].tree.size <= 3
     pair.drafter.limit(0, None)
     pair.grow_until_idle()
     assert pair.mirrors[0].tree.size > 3
