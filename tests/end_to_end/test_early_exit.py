@@ -31,4 +31,4 @@ def test_from_within_and_from_a_service(
     assert remote.speculation.draft_tokens + remote.speculation.stale_nodes > 0
     assert not swaps
     drafter = next(each for each in client.drafters.list() if each.address == service.address)
-    assert drafter.model is not None and drafter.model.parameters < client.model_info().model.parameters
+    assert drafter.model is not None and drafter.model.parameters < client.model_info().parameters
