@@ -14,10 +14,10 @@ from rich.console import Console
 
 from draftwire import Client
 from draftwire.cli.demo.command import find_models
-from draftwire.cli.demo.service import Service
 from draftwire.cli.demo.story import DemoDrafter, Silence, tell
 from draftwire.cli.demo.terminal import Terminal
 from draftwire.cli.failure import Failure
+from draftwire.cli.service import Service
 from draftwire.requests import GenerateOptions
 from tests.sdk.fake_verifier import PROMPT, FakeVerifier
 

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from draftwire.cli.bench.command import bench
 from draftwire.cli.demo.command import demo
 from draftwire.cli.drafters import drafters
 from draftwire.cli.failure import Failure
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(generate)
+app.command()(bench)
 app.add_typer(drafters, name="drafters")
 
 
