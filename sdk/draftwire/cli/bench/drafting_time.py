@@ -59,10 +59,9 @@ class TimeReader:
         Raises:
             DraftwireError: the verifier does not answer.
         """
-        services = [drafter.address for drafter in method.drafters if drafter.model is not None]
-        found = [times for address in services if (times := await self._drafter_times(address)) is not None]
+        found = [times for address in method.services if (times := await self._drafter_times(address)) is not None]
         verifier = (await self._client.model_info()).engine.times
-        return Reading(verifier, tuple(found) if len(found) == len(services) else None)
+        return Reading(verifier, tuple(found) if len(found) == len(method.services) else None)
 
     async def _drafter_times(self, address: str) -> StepTimes | None:
         if address in self._unreadable:

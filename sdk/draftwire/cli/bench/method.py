@@ -14,6 +14,7 @@ PREDICTION = "prediction"
 LOSSLESS: tuple[Acceptance, ...] = ("coupled", "rejection")
 """Rules of acceptance whose outputs are distributed as the target's alone."""
 
+_LOCAL = "local:"
 _NOBODY = {"draftwire-bench": "nobody"}
 """A label that no drafter carries: a request that asks for it gets none of the pool's drafters."""
 _WEIGHT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
@@ -68,6 +69,11 @@ class Method:
     def lossless(self) -> bool:
         """Whether its outputs are distributed as those of plain decoding."""
         return self.acceptance in LOSSLESS
+
+    @property
+    def services(self) -> list[str]:
+        """Addresses of its drafters that run beside the verifier, not in it."""
+        return [drafter.address for drafter in self.drafters if not drafter.address.startswith(_LOCAL)]
 
     @property
     def needs(self) -> list[Needs | None]:
@@ -131,5 +137,6 @@ def parse_method(text: str, attached: Iterable[str]) -> MethodName:
 
 
 def _needs(address: str) -> Needs | None:
-    kind, colon, rest = address.partition(":")
-    return NEEDS.get(rest.partition("?")[0]) if kind == "local" and colon else _DRAFT_MODEL
+    if not address.startswith(_LOCAL):
+        return _DRAFT_MODEL
+    return NEEDS.get(address.removeprefix(_LOCAL).partition("?")[0])

@@ -90,7 +90,7 @@ class Report:
         return Row(figures, self._process_bytes(figures.method))
 
     def _process_bytes(self, method: Method) -> int | None:
-        known = [self.memory[drafter.address] for drafter in method.drafters if drafter.address in self.memory]
+        known = [self.memory[address] for address in method.services if address in self.memory]
         return sum(known) if known else None
 
     def _method_json(self, method: Method) -> dict[str, Any]:
