@@ -13,13 +13,13 @@ import pytest
 from grpc import StatusCode
 
 from draftwire.cli.bench.comparison import Plan, Setting, Turn
-from draftwire.cli.bench.drafting_time import Reading, TimeSpent
 from draftwire.cli.bench.figures import Percentiles, Spread, figures
 from draftwire.cli.bench.method import PLAIN, Method, parse_method
 from draftwire.cli.bench.prompt import BenchPrompt, bundled_prompts, read_prompts
 from draftwire.cli.bench.report import Report
 from draftwire.cli.bench.request import Arrival, Request
 from draftwire.cli.bench.services import drafter_names
+from draftwire.cli.bench.time_spent import Reading, TimeSpent
 from draftwire.drafter import read_drafter
 from draftwire.speculation import Acceptance, SpeculationStats
 from draftwire.step_times import StepTimes
@@ -404,10 +404,15 @@ def test_a_picture_needs_matplotlib(command: Command, prompts: str, monkeypatch:
     assert "--plot needs matplotlib: pip install 'draftwire[bench]'" in done.err
 
 
-def test_how_many_turns_there_will_be() -> None:
+def test_predictions_are_for_tasks_all_of_whose_prompts_bring_one() -> None:
     edit, text = BenchPrompt("edit", "1", "a", "b"), BenchPrompt("text", "2", "c")
+    methods = [PLAIN, Method("prediction", predicts=True)]
     plan = Plan([edit, edit, edit, text], (0.0, 0.8), 4, runs=3, concurrency=2, seed=1)
-    assert plan.turns([PLAIN, Method("prediction", predicts=True)]) == 3 * 2 * (2 * 2 + 1 * 1)
+    slots = plan.slots(methods)
+    assert plan.predicted
+    assert len(slots) == 3 * 2 * (2 * 2 + 1 * 1)
+    assert {slot.setting.task for slot in slots if slot.method.predicts} == {"edit"}
+    assert not Plan([text], (0.0,), 4, 1, 1, 1).predicted
 
 
 @pytest.mark.usefixtures("fake_module")

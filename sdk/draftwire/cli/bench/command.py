@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -51,8 +52,8 @@ class Files:
             Failure: pictures cannot be drawn here.
         """
         for option, path in (("--json", self.json), ("--markdown", self.markdown), ("--plot", self.plot)):
-            if path is not None and (path.is_dir() or not path.parent.is_dir()):
-                raise ValueError(f"{option} {path}: it is a directory, or in none")
+            if path is not None and (path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK)):
+                raise ValueError(f"{option} {path}: no file can be written there")
         if self.plot is not None:
             check_plotting()
 
@@ -139,16 +140,15 @@ def _services(verifier: str, target: Path | None, drafts: Sequence[Path], consol
 
 
 async def _measure(services: Services, plan: Plan, names: Sequence[str], console: Console) -> Report:
-    predicted = any(prompt.prediction is not None for prompt in plan.prompts)
     async with AsyncClient(services.verifier, timeout=_CALL_SECONDS) as client:
         for name, drafter in services.drafters.items():
             await client.drafters.attach(drafter.address, name)
         wanted = [*services.drafters, *names] if names else []
         about = machine() | _about(await client.model_info(), plan, services.threads)
-        async with methods(client, wanted, predicted) as found:
+        async with methods(client, wanted, plan.predicted) as found:
             columns = (TextColumn("measuring"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
             with Progress(*columns, console=console, transient=True) as bars:
-                bar = bars.add_task("", total=plan.turns(found))
+                bar = bars.add_task("", total=len(plan.slots(found)))
                 turns: list[Turn] = await plan.measure(client, found, lambda: bars.advance(bar))
         return Report(about, figures(turns), services.memory())
 

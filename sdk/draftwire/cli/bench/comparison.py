@@ -10,10 +10,10 @@ from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 from draftwire.async_client import AsyncClient
-from draftwire.cli.bench.drafting_time import TimeReader, TimeSpent
 from draftwire.cli.bench.method import Method
 from draftwire.cli.bench.prompt import BenchPrompt
 from draftwire.cli.bench.request import Request, run_request
+from draftwire.cli.bench.time_spent import TimeReader, TimeSpent
 from draftwire.requests import GenerateOptions
 
 ItemT = TypeVar("ItemT")
@@ -30,8 +30,24 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Slot:
+    """What is to be done when it is a method's turn."""
+
+    method: Method
+    """The method."""
+    setting: Setting
+    """What the figures are made for."""
+    run: int
+    """Number of the run."""
+    number: int
+    """Number of the group of prompts within run and setting."""
+    prompts: Sequence[BenchPrompt]
+    """The prompts, whose requests run side by side."""
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
-    """Requests that ran side by side, all by one method."""
+    """Requests that ran side by side, all by one method: what came of a slot."""
 
     method: Method
     """The method."""
@@ -71,10 +87,21 @@ class Plan:
     seed: int
     """Seed of the first request; each further one of a run and task, and each further run, has another."""
 
-    def turns(self, methods: Sequence[Method]) -> int:
-        """Return how many turns of methods that is."""
-        each = [len(_groups(prompts, self.concurrency)) * len(_fit(methods, prompts)) for prompts in self._tasks()]
-        return self.runs * len(self.temperatures) * sum(each)
+    @property
+    def predicted(self) -> bool:
+        """Whether there is a task for predictions."""
+        return any(_predicted(prompts) for prompts in self._tasks())
+
+    def slots(self, methods: Sequence[Method]) -> list[Slot]:
+        """Return what is to be done, in order. From one group of prompts to the next another method is the first."""
+        return [
+            Slot(method, Setting(prompts[0].task, temperature), run, number, group)
+            for run in range(self.runs)
+            for prompts in self._tasks()
+            for temperature in self.temperatures
+            for number, group in enumerate(_groups(prompts, self.concurrency))
+            for method in _turned(_fit(methods, prompts), run + number)
+        ]
 
     async def measure(self, client: AsyncClient, methods: Sequence[Method], progress: Callable[[], None]) -> list[Turn]:
         """Do it, after a few tokens that are not counted, by which services learn what drafters take and are worth.
@@ -100,41 +127,31 @@ class Plan:
     async def _turns(self, client: AsyncClient, methods: Sequence[Method], progress: Callable[[], None]) -> list[Turn]:
         reader = TimeReader(client)
         turns: list[Turn] = []
-        for run in range(self.runs):
-            for prompts in self._tasks():
-                for temperature in self.temperatures:
-                    setting = Setting(prompts[0].task, temperature)
-                    for number, group in enumerate(_groups(prompts, self.concurrency)):
-                        first_seed = self.seed + run * len(self.prompts) + number * self.concurrency
-                        for method in _turned(_fit(methods, prompts), run + number):
-                            before = await reader.read(method)
-                            began = time.perf_counter()
-                            requests = await self._requests(client, method, temperature, first_seed, group)
-                            seconds = time.perf_counter() - began
-                            spent = TimeSpent.between(before, await reader.read(method))
-                            turns.append(Turn(method, setting, run, number, seconds, requests, spent))
-                            progress()
+        for slot in self.slots(methods):
+            before = await reader.read(slot.method)
+            began = time.perf_counter()
+            requests = await self._requests(client, slot)
+            seconds = time.perf_counter() - began
+            spent = TimeSpent.between(before, await reader.read(slot.method))
+            turns.append(Turn(slot.method, slot.setting, slot.run, slot.number, seconds, requests, spent))
+            progress()
         return turns
 
-    async def _requests(
-        self, client: AsyncClient, method: Method, temperature: float, first_seed: int, prompts: Sequence[BenchPrompt]
-    ) -> tuple[Request, ...]:
+    async def _requests(self, client: AsyncClient, slot: Slot) -> tuple[Request, ...]:
         """Requests side by side. They go on past end-of-sequence tokens, so that all methods' are of one length."""
+        first_seed = self.seed + slot.run * len(self.prompts) + slot.number * self.concurrency
         options: list[GenerateOptions] = [
             {
                 "max_tokens": self.max_tokens,
-                "temperature": temperature,
+                "temperature": slot.setting.temperature,
                 "seed": seed,
                 "ignore_eos": True,
-                "speculation": method.speculation(prompt.prediction),
+                "speculation": slot.method.speculation(prompt.prediction),
             }
-            for seed, prompt in enumerate(prompts, first_seed)
+            for seed, prompt in enumerate(slot.prompts, first_seed)
         ]
-        return tuple(
-            await asyncio.gather(
-                *(run_request(client, prompt.text, each) for prompt, each in zip(prompts, options, strict=True))
-            )
-        )
+        requests = (run_request(client, prompt.text, each) for prompt, each in zip(slot.prompts, options, strict=True))
+        return tuple(await asyncio.gather(*requests))
 
     def _tasks(self) -> list[list[BenchPrompt]]:
         return [list(prompts) for _, prompts in groupby(self.prompts, key=lambda prompt: prompt.task)]
@@ -146,8 +163,11 @@ def _groups(prompts: Sequence[BenchPrompt], size: int) -> list[Sequence[BenchPro
 
 def _fit(methods: Sequence[Method], prompts: Sequence[BenchPrompt]) -> list[Method]:
     """The methods that a task is for: predictions only where every prompt brings one."""
-    predicted = all(prompt.prediction is not None for prompt in prompts)
-    return [method for method in methods if predicted or not method.predicts]
+    return [method for method in methods if _predicted(prompts) or not method.predicts]
+
+
+def _predicted(prompts: Sequence[BenchPrompt]) -> bool:
+    return all(prompt.prediction is not None for prompt in prompts)
 
 
 def _turned(items: Sequence[ItemT], by: int) -> list[ItemT]:
