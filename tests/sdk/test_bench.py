@@ -152,6 +152,7 @@ def test_what_methods_ask_for() -> None:
 def test_what_methods_need() -> None:
     assert [needs and needs.draft_model for needs in method("good").needs] == [True]
     assert [needs and needs.draft_model for needs in method("memory", "local:suffix?shared=true").needs] == [False]
+    assert [needs and needs.draft_model for needs in method("near", "local:draft?model=DIR").needs] == [True]
     assert method("new", "local:new").needs == [None]
     assert method("memory", "local:suffix").services == []
 

@@ -31,6 +31,7 @@ class Needs:
 
 
 NEEDS = {
+    "draft": Needs(True, "the draft model"),
     "ngram": Needs(False, "no"),
     "suffix": Needs(False, "no"),
     "lookahead": Needs(False, "no"),
@@ -39,7 +40,7 @@ NEEDS = {
     PREDICTION: Needs(False, "no"),
 }
 """By name of what drafts in the verifier."""
-_DRAFT_MODEL = Needs(True, "the draft model")
+_DRAFT_MODEL = NEEDS["draft"]
 
 
 @dataclass(frozen=True, slots=True)
