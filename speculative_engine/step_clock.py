@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Literal, get_args
 
-StepPart = Literal["plan", "layout", "forward", "sample", "walk", "draft", "wire", "wait"]
+StepPart = Literal["plan", "layout", "forward", "sample", "walk", "rollback", "draft", "wire", "wait"]
 """What a thread that runs a model may be doing; the contract's `StepTimes` says what each one is."""
 
 

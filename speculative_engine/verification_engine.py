@@ -347,12 +347,16 @@ class VerificationEngine:
             finish, tokens = Finish.LENGTH, tokens[: spec.max_length - len(sequence.tokens)]
         sources: list[str | None] = [node.source for node in accepted[: len(tokens)]]
         sources += [None] * (len(tokens) - len(sources))
-        job.keep(accepted, self.model.pool)
         hit = sequence.foreseen
         state: torch.Tensor | None = None
         if tokens:
             observe_commit(sequence.tree, tokens, self.planner.models)
+        self.clock.enter("rollback")
+        job.keep(accepted, self.model.pool)
+        if tokens:
             sequence.commit(tokens)
+        self.clock.enter("walk")
+        if tokens:
             self._local.commit(sequence, tokens)
         if finish is not None:
             self.remove(spec.sequence_id)

@@ -27,7 +27,7 @@ class StepTimes:
     sample: float
     """Drawing tokens, or candidates for nodes, from the logits."""
     walk: float
-    """Walking, committing and rolling back; at a drafter following verdicts and adding nodes."""
+    """Walking the target's path; at a drafter following verdicts, rolling back and adding nodes."""
     wire: float
     """Taking in what came over the wire, and handing on what goes there."""
     wait: float
@@ -36,6 +36,14 @@ class StepTimes:
     """CPU time of the event loop, which runs beside the thread, since the process began."""
     draft: float = 0.0
     """At a verifier: drafting by the drafters that run in it."""
+    rollback: float = 0.0
+    """At a verifier: giving back the KV slots of draft tokens that were not accepted, and re-rooting the token tree."""
+
+    @property
+    def busy(self) -> float:
+        """All of the thread's seconds but those of waiting."""
+        model = self.plan + self.layout + self.forward + self.sample
+        return model + self.walk + self.rollback + self.draft + self.wire
 
 
 def read_step_times(message: step_times_pb2.StepTimes) -> StepTimes:
@@ -51,6 +59,7 @@ def read_step_times(message: step_times_pb2.StepTimes) -> StepTimes:
         wait=_seconds(message.wait),
         event_loop=_seconds(message.event_loop),
         draft=_seconds(message.draft),
+        rollback=_seconds(message.rollback),
     )
 
 

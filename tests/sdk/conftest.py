@@ -1,12 +1,15 @@
 """Verifiers without a model for the SDK's tests."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from draftwire import Client, RetryPolicy
+from tests.sdk.fake_service import FAKE_SERVICE
 from tests.sdk.fake_verifier import FakeVerifier
 
+ROOT = Path(__file__).parents[2]
 QUICK = RetryPolicy(attempts_per_address=3, initial_backoff=0.01, max_backoff=0.02)
 
 
@@ -26,3 +29,12 @@ def second_verifier() -> Iterator[FakeVerifier]:
 def client(verifier: FakeVerifier) -> Iterator[Client]:
     with Client(verifier.address, timeout=20, retry=QUICK) as made:
         yield made
+
+
+@pytest.fixture
+def fake_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    path = [str(ROOT), str(ROOT / "sdk")]
+    for name in ("fake_service", "verifier_service", "drafter_service", "torch", "transformers"):
+        (tmp_path / f"{name}.py").write_text(FAKE_SERVICE.format(path=path, pids=str(tmp_path)))
+    monkeypatch.syspath_prepend(tmp_path)
+    return "fake_service"

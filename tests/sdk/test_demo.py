@@ -14,31 +14,16 @@ from rich.console import Console
 
 from draftwire import Client
 from draftwire.cli.demo.command import find_models
-from draftwire.cli.demo.service import Service
 from draftwire.cli.demo.story import DemoDrafter, Silence, tell
 from draftwire.cli.demo.terminal import Terminal
 from draftwire.cli.failure import Failure
+from draftwire.cli.service import Service
 from draftwire.requests import GenerateOptions
+from tests.sdk.fake_service import alive, wait_for
 from tests.sdk.fake_verifier import PROMPT, FakeVerifier
 
 ROOT = Path(__file__).parents[2]
 OPTIONS: GenerateOptions = {"max_tokens": 100, "temperature": 0.7, "seed": 1, "ignore_eos": True}
-
-FAKE_SERVICE = """
-import argparse, os, pathlib, sys, threading
-sys.path[:0] = {path!r}
-parser = argparse.ArgumentParser()
-parser.add_argument("--model"), parser.add_argument("--listen")
-arguments, _ = parser.parse_known_args()
-if arguments.model.endswith("broken"):
-    sys.exit("no model in there")
-(pathlib.Path({pids!r}) / (pathlib.Path(arguments.model).name + ".pid")).write_text(str(os.getpid()))
-from tests.sdk.fake_verifier import FakeVerifier
-fake = FakeVerifier()
-fake.delay = 0.01
-fake.start(arguments.listen)
-threading.Event().wait()
-"""
 
 
 class Kill:
@@ -100,36 +85,11 @@ def test_the_terminal_shows_text_and_figures(client: Client, verifier: FakeVerif
 
 
 @pytest.fixture
-def fake_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    path = [str(ROOT), str(ROOT / "sdk")]
-    for name in ("fake_service", "verifier_service", "drafter_service", "torch", "transformers"):
-        (tmp_path / f"{name}.py").write_text(FAKE_SERVICE.format(path=path, pids=str(tmp_path)))
-    monkeypatch.syspath_prepend(tmp_path)
-    return "fake_service"
-
-
-@pytest.fixture
 def service(fake_module: str, tmp_path: Path) -> Iterator[Service]:
     made = Service("fake", fake_module, tmp_path / "model", tmp_path)
     yield made
     made.terminate()
     made.wait()
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def wait_for(path: Path) -> int:
-    deadline = time.monotonic() + 20
-    while not (path.exists() and path.read_text()):
-        assert time.monotonic() < deadline, f"{path} does not appear"
-        time.sleep(0.02)
-    return int(path.read_text())
 
 
 def test_a_service_is_ready_and_ends(service: Service, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ def test_parts_leave_nothing_out_but_idleness(time: Time) -> None:
         "forward": 2.0,
         "sample": 0.0,
         "walk": 0.0,
+        "rollback": 0.0,
         "draft": 0.0,
         "wire": 0.0,  # it has not ended
         "wait": 0.0,
@@ -49,4 +50,5 @@ def test_an_engine_counts_its_steps_and_enters_each_part() -> None:
         "forward",
         "sample",
         "walk",
+        "rollback",
     }

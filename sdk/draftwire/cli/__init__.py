@@ -1,4 +1,4 @@
-"""The command line: ``draftwire generate | drafters | demo``."""
+"""The command line: ``draftwire generate | drafters | bench | demo``."""
 
 import os
 

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from draftwire.cli.bench.command import bench
 from draftwire.cli.calibrate import calibrate
 from draftwire.cli.demo.command import demo
 from draftwire.cli.drafters import drafters
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(generate)
+app.command()(bench)
 app.add_typer(drafters, name="drafters")
 app.add_typer(calibrate, name="calibrate")
 app.add_typer(train, name="train")

@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class StepTimes(_message.Message):
-    __slots__ = ("steps", "plan", "layout", "forward", "sample", "walk", "wire", "wait", "event_loop", "draft")
+    __slots__ = ("steps", "plan", "layout", "forward", "sample", "walk", "wire", "wait", "event_loop", "draft", "rollback")
     STEPS_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,7 @@ class StepTimes(_message.Message):
     WAIT_FIELD_NUMBER: _ClassVar[int]
     EVENT_LOOP_FIELD_NUMBER: _ClassVar[int]
     DRAFT_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_FIELD_NUMBER: _ClassVar[int]
     steps: int
     plan: _duration_pb2.Duration
     layout: _duration_pb2.Duration
@@ -30,4 +31,5 @@ class StepTimes(_message.Message):
     wait: _duration_pb2.Duration
     event_loop: _duration_pb2.Duration
     draft: _duration_pb2.Duration
-    def __init__(self, steps: _Optional[int] = ..., plan: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., layout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., forward: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., sample: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., walk: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., wire: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., event_loop: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., draft: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    rollback: _duration_pb2.Duration
+    def __init__(self, steps: _Optional[int] = ..., plan: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., layout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., forward: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., sample: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., walk: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., wire: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., event_loop: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., draft: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., rollback: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...

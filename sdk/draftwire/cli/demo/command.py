@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Annotated
@@ -11,15 +10,15 @@ import typer
 from rich.console import Console
 
 import draftwire
-from draftwire.cli.demo.running import DRAFT, DRAFTER, EARLY, INFLATE, TARGET, VERIFIER, running
+from draftwire.cli.demo.running import DRAFT, EARLY, INFLATE, TARGET, running
 from draftwire.cli.demo.story import LEAST_TOKENS, DemoDrafter, Report, Silence, tell
 from draftwire.cli.demo.terminal import Terminal
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
+from draftwire.cli.service import check_installed
 from draftwire.client import Client
 from draftwire.requests import GenerateOptions
 
-NEEDED = ("torch", "transformers", VERIFIER, DRAFTER)
 STYLES = {EARLY: "bold cyan", DRAFT: "bold green"}
 CALL_SECONDS = 300.0
 PROMPT = '''def read_config(path):
@@ -39,7 +38,7 @@ def demo(
 ) -> None:
     """Run a verifier and two drafters here, swap and kill drafters meanwhile, and compare with plain decoding."""
     directory = find_models(models)
-    check_installed()
+    check_installed("the demo")
     console = Console(stderr=as_json, highlight=False)
     terminal = Terminal(console, STYLES)
     options: GenerateOptions = {
@@ -81,17 +80,3 @@ def find_models(given: Path | None) -> Path:
         f"the demo's models ({TARGET}, {DRAFT}, {EARLY}) and {INFLATE} are not in {looked}; they come with a checkout "
         "of draftwire: run the demo in one, or name its models directory with --models DIR"
     )
-
-
-def check_installed() -> None:
-    """Check that the services can run here.
-
-    Raises:
-        Failure: something is not installed.
-    """
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise Failure(
-            f"the demo runs the services here and needs {', '.join(missing)}: pip install 'draftwire[serve]', "
-            "or pip install -e '.[serve]' in a checkout"
-        )

@@ -5,27 +5,21 @@ from __future__ import annotations
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from draftwire.cli.demo.service import Job, Service
-from draftwire.cli.failure import Failure
+from draftwire.cli.loading import Loading, interrupt
+from draftwire.cli.service import DRAFTER, VERIFIER, Job, Service
 
-VERIFIER, DRAFTER = "verifier_service", "drafter_service"
 TARGET, DRAFT, EARLY = "target", "draft", "draft-early"
 INFLATE = "inflate.py"
 TARGET_SIZE = "70M"
 """Parameters of the demo's target. As trained it sits in a processor's cache, where checking eight tokens costs eight
 times as much as one. Grown to this size it has the same outputs and is read from memory, as targets in use are."""
 KV_SLOTS = "4096"
-START_SECONDS = 300.0
 
 
 @contextmanager
@@ -35,7 +29,7 @@ def running(models: Path, console: Console) -> Iterator[tuple[Service, list[Serv
     target = scratch / TARGET
     children: list[Job] = []
     drafters: list[Service] = []
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         inflate = [str(models / INFLATE), str(models / TARGET), str(target), "--parameters", TARGET_SIZE]
         with Loading(console) as loading:
@@ -65,47 +59,3 @@ def running(models: Path, console: Console) -> Iterator[tuple[Service, list[Serv
         for child in children:
             child.wait()
         signal.signal(signal.SIGTERM, before)
-
-
-class Loading:
-    """A bar for each child until it is ready."""
-
-    def __init__(self, console: Console) -> None:
-        """Draw on a console."""
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
-        self._bars = Progress(*columns, console=console)
-        self._waiting: dict[Job, TaskID] = {}
-        self._deadline = time.monotonic() + START_SECONDS
-
-    def __enter__(self) -> Self:
-        """Begin to draw."""
-        self._bars.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Draw no more."""
-        self._bars.stop()
-
-    def show(self, child: Job, text: str) -> None:
-        """Draw a bar for a child."""
-        self._waiting[child] = self._bars.add_task(text, total=None)
-
-    def wait(self, *children: Job) -> None:
-        """Wait until these are ready.
-
-        Raises:
-            Failure: any child has ended without being ready, or they take too long.
-        """
-        while not self._waiting.keys().isdisjoint(children):
-            for child, task in list(self._waiting.items()):
-                if child.is_ready():
-                    self._bars.update(task, total=1, completed=1)
-                    del self._waiting[child]
-            if time.monotonic() > self._deadline:
-                names = ", ".join(child.name for child in self._waiting)
-                raise Failure(f"not ready after {START_SECONDS:.0f} s: {names}")
-            time.sleep(0.05)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

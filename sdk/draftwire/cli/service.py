@@ -1,7 +1,8 @@
-"""The child processes of the demo."""
+"""Child processes of a command, services among them."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import socket
 import subprocess
@@ -13,6 +14,8 @@ import grpc
 
 from draftwire.cli.failure import Failure
 
+VERIFIER, DRAFTER = "verifier_service", "drafter_service"
+_NEEDED = ("torch", "transformers", VERIFIER, DRAFTER)
 _CHECK = "/grpc.health.v1.Health/Check"
 _SERVING = b"\x08\x01"  # grpc.health.v1.HealthCheckResponse(status=SERVING); its stubs are not a dependency of the SDK
 _LOG_TAIL = 8  # lines
@@ -52,6 +55,11 @@ class Job:
         if code:
             raise self._failure(code)
         return code == 0
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
 
     def kill(self) -> None:
         """End it without a warning, as a crash would."""
@@ -103,6 +111,20 @@ class Service(Job):
         """Ask it to end."""
         self._channel.close()
         super().terminate()
+
+
+def check_installed(command: str) -> None:
+    """Check that the services can run here, for a command that starts them.
+
+    Raises:
+        Failure: something is not installed.
+    """
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Failure(
+            f"{command} runs the services here and needs {', '.join(missing)}: pip install 'draftwire[serve]', "
+            "or pip install -e '.[serve]' in a checkout"
+        )
 
 
 def _free_port() -> int:

@@ -1,0 +1,1 @@
+"""``draftwire bench``: speculation methods compared on the same requests."""

@@ -1,0 +1,120 @@
+"""The columns of a comparison's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from draftwire.cli.bench.figures import Figures, Percentiles, Spread
+
+_UNKNOWN = "?"
+_NONE = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a row is made from."""
+
+    figures: Figures
+    """The figures of one method for one setting."""
+    process_bytes: int | None
+    """Resident memory of the method's drafter services, where it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column."""
+
+    heading: str
+    """What stands above it."""
+    align: str
+    """``<`` or ``>``."""
+    cell: Callable[[Row], str]
+    """What stands in a row."""
+
+
+def _spread(spread: Spread) -> str:
+    return f"{spread.median:.2f} ({spread.low:.2f}-{spread.high:.2f})"
+
+
+def _milliseconds(times: Percentiles | None) -> str:
+    return _NONE if times is None else " / ".join(f"{1000 * time:.1f}" for time in (times.p50, times.p95, times.p99))
+
+
+def _percent(share: float | None, missing: str) -> str:
+    return missing if share is None else f"{100 * share:.2g}%" if share < 0.1 else f"{share:.0%}"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.3g} MB"
+
+
+def _memory(row: Row) -> str:
+    method = row.figures.method
+    if method.is_plain:
+        return _NONE
+    told = [f"weights {_megabytes(method.weights_bytes)}"] if method.weights_bytes else []
+    told += [f"process {_megabytes(row.process_bytes)}"] if row.process_bytes is not None else []
+    return ", ".join(told) or "not told"
+
+
+def _training(row: Row) -> str:
+    method = row.figures.method
+    if method.is_plain:
+        return _NONE
+    each = [_UNKNOWN if needs is None else needs.training for needs in method.needs]
+    needed = [training for training in dict.fromkeys(each) if training != "no"]
+    return ", ".join(needed) or "no"
+
+
+def _draft_model(row: Row) -> str:
+    method = row.figures.method
+    if method.is_plain:
+        return _NONE
+    if any(needs is not None and needs.draft_model for needs in method.needs):
+        return "yes"
+    return _UNKNOWN if None in method.needs else "no"
+
+
+def _lossless(row: Row) -> str:
+    method = row.figures.method
+    if method.is_plain:
+        return _NONE
+    return "yes" if method.exact else "in distribution" if method.lossless else "no"
+
+
+def _outputs(row: Row) -> str:
+    figures = row.figures
+    if figures.method.is_plain:
+        return _NONE
+    if not figures.differing:
+        return f"{figures.requests} equal"
+    return f"{figures.differing} of {figures.requests} differ, {figures.drift:.0%} of tokens"
+
+
+def _name(row: Row) -> str:
+    return row.figures.method.name
+
+
+FIGURES = (
+    Column("method", "<", _name),
+    Column("speed-up", ">", lambda row: _spread(row.figures.speed_up)),
+    Column("tokens/s", ">", lambda row: f"{row.figures.tokens_per_second.median:.3g}"),
+    Column("accepted", ">", lambda row: _percent(row.figures.acceptance_rate, _NONE)),
+    Column("length", ">", lambda row: f"{row.figures.acceptance_length:.2f}"),
+    Column("drafting", ">", lambda row: _percent(row.figures.draft_share, _UNKNOWN)),
+    Column("rollback", ">", lambda row: _percent(row.figures.rollback_share, _UNKNOWN)),
+    Column("first token ms", ">", lambda row: _milliseconds(row.figures.first_token)),
+    Column("token ms", ">", lambda row: _milliseconds(row.figures.token_gap)),
+    Column("chunk ms", ">", lambda row: _milliseconds(row.figures.chunk_gap)),
+    Column("outputs", "<", _outputs),
+)
+"""What was measured for a setting; times are p50 / p95 / p99."""
+ABOUT = (
+    Column("method", "<", _name),
+    Column("memory", "<", _memory),
+    Column("draft model", "<", _draft_model),
+    Column("training", "<", _training),
+    Column("lossless", "<", _lossless),
+)
+"""What is known of a method."""

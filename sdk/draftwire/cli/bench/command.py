@@ -1,0 +1,173 @@
+"""The command: checks its options, starts services if asked to, measures, reports."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from draftwire.async_client import AsyncClient
+from draftwire.cli.bench.comparison import Plan, Turn
+from draftwire.cli.bench.figures import figures
+from draftwire.cli.bench.machine import machine
+from draftwire.cli.bench.method_pool import methods
+from draftwire.cli.bench.plot import check_plotting, plot
+from draftwire.cli.bench.prompt import BenchPrompt, bundled_prompts, read_prompts
+from draftwire.cli.bench.report import Report
+from draftwire.cli.bench.services import Services, drafter_names, started
+from draftwire.cli.failure import Failure
+from draftwire.cli.options import DEFAULT_VERIFIERS
+from draftwire.cli.service import check_installed
+from draftwire.model import VerifierInfo
+
+_CALL_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where the report goes, beside standard output."""
+
+    json: Path | None
+    """JSON."""
+    markdown: Path | None
+    """Markdown."""
+    plot: Path | None
+    """PNG."""
+
+    def check(self) -> None:
+        """Check, before the hours that a comparison may take, that it can be written.
+
+        Raises:
+            ValueError: there is no such directory.
+            Failure: pictures cannot be drawn here.
+        """
+        for option, path in (("--json", self.json), ("--markdown", self.markdown), ("--plot", self.plot)):
+            if path is not None and (path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK)):
+                raise ValueError(f"{option} {path}: no file can be written there")
+        if self.plot is not None:
+            check_plotting()
+
+    def write(self, report: Report) -> None:
+        """Write them."""
+        if self.json is not None:
+            self.json.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")
+        if self.markdown is not None:
+            self.markdown.write_text(report.markdown(), encoding="utf-8")
+        if self.plot is not None:
+            plot(report.figures, self.plot)
+
+
+def bench(
+    verifier: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", envvar="DRAFTWIRE_VERIFIER", help="Address of the verifier to measure with."),
+    ] = DEFAULT_VERIFIERS[0],
+    target: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Start a verifier with this target model here, instead.")
+    ] = None,
+    draft: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="With --target: start a drafter of this model, too; may be repeated."),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="METHOD",
+            help="What to measure, may be repeated: a drafter's name, an address to attach meanwhile (local:suffix), "
+            "prediction, or several with + between; @RULE at the end sets the acceptance. Default: what is attached.",
+        ),
+    ] = None,
+    prompts: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Prompts: JSON lines, or one text; may be repeated. Default: a checkout's."),
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="Most prompts of each task.")] = 4,
+    max_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each request.")] = 128,
+    temperature: Annotated[
+        list[float] | None, typer.Option(help="Softmax temperature; may be repeated. Default: 0 and 0.8.")
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="How often everything is measured.")] = 3,
+    concurrency: Annotated[int, typer.Option(min=1, help="Requests side by side.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first request.")] = 1,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures as JSON.")] = None,
+    markdown_file: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Write a table in Markdown.")
+    ] = None,
+    plot_file: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the speed-ups as PNG; needs matplotlib.")
+    ] = None,
+) -> None:
+    """Compare speculation methods with plain decoding on the same requests, by turns."""
+    files = Files(json_file, markdown_file, plot_file)
+    files.check()
+    read = read_prompts(prompts, count) if prompts else bundled_prompts(count)
+    plan = Plan(read, list(dict.fromkeys(temperature or (0.0, 0.8))), max_tokens, runs, concurrency, seed)
+    console = Console(stderr=True, highlight=False)
+    with _services(verifier, target, draft or [], console) as services:
+        report = asyncio.run(_measure(services, plan, method or [], console))
+    report.show()
+    files.write(report)
+    for warning in report.warnings:
+        print(f"draftwire: {warning}", file=sys.stderr)
+    if report.broken:
+        raise Failure("outputs that have to be equal are not")
+
+
+@contextmanager
+def _services(verifier: str, target: Path | None, drafts: Sequence[Path], console: Console) -> Iterator[Services]:
+    if target is None:
+        if drafts:
+            raise ValueError("--draft: needs --target; a drafter that runs already is named by --method HOST:PORT")
+        yield Services(verifier)
+        return
+    for option, model in (("--target", target), *(("--draft", draft) for draft in drafts)):
+        if not (model / "config.json").is_file():
+            raise ValueError(f"{option} {model}: there is no model")
+    drafter_names(drafts)
+    check_installed("draftwire bench --target")
+    with started(target, drafts, console) as services:
+        yield services
+
+
+async def _measure(services: Services, plan: Plan, names: Sequence[str], console: Console) -> Report:
+    async with AsyncClient(services.verifier, timeout=_CALL_SECONDS) as client:
+        for name, drafter in services.drafters.items():
+            await client.drafters.attach(drafter.address, name)
+        wanted = [*services.drafters, *names] if names else []
+        about = machine() | _about(await client.model_info(), plan, services.threads)
+        async with methods(client, wanted, plan.predicted) as found:
+            columns = (TextColumn("measuring"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+            with Progress(*columns, console=console, transient=True) as bars:
+                bar = bars.add_task("", total=len(plan.slots(found)))
+                turns: list[Turn] = await plan.measure(client, found, lambda: bars.advance(bar))
+        return Report(about, figures(turns), services.memory())
+
+
+def _about(info: VerifierInfo, plan: Plan, threads: int | None) -> dict[str, str]:
+    found = {
+        "target": f"{info.model_id} ({info.parameters / 1e6:.3g} M, {info.dtype}, {info.device})",
+        "verifier": info.build,
+        "prompts": ", ".join(f"{number} {task}" for task, number in _tasks(plan.prompts).items()),
+        "max_tokens": str(plan.max_tokens),
+        "runs": str(plan.runs),
+        "concurrency": str(plan.concurrency),
+        "seed": str(plan.seed),
+    }
+    return found if threads is None else found | {"threads of each service": str(threads)}
+
+
+def _tasks(prompts: Sequence[BenchPrompt]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for prompt in prompts:
+        found[prompt.task] = found.get(prompt.task, 0) + 1
+    return found

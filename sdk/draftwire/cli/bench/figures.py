@@ -1,0 +1,155 @@
+"""What is made of the turns: figures of a method for a setting, beside plain decoding's."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from draftwire.cli.bench.comparison import Setting, Turn
+from draftwire.cli.bench.method import Method
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A figure of each run."""
+
+    median: float
+    """The middle one."""
+    low: float
+    """The least."""
+    high: float
+    """The greatest."""
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Return the spread of the runs' figures, at least one."""
+        return cls(statistics.median(values), min(values), max(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Of times, in seconds."""
+
+    p50: float
+    """Half are at most this."""
+    p95: float
+    """95 of 100 are at most this."""
+    p99: float
+    """99 of 100 are at most this."""
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Percentiles | None:
+        """Return the percentiles by nearest rank, so that each is one of the values; None when there is no value."""
+        ordered = sorted(values)
+        if not ordered:
+            return None
+        return cls(*(ordered[-(-len(ordered) * percent // 100) - 1] for percent in (50, 95, 99)))
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One method for one setting."""
+
+    method: Method
+    """The method."""
+    setting: Setting
+    """Task and temperature."""
+    requests: int
+    """Requests of all runs."""
+    tokens_per_second: Spread
+    """Tokens over the time in which its requests ran, their prompts included."""
+    speed_up: Spread
+    """Its tokens per second over plain decoding's of the same run, for the same requests."""
+    draft_tokens: int
+    """Draft tokens that were verified."""
+    acceptance_rate: float | None
+    """Accepted tokens / draft tokens that were verified; None when there were none."""
+    acceptance_length: float
+    """Tokens per verification, the bonus token included."""
+    draft_share: float | None
+    """Seconds of drafting, wherever it is done, per second of its requests; above 1 when several draft at once. None
+    where a drafter service could not be asked."""
+    rollback_share: float
+    """Share of rolling back in the time of the verifier's thread."""
+    first_token: Percentiles | None
+    """Time to the first token."""
+    token_gap: Percentiles | None
+    """Time from token to token; tokens of a chunk share the time since the last chunk."""
+    chunk_gap: Percentiles | None
+    """Time from chunk to chunk: how long a reader sees nothing new."""
+    differing: int
+    """Outputs that are not plain decoding's."""
+    drift: float
+    """Share of tokens at and after the first one that is not plain decoding's."""
+
+
+def figures(turns: Iterable[Turn]) -> list[Figures]:
+    """Return the figures of all methods and settings, in the order in which they are met; plain decoding first."""
+    settings: dict[Setting, dict[str, list[Turn]]] = {}
+    for turn in turns:
+        settings.setdefault(turn.setting, {}).setdefault(turn.method.name, []).append(turn)
+    found: list[Figures] = []
+    for by_method in settings.values():
+        plain = next(ours for ours in by_method.values() if ours[0].method.is_plain)
+        in_order = sorted(by_method.values(), key=lambda ours: not ours[0].method.is_plain)
+        found += [_figures(ours, plain) for ours in in_order]
+    return found
+
+
+def _figures(turns: Sequence[Turn], plain: Sequence[Turn]) -> Figures:
+    requests = [request for turn in turns for request in turn.requests]
+    rates, plain_rates = _rates(turns), _rates(plain)
+    drafted = sum(request.stats.draft_tokens for request in requests)
+    drafting = [turn.spent.drafting for turn in turns if turn.spent.drafting is not None]
+    pairs = _pairs(turns, plain)
+    wrong = sum(len(theirs) - _agreeing(ours, theirs) for ours, theirs in pairs)
+    return Figures(
+        method=turns[0].method,
+        setting=turns[0].setting,
+        requests=len(requests),
+        tokens_per_second=Spread.of(list(rates.values())),
+        speed_up=Spread.of([rates[run] / plain_rates[run] for run in rates]),
+        draft_tokens=drafted,
+        acceptance_rate=sum(r.stats.accepted_tokens for r in requests) / drafted if drafted else None,
+        acceptance_length=sum(r.stats.tokens for r in requests) / max(1, sum(r.stats.steps for r in requests)),
+        draft_share=sum(drafting) / sum(t.seconds for t in turns) if len(drafting) == len(turns) else None,
+        rollback_share=_share(sum(t.spent.rollback for t in turns), sum(t.spent.verifier for t in turns)),
+        first_token=Percentiles.of(request.first_token_seconds for request in requests),
+        token_gap=Percentiles.of(gap for request in requests for gap in request.token_gaps),
+        chunk_gap=Percentiles.of(gap for request in requests for gap in request.chunk_gaps),
+        differing=sum(ours != theirs for ours, theirs in pairs),
+        drift=_share(wrong, sum(len(theirs) for _, theirs in pairs)),
+    )
+
+
+def _rates(turns: Iterable[Turn]) -> dict[int, float]:
+    """Tokens per second by run."""
+    tokens: dict[int, int] = {}
+    seconds: dict[int, float] = {}
+    for turn in turns:
+        tokens[turn.run] = tokens.get(turn.run, 0) + turn.tokens
+        seconds[turn.run] = seconds.get(turn.run, 0.0) + turn.seconds
+    return {run: tokens[run] / seconds[run] for run in tokens}
+
+
+def _pairs(turns: Iterable[Turn], plain: Iterable[Turn]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Each output with plain decoding's."""
+    wanted = {(turn.run, turn.number): turn.requests for turn in plain}
+    return [
+        (ours.token_ids, theirs.token_ids)
+        for turn in turns
+        for ours, theirs in zip(turn.requests, wanted[turn.run, turn.number], strict=True)
+    ]
+
+
+def _agreeing(ours: Sequence[int], theirs: Sequence[int]) -> int:
+    """Tokens before the first difference."""
+    for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
+        if a != b:
+            return index
+    return min(len(ours), len(theirs))
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

@@ -1,0 +1,53 @@
+"""What figures were measured with."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import draftwire
+from draftwire.version import __version__
+
+_PACKAGES = ("grpcio", "torch", "transformers")
+
+
+def machine() -> dict[str, str]:
+    """Return processor, cores, load, versions and commit of this machine, where they can be found out."""
+    found = {"processor": _processor(), "cores": str(os.cpu_count())}
+    if hasattr(os, "getloadavg"):
+        found["load"] = " ".join(f"{load:.1f}" for load in os.getloadavg())
+    found |= {"python": platform.python_version(), "draftwire": __version__}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # the command line runs without the serving libraries
+            continue
+    commit = _commit()
+    return found | {"commit": commit} if commit else found
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _commit() -> str:
+    """The checkout's commit; empty where there is none, or no git."""
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=Path(draftwire.__file__).parent,
+        )
+    except FileNotFoundError:
+        return ""
+    return described.stdout.strip()

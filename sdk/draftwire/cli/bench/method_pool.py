@@ -1,0 +1,70 @@
+"""The methods of a comparison, attached for as long as it runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from draftwire.async_client import AsyncClient
+from draftwire.cli.bench.method import PLAIN, PLAIN_NAME, PREDICTION, Method, MethodName, parse_method
+from draftwire.cli.failure import Failure
+from draftwire.drafter import Drafter
+from draftwire.errors import DraftwireError
+
+
+@asynccontextmanager
+async def methods(client: AsyncClient, names: Sequence[str], predicted: bool) -> AsyncIterator[list[Method]]:
+    """Give plain decoding and the methods of these names; all drafters that are attached when there are none.
+
+    A part that is an address is attached now and detached at the end, unless it was attached before.
+
+    Args:
+        client: of the verifier.
+        names: of the methods.
+        predicted: whether there are prompts that bring the output they expect.
+
+    Raises:
+        ValueError: a name that says nothing to this verifier.
+        Failure: a drafter could not be attached.
+        DraftwireError: a call failed.
+    """
+    pool = {drafter.name: drafter for drafter in await client.drafters.list()}
+    if not names:
+        names = [*pool, PREDICTION] if predicted else list(pool)
+    wanted = [parse_method(name, pool) for name in dict.fromkeys(names)]
+    if not wanted:
+        raise ValueError(f"--method: no drafter is attached at {client.address}; name one, such as local:ngram")
+    for method in wanted:
+        _check(method, pool, client.address, predicted)
+    attached: list[str] = []
+    try:
+        for method in wanted:
+            for part in method.parts:
+                if part != PREDICTION and part not in pool:
+                    try:
+                        pool[part] = await client.drafters.attach(part)
+                    except DraftwireError as error:
+                        raise Failure(f"--method {method.text}: {error}") from error
+                    attached.append(part)
+        yield [PLAIN, *(_method(method, pool) for method in wanted)]
+    finally:
+        for name in attached:
+            await client.drafters.detach(name)
+
+
+def _check(method: MethodName, pool: dict[str, Drafter], address: str, predicted: bool) -> None:
+    for part in method.parts:
+        if part == PLAIN_NAME and part not in pool:
+            raise ValueError(f"--method {method.text}: plain decoding is always measured")
+        if part == PREDICTION and not predicted:
+            raise ValueError(f'--method {method.text}: there is no task all of whose prompts bring a "prediction"')
+        if part != PREDICTION and part not in pool and ":" not in part:
+            raise ValueError(
+                f"--method {method.text}: no drafter {part} is attached at {address}, only "
+                f"{', '.join(pool) or 'none'}; an address, such as local:suffix, is attached for the comparison"
+            )
+
+
+def _method(method: MethodName, pool: dict[str, Drafter]) -> Method:
+    drafters = tuple(pool[part] for part in method.parts if part != PREDICTION)
+    return Method(method.text, drafters, PREDICTION in method.parts, method.acceptance)

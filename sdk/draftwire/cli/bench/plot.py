@@ -1,0 +1,46 @@
+"""A picture of a comparison."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+from draftwire.cli.bench.figures import Figures
+from draftwire.cli.failure import Failure
+
+_INCHES = (2.0, 4.5)
+"""Width for each setting, and height."""
+
+
+def check_plotting() -> None:
+    """Check that pictures can be drawn here.
+
+    Raises:
+        Failure: matplotlib is not installed.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise Failure("--plot needs matplotlib: pip install 'draftwire[bench]', or leave the option out")
+
+
+def plot(figures: Sequence[Figures], path: Path) -> None:
+    """Draw the speed-up of each method for each setting, its median and from the lowest run to the highest."""
+    from matplotlib.figure import Figure
+
+    settings = list(dict.fromkeys(each.setting for each in figures))
+    names = list(dict.fromkeys(each.method.name for each in figures if not each.method.is_plain))
+    picture = Figure(figsize=(2.0 + _INCHES[0] * len(settings), _INCHES[1]), layout="constrained")
+    axes = picture.subplots()
+    width = 0.8 / max(1, len(names))
+    for index, name in enumerate(names):
+        ours = [each for each in figures if each.method.name == name]
+        places = [settings.index(each.setting) + (index - (len(names) - 1) / 2) * width for each in ours]
+        medians = [each.speed_up.median for each in ours]
+        below = [each.speed_up.median - each.speed_up.low for each in ours]
+        above = [each.speed_up.high - each.speed_up.median for each in ours]
+        axes.bar(places, medians, 0.9 * width, yerr=[below, above], capsize=3, label=name)
+    axes.axhline(1.0, color="black", linewidth=1, linestyle="--", label="plain decoding")
+    axes.set_xticks(range(len(settings)), [f"{setting.task}\nT = {setting.temperature:g}" for setting in settings])
+    axes.set_ylabel("speed-up: median, lowest and highest run")
+    axes.legend(fontsize="small")
+    picture.savefig(path, format="png", dpi=150)

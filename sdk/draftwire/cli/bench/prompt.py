@@ -1,0 +1,97 @@
+"""The prompts of a comparison."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import draftwire
+
+BUNDLED = {
+    "code": "models/prompts.jsonl",
+    "edit": "benchmarks/prompts/edit.jsonl",
+    "text": "benchmarks/prompts/text.jsonl",
+}
+"""The prompts of a checkout, by task: held-out code, files to edit, plain English."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPrompt:
+    """One prompt."""
+
+    task: str
+    """What kind of text it asks for; figures are by task."""
+    name: str
+    """Its name within the task."""
+    text: str
+    """The prompt."""
+    prediction: str | None = None
+    """The output that the task expects, where it does."""
+
+
+def read_prompts(files: Iterable[Path], count: int) -> list[BenchPrompt]:
+    """Return the first prompts of each task in files, those of a task together.
+
+    A ``.jsonl`` file has an object a line: ``text``, and if wanted ``id``, ``task`` (default: the file's name) and
+    ``prediction``. Any other file is one prompt.
+
+    Raises:
+        ValueError: a file that cannot be read or that holds something else; it is named.
+    """
+    prompts: list[BenchPrompt] = []
+    for path in files:
+        prompts += _read(path, path.stem)
+    return _first(prompts, count)
+
+
+def bundled_prompts(count: int) -> list[BenchPrompt]:
+    """Return the first prompts of each task that comes with a checkout.
+
+    Raises:
+        ValueError: there is no checkout here.
+    """
+    for place in (Path.cwd(), Path(draftwire.__file__).resolve().parents[2]):
+        if all((place / name).is_file() for name in BUNDLED.values()):
+            return _first([each for task, name in BUNDLED.items() for each in _read(place / name, task)], count)
+    raise ValueError("--prompts: name a file; the prompts that are taken without it come with a checkout of draftwire")
+
+
+def _first(prompts: Iterable[BenchPrompt], count: int) -> list[BenchPrompt]:
+    by_task: dict[str, list[BenchPrompt]] = {}
+    for prompt in prompts:
+        of_task = by_task.setdefault(prompt.task, [])
+        if len(of_task) < count:
+            of_task.append(prompt)
+    return [prompt for of_task in by_task.values() for prompt in of_task]
+
+
+def _read(path: Path, task: str) -> list[BenchPrompt]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"--prompts {path}: {error}") from error
+    if path.suffix != ".jsonl":
+        if not text:
+            raise ValueError(f"--prompts {path}: it is empty")
+        return [BenchPrompt(task, path.name, text)]
+    numbered = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not numbered:
+        raise ValueError(f"--prompts {path}: it holds no prompt")
+    return [_prompt(path, number, line, task) for number, line in numbered]
+
+
+def _prompt(path: Path, number: int, line: str, task: str) -> BenchPrompt:
+    try:
+        found = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"--prompts {path}: line {number} is no JSON: {error}") from error
+    if not isinstance(found, dict) or not found.get("text"):
+        raise ValueError(f'--prompts {path}: line {number} has no "text"')
+    values: dict[str, Any] = {"id": str(number), "task": task, "prediction": None} | found
+    for key in ("text", "id", "task", "prediction"):
+        if not isinstance(values[key], str) and not (key == "prediction" and values[key] is None):
+            raise ValueError(f'--prompts {path}: line {number}: "{key}" is no text')
+    return BenchPrompt(values["task"], values["id"], values["text"], values["prediction"])

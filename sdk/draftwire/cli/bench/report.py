@@ -1,0 +1,139 @@
+"""The report of a comparison, as values, tables and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from draftwire.cli.bench.columns import ABOUT, FIGURES, Column, Row
+from draftwire.cli.bench.comparison import Setting
+from draftwire.cli.bench.figures import Figures
+from draftwire.cli.bench.method import Method
+from draftwire.cli.table import print_table
+
+LEAST_ACCEPTANCE = 0.5
+"""Acceptance rate below which a method is warned of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was measured, with what, and what came of it."""
+
+    about: Mapping[str, str]
+    """Machine, versions, models and settings."""
+    figures: Sequence[Figures]
+    """By setting and method."""
+    memory: Mapping[str, int]
+    """Resident bytes of drafter services, by address, where they are known."""
+
+    @property
+    def broken(self) -> list[str]:
+        """What contradicts the promise of equal outputs, one line a method and setting."""
+        return [
+            f"{_subject(each)}: {each.differing} of {each.requests} outputs differ from plain decoding's"
+            for each in self.figures
+            if each.method.exact and each.differing
+        ]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader should know first, one line each."""
+        drafting = [each for each in self.figures if not each.method.is_plain]
+        low = [
+            f"{_subject(each)}: {each.acceptance_rate:.0%} of {each.draft_tokens} draft tokens accepted, below "
+            f"{LEAST_ACCEPTANCE:.0%}"
+            for each in drafting
+            if each.acceptance_rate is not None and each.acceptance_rate < LEAST_ACCEPTANCE
+        ]
+        none = [f"{_subject(each)}: no draft token was verified" for each in drafting if each.acceptance_rate is None]
+        return [*self.broken, *low, *none]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as a JSON value."""
+        methods = {each.method.name: each.method for each in self.figures}
+        return {
+            "benchmark": "draftwire bench",
+            "about": dict(self.about),
+            "methods": [self._method_json(method) for method in methods.values()],
+            "figures": [_figures_json(each) for each in self.figures],
+            "outputs_identical": not self.broken,
+            "warnings": self.warnings,
+        }
+
+    def markdown(self) -> str:
+        """Return the report as Markdown: one table, with a row for each method and setting."""
+        columns = [*FIGURES, *ABOUT[1:]]
+        headings = ["task", "T", *(column.heading for column in columns)]
+        lines = [
+            ", ".join(f"{name} {value}" for name, value in self.about.items()),
+            "",
+            _markdown_row(headings),
+            _markdown_row(["---", "---:", *("---:" if column.align == ">" else "---" for column in columns)]),
+        ]
+        for each in self.figures:
+            cells = [column.cell(self._row(each)) for column in columns]
+            lines.append(_markdown_row([each.setting.task, f"{each.setting.temperature:g}", *cells]))
+        warnings = [f"- {warning}" for warning in self.warnings]
+        return "\n".join([*lines, *(["", *warnings] if warnings else [])]) + "\n"
+
+    def show(self) -> None:
+        """Print the figures, a table for each setting, and one of what is known of the methods."""
+        for setting in dict.fromkeys(each.setting for each in self.figures):
+            print(f"{_title(setting)}\n")
+            _print(FIGURES, [self._row(each) for each in self.figures if each.setting == setting])
+            print()
+        one_each = {each.method.name: each for each in reversed(self.figures)}
+        _print(ABOUT, [self._row(each) for each in reversed(one_each.values())])
+
+    def _row(self, figures: Figures) -> Row:
+        return Row(figures, self._process_bytes(figures.method))
+
+    def _process_bytes(self, method: Method) -> int | None:
+        known = [self.memory[address] for address in method.services if address in self.memory]
+        return sum(known) if known else None
+
+    def _method_json(self, method: Method) -> dict[str, Any]:
+        return {
+            "name": method.name,
+            "drafters": [
+                {
+                    "name": drafter.name,
+                    "address": drafter.address,
+                    "model": drafter.model.model_id if drafter.model else None,
+                    "parameters": drafter.model.parameters if drafter.model else None,
+                    "dtype": drafter.model.dtype if drafter.model else None,
+                }
+                for drafter in method.drafters
+            ],
+            "prediction": method.predicts,
+            "acceptance": method.acceptance,
+            "lossless": method.lossless,
+            "needs": [asdict(needs) if needs else None for needs in method.needs],
+            "memory": {"weights_bytes": method.weights_bytes, "process_bytes": self._process_bytes(method)},
+        }
+
+
+def _figures_json(figures: Figures) -> dict[str, Any]:
+    values = asdict(figures)
+    del values["method"], values["setting"]
+    return {"method": figures.method.name, **figures.setting._asdict(), **values}
+
+
+def _title(setting: Setting) -> str:
+    return f"{setting.task}, T = {setting.temperature:g}"
+
+
+def _subject(figures: Figures) -> str:
+    return f"{_title(figures.setting)}, {figures.method.name}"
+
+
+def _print(columns: Sequence[Column], rows: Sequence[Row]) -> None:
+    headings = [column.heading.upper() for column in columns]
+    cells = [[column.cell(row) for column in columns] for row in rows]
+    print_table(headings, cells, "".join(column.align for column in columns))
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    escaped = [cell.replace("|", r"\|") for cell in cells]
+    return f"| {' | '.join(escaped)} |"

@@ -1,0 +1,87 @@
+"""The services of a comparison that starts its own."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from draftwire.cli.loading import Loading, interrupt
+from draftwire.cli.service import DRAFTER, VERIFIER, Service
+
+_THREADS = 1
+"""What a service that is started here gets; see `Service`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """A verifier and its drafters."""
+
+    verifier: str
+    """The verifier's address."""
+    drafters: Mapping[str, Service] = field(default_factory=dict)
+    """Drafter services that were started with it, by name."""
+    threads: int | None = None
+    """Threads of each service; None when the verifier was there before."""
+
+    def memory(self) -> dict[str, int]:
+        """Return the resident memory of drafter services, by address, where the system tells it."""
+        found = {drafter.address: _resident_bytes(drafter.pid) for drafter in self.drafters.values()}
+        return {address: size for address, size in found.items() if size is not None}
+
+
+def drafter_names(models: Sequence[Path]) -> list[str]:
+    """Return what drafters of these models are called: by their directories.
+
+    Raises:
+        ValueError: two directories have one name.
+    """
+    names = [model.resolve().name for model in models]
+    if len(set(names)) < len(names):
+        raise ValueError(f"--draft: the directories need different names, not {', '.join(names)}")
+    return names
+
+
+@contextmanager
+def started(target: Path, drafts: Sequence[Path], console: Console) -> Iterator[Services]:
+    """Run a verifier and a drafter service for each draft model."""
+    scratch = Path(tempfile.mkdtemp(prefix="draftwire-bench-"))
+    children: list[Service] = []
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        with Loading(console) as loading:
+
+            def start(name: str, module: str, model: Path) -> Service:
+                children.append(service := Service(name, module, model, scratch))
+                loading.show(service, f"loading {name}")
+                return service
+
+            verifier = start("verifier", VERIFIER, target)
+            drafters = {
+                name: start(name, DRAFTER, model) for name, model in zip(drafter_names(drafts), drafts, strict=True)
+            }
+            loading.wait(*children)
+        yield Services(verifier.address, drafters, _THREADS)
+    finally:
+        for child in children:
+            child.terminate()
+        for child in children:
+            child.wait()
+        signal.signal(signal.SIGTERM, before)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _resident_bytes(pid: int) -> int | None:
+    """What Linux says of it; None elsewhere."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return None
+    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:")]
+    return found[0] if found else None

@@ -1,0 +1,74 @@
+"""Where the time of services goes while a method is measured."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from draftwire.async_client import AsyncClient
+from draftwire.cli.bench.method import Method
+from draftwire.errors import DraftwireError
+from draftwire.step_times import StepTimes
+
+_SECONDS = 5.0
+"""How long a drafter service may take to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the services that take part told at one moment."""
+
+    verifier: StepTimes
+    """The verifier's times."""
+    drafters: tuple[StepTimes, ...] | None
+    """Those of the method's drafter services; None where one of them cannot be asked from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpent:
+    """Seconds between two readings."""
+
+    drafting: float | None
+    """Of drafting, at the verifier and at drafter services; None where not all of it could be read."""
+    rollback: float
+    """Of rolling back at the verifier."""
+    verifier: float
+    """Of the verifier's thread, waiting left out."""
+
+    @classmethod
+    def between(cls, first: Reading, last: Reading) -> TimeSpent:
+        """Return what two readings of the same services say."""
+        drafting: float | None = None
+        if first.drafters is not None and last.drafters is not None:
+            services = [b.busy - a.busy for a, b in zip(first.drafters, last.drafters, strict=True)]
+            drafting = sum(services) + last.verifier.draft - first.verifier.draft
+        return cls(drafting, last.verifier.rollback - first.verifier.rollback, last.verifier.busy - first.verifier.busy)
+
+
+class TimeReader:
+    """Asks services for their times. A drafter service that cannot be reached from here is told of once."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        """Ask through this client."""
+        self._client = client
+        self._unreadable: set[str] = set()
+
+    async def read(self, method: Method) -> Reading:
+        """Read the times of the services that a method uses.
+
+        Raises:
+            DraftwireError: the verifier does not answer.
+        """
+        found = [times for address in method.services if (times := await self._drafter_times(address)) is not None]
+        verifier = (await self._client.model_info()).engine.times
+        return Reading(verifier, tuple(found) if len(found) == len(method.services) else None)
+
+    async def _drafter_times(self, address: str) -> StepTimes | None:
+        if address in self._unreadable:
+            return None
+        try:
+            return (await self._client.drafters.load_state(address, timeout=_SECONDS)).times
+        except DraftwireError as error:
+            self._unreadable.add(address)
+            print(f"draftwire: no times of the drafter at {address}: {error}", file=sys.stderr)
+            return None

@@ -1,0 +1,60 @@
+"""Waiting for child processes, with a bar for each."""
+
+from __future__ import annotations
+
+import time
+from types import FrameType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from draftwire.cli.failure import Failure
+from draftwire.cli.service import Job
+
+START_SECONDS = 300.0
+
+
+class Loading:
+    """A bar for each child until it is ready."""
+
+    def __init__(self, console: Console) -> None:
+        """Draw on a console."""
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
+        self._bars = Progress(*columns, console=console)
+        self._waiting: dict[Job, TaskID] = {}
+        self._deadline = time.monotonic() + START_SECONDS
+
+    def __enter__(self) -> Self:
+        """Begin to draw."""
+        self._bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Draw no more."""
+        self._bars.stop()
+
+    def show(self, child: Job, text: str) -> None:
+        """Draw a bar for a child."""
+        self._waiting[child] = self._bars.add_task(text, total=None)
+
+    def wait(self, *children: Job) -> None:
+        """Wait until these are ready.
+
+        Raises:
+            Failure: any child has ended without being ready, or they take too long.
+        """
+        while not self._waiting.keys().isdisjoint(children):
+            for child, task in list(self._waiting.items()):
+                if child.is_ready():
+                    self._bars.update(task, total=1, completed=1)
+                    del self._waiting[child]
+            if time.monotonic() > self._deadline:
+                names = ", ".join(child.name for child in self._waiting)
+                raise Failure(f"not ready after {START_SECONDS:.0f} s: {names}")
+            time.sleep(0.05)
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """A signal's handler that ends the command as Ctrl-C does, so that its child processes end with it."""
+    raise KeyboardInterrupt

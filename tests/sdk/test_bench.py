@@ -1,0 +1,439 @@
+"""`draftwire bench`: its arithmetic, its tables, and the command against a verifier without a model."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpc import StatusCode
+
+from draftwire.cli.bench.comparison import Plan, Setting, Turn
+from draftwire.cli.bench.figures import Percentiles, Spread, figures
+from draftwire.cli.bench.method import PLAIN, Method, parse_method
+from draftwire.cli.bench.prompt import BenchPrompt, bundled_prompts, read_prompts
+from draftwire.cli.bench.report import Report
+from draftwire.cli.bench.request import Arrival, Request
+from draftwire.cli.bench.services import drafter_names
+from draftwire.cli.bench.time_spent import Reading, TimeSpent
+from draftwire.drafter import read_drafter
+from draftwire.speculation import Acceptance, SpeculationStats
+from draftwire.step_times import StepTimes
+from tests.sdk.fake_service import alive, wait_for
+from tests.sdk.fake_verifier import FakeVerifier, drafter_message, rich_status
+from tests.sdk.test_cli import Command
+
+ROOT = Path(__file__).parents[2]
+CODE = Setting("code", 0.0)
+SHORT = ("--max-tokens", "4", "--runs", "2", "--temperature", "0")
+
+
+def request(tokens: str, *arrivals: tuple[float, int], drafted: int = 0, accepted: int = 0) -> Request:
+    """Each letter is a token; without arrivals one comes every second."""
+    stats = SpeculationStats(len(tokens) - accepted, len(tokens), drafted, accepted, 0, [])
+    came = arrivals or tuple((float(second), 1) for second in range(1, len(tokens) + 1))
+    return Request(tuple(Arrival(*each) for each in came), tuple(map(ord, tokens)), stats)
+
+
+def turn(method: Method, seconds: float, *requests: Request, run: int = 0, spent: TimeSpent | None = None) -> Turn:
+    return Turn(method, CODE, run, 0, seconds, requests, spent or TimeSpent(0.0, 0.0, seconds))
+
+
+def method(name: str, address: str = "localhost:1", acceptance: Acceptance = "coupled") -> Method:
+    return Method(name, (read_drafter(drafter_message(name, address)),), acceptance=acceptance)
+
+
+# ---- Arithmetic
+
+
+def test_percentiles_are_values_that_were_measured() -> None:
+    assert Percentiles.of(range(100, 0, -1)) == Percentiles(50, 95, 99)
+    assert Percentiles.of([3.0, 1.0]) == Percentiles(1.0, 3.0, 3.0)
+    assert Percentiles.of([]) is None
+
+
+def test_a_spread_is_median_lowest_and_highest() -> None:
+    assert Spread.of([3.0, 1.0, 8.0]) == Spread(3.0, 1.0, 8.0)
+
+
+def test_tokens_of_a_chunk_share_the_time_since_the_last_one() -> None:
+    found = request("abcdef", (0.5, 2), (1.5, 1), (3.5, 4))
+    assert found.first_token_seconds == 0.5
+    assert found.chunk_gaps == [1.0, 2.0]
+    assert found.token_gaps == [1.0, 0.5, 0.5, 0.5, 0.5]
+
+
+def test_ratios_are_taken_within_a_run() -> None:
+    """The second run has a machine half as fast: that changes no ratio."""
+    good = method("good")
+    turns = [
+        turn(good, 2.0, request("abcd")),
+        turn(PLAIN, 4.0, request("abcd")),
+        turn(PLAIN, 8.0, request("abcd"), run=1),
+        turn(good, 4.0, request("abcd"), run=1),
+    ]
+    plain, ours = figures(turns)
+    assert (plain.method, ours.method) == (PLAIN, good)
+    assert plain.speed_up == Spread(1.0, 1.0, 1.0)
+    assert plain.tokens_per_second == Spread(0.75, 0.5, 1.0)
+    assert ours.speed_up == Spread(2.0, 2.0, 2.0)
+    assert ours.requests == 2
+
+
+def test_figures_of_speculation() -> None:
+    spent = TimeSpent(drafting=1.5, rollback=0.25, verifier=2.5)
+    turns = [
+        turn(PLAIN, 6.0, request("abcdef")),
+        turn(method("good"), 3.0, request("abcdef", drafted=8, accepted=3), spent=spent),
+    ]
+    plain, good = figures(turns)
+    assert (plain.acceptance_rate, plain.acceptance_length) == (None, 1.0)
+    assert (good.acceptance_rate, good.acceptance_length) == (0.375, 2.0)
+    assert (good.draft_share, good.rollback_share) == (0.5, 0.1)
+    assert (good.differing, good.drift) == (0, 0.0)
+
+
+def test_a_share_that_could_not_be_read_is_not_made_up() -> None:
+    spent = TimeSpent(drafting=None, rollback=0.0, verifier=1.0)
+    _, good = figures([turn(PLAIN, 1.0, request("a")), turn(method("good"), 1.0, request("a"), spent=spent)])
+    assert good.draft_share is None
+
+
+def test_drift_counts_from_the_first_other_token() -> None:
+    turns = [
+        turn(PLAIN, 1.0, request("abcd"), request("abcd")),
+        turn(method("good"), 1.0, request("abxd"), request("abcd")),
+    ]
+    _, good = figures(turns)
+    assert (good.differing, good.drift) == (1, 0.25)
+
+
+def test_time_spent_is_what_services_did_between_two_readings() -> None:
+    def times(**parts: float) -> StepTimes:
+        return StepTimes(**{name: parts.get(name, 0) for name in StepTimes.__slots__})  # type: ignore[arg-type]
+
+    first = Reading(times(forward=1.0, draft=1.0, rollback=1.0), (times(forward=3.0),))
+    last = Reading(times(forward=3.0, draft=1.5, rollback=1.25, wait=9.0), (times(forward=4.0, plan=1.0, wait=9.0),))
+    assert TimeSpent.between(first, last) == TimeSpent(drafting=2.5, rollback=0.25, verifier=2.75)
+    unread = Reading(last.verifier, None)
+    assert TimeSpent.between(first, unread).drafting is None
+
+
+# ---- Names and prompts
+
+
+def test_names_of_methods() -> None:
+    assert parse_method("good", ["good"]).parts == ("good",)
+    assert parse_method("local:ngram+good", ["good"]).parts == ("local:ngram", "good")
+    assert parse_method("a+b@c", ["a+b@c"]).parts == ("a+b@c",)
+    typical = parse_method("good@typical", ["good"])
+    assert (typical.text, typical.parts, typical.acceptance) == ("good@typical", ("good",), "typical")
+
+
+@pytest.mark.parametrize("name", ["good@nonsense", "good+", "good+good", "+", "@typical"])
+def test_names_that_say_nothing(name: str) -> None:
+    with pytest.raises(ValueError, match=f"^--method {name.replace('+', '[+]')}: "):
+        parse_method(name, ["good"])
+
+
+def test_what_methods_ask_for() -> None:
+    assert not PLAIN.speculation("expected").enabled
+    good = method("good", acceptance="threshold").speculation("expected")
+    assert (good.drafters, good.prediction, good.acceptance) == (["good"], None, "threshold")
+    alone = Method("prediction", predicts=True).speculation("expected")
+    assert (alone.drafters, alone.prediction) == (None, "expected")
+    assert alone.labels  # so that none of the pool's drafters drafts beside it
+
+
+def test_what_methods_need() -> None:
+    assert [needs and needs.draft_model for needs in method("good").needs] == [True]
+    assert [needs and needs.draft_model for needs in method("memory", "local:suffix?shared=true").needs] == [False]
+    assert [needs and needs.draft_model for needs in method("near", "local:draft?model=DIR").needs] == [True]
+    assert method("new", "local:new").needs == [None]
+    assert method("memory", "local:suffix").services == []
+
+
+def test_prompts_from_files(tmp_path: Path) -> None:
+    lines = tmp_path / "mixed.jsonl"
+    lines.write_text('{"text": "a"}\n\n{"text": "b", "id": "two", "task": "edit", "prediction": "c"}\n{"text": "d"}\n')
+    whole = tmp_path / "story.txt"
+    whole.write_text("once\nupon")
+    assert read_prompts([lines, whole], 1) == [
+        BenchPrompt("mixed", "1", "a"),
+        BenchPrompt("edit", "two", "b", "c"),
+        BenchPrompt("story", "story.txt", "once\nupon"),
+    ]
+
+
+def test_prompts_of_the_checkout() -> None:
+    prompts = bundled_prompts(100)
+    by_task = {task: [each for each in prompts if each.task == task] for task in ("code", "edit", "text")}
+    assert {task: len(found) for task, found in by_task.items()} == {"code": 100, "edit": 6, "text": 10}
+    for prompt in by_task["edit"]:
+        assert prompt.prediction
+        shared = set(prompt.text.splitlines()) & set(prompt.prediction.splitlines())
+        assert len(shared) > len(prompt.prediction.splitlines()) / 2, prompt.name  # it is the same file, edited
+        assert prompt.prediction not in prompt.text
+    assert all(prompt.prediction is None for prompt in by_task["code"] + by_task["text"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.jsonl", b"{", "line 1 is no JSON"),
+        ("a.jsonl", b'{"text": "a"}\n{"prompt": "a"}', 'line 2 has no "text"'),
+        ("a.jsonl", b'{"text": "a", "prediction": 3}', '"prediction" is no text'),
+        ("a.jsonl", b"\n", "holds no prompt"),
+        ("a.txt", b"", "is empty"),
+        ("a.txt", b"\xff", "utf-8"),
+        ("a.txt", None, "No such file"),
+    ],
+)
+def test_bad_prompt_files(tmp_path: Path, name: str, content: bytes | None, words: str) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"--prompts .*{name}: .*{words}"):
+        read_prompts([path], 9)
+
+
+def test_drafters_need_different_names() -> None:
+    assert drafter_names([Path("a/draft"), Path("b/early")]) == ["draft", "early"]
+    with pytest.raises(ValueError, match="--draft"):
+        drafter_names([Path("a/draft"), Path("b/draft")])
+
+
+# ---- Reports
+
+
+@pytest.fixture
+def report() -> Report:
+    service, local = method("good"), method("local:ngram|x", "local:ngram")
+    turns = [
+        turn(PLAIN, 6.0, request("abcdef")),
+        turn(service, 3.0, request("abcdef", drafted=4, accepted=3)),
+        turn(local, 5.0, request("abcdxf", drafted=5, accepted=1), spent=TimeSpent(None, 0.0, 1.0)),
+    ]
+    return Report({"cores": "2"}, figures(turns), {"localhost:1": 470_000_000})
+
+
+def test_markdown_has_a_row_a_method(report: Report) -> None:
+    lines = report.markdown().splitlines()
+    assert lines[0] == "cores 2"
+    table = [line for line in lines if line.startswith("|")]
+    assert len(table) == 5
+    heading, rule, plain, good, local = (
+        [cell.strip() for cell in line.replace(r"\|", "/").strip("|").split("|")] for line in table
+    )
+    assert len({len(heading), len(rule), len(plain), len(good), len(local)}) == 1
+    found = dict(zip(heading, good, strict=True))
+    assert (found["task"], found["T"], found["method"]) == ("code", "0", "good")
+    assert (found["speed-up"], found["accepted"], found["length"]) == ("2.00 (2.00-2.00)", "75%", "2.00")
+    assert (found["memory"], found["draft model"]) == ("process 470 MB", "yes")
+    assert (found["lossless"], found["outputs"]) == ("yes", "1 equal")
+    found = dict(zip(heading, local, strict=True))
+    assert (found["method"], found["drafting"], found["memory"]) == ("local:ngram/x", "?", "not told")
+    assert found["outputs"] == "1 of 1 differ, 33% of tokens"
+    assert dict(zip(heading, plain, strict=True))["lossless"] == "-"
+
+
+def test_json_has_all_figures(report: Report) -> None:
+    found: dict[str, Any] = json.loads(json.dumps(report.to_json()))
+    assert set(found) == {"benchmark", "about", "methods", "figures", "outputs_identical", "warnings"}
+    assert [each["name"] for each in found["methods"]] == ["plain", "good", "local:ngram|x"]
+    assert found["methods"][1]["memory"] == {"weights_bytes": 0, "process_bytes": 470_000_000}
+    good = found["figures"][1]
+    assert (good["method"], good["task"], good["temperature"]) == ("good", "code", 0.0)
+    assert good["speed_up"] == {"median": 2.0, "low": 2.0, "high": 2.0}
+    assert good["token_gap"] == {"p50": 1.0, "p95": 1.0, "p99": 1.0}
+    assert found["outputs_identical"] is False
+
+
+def test_warnings_of_low_acceptance_and_of_outputs_that_differ(report: Report) -> None:
+    assert report.broken == ["code, T = 0, local:ngram|x: 1 of 1 outputs differ from plain decoding's"]
+    assert report.warnings == [
+        *report.broken,
+        "code, T = 0, local:ngram|x: 20% of 5 draft tokens accepted, below 50%",
+    ]
+
+
+def test_only_exact_methods_have_to_agree() -> None:
+    lossy = method("good@typical", acceptance="typical")
+    turns = [turn(PLAIN, 1.0, request("ab")), turn(lossy, 1.0, request("ac", drafted=1, accepted=1))]
+    report = Report({}, figures(turns), {})
+    assert (report.figures[1].differing, report.broken) == (1, [])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
+def test_the_picture_is_a_png(report: Report, tmp_path: Path) -> None:
+    from draftwire.cli.bench.plot import plot
+
+    plot(report.figures, tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+# ---- The command
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> str:
+    path = tmp_path / "code.jsonl"
+    path.write_text('{"text": "one"}\n{"text": "two"}\n{"text": "three"}\n')
+    return str(path)
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verifier: FakeVerifier) -> Command:
+    monkeypatch.setenv("DRAFTWIRE_VERIFIER", verifier.address)
+    return Command(monkeypatch, capsys)
+
+
+def test_methods_take_turns_on_the_same_requests(
+    command: Command, verifier: FakeVerifier, prompts: str, tmp_path: Path
+) -> None:
+    found = tmp_path / "found.json"
+    done = command("bench", "--prompts", prompts, *SHORT, "--seed", "5", "--json", str(found))
+    assert done.code == 0, done.err
+    for heading in ("code, T = 0", "SPEED-UP", "ROLLBACK", "MEMORY"):
+        assert heading in done.out
+    asked = verifier.requests[3:]  # the first ones only warm up
+    assert len(asked) == 2 * 3 * 3
+    by_turn = [
+        (each.sampling.seed, each.text, each.speculation.drafter_names[0] if each.speculation.enabled else "plain")
+        for each in asked
+    ]
+    assert by_turn[:6] == [
+        (5, "one", "plain"),
+        (5, "one", "good"),
+        (5, "one", "bad"),
+        (6, "two", "good"),
+        (6, "two", "bad"),
+        (6, "two", "plain"),
+    ]
+    assert by_turn[9] == (8, "one", "good")
+    assert {(each.max_tokens, each.ignore_eos, each.sampling.temperature) for each in asked} == {(4, True, 0.0)}
+    report = json.loads(found.read_text())
+    assert [each["name"] for each in report["methods"]] == ["plain", "good", "bad"]
+    assert report["outputs_identical"] is True
+
+
+def test_requests_run_side_by_side(command: Command, verifier: FakeVerifier, prompts: str) -> None:
+    verifier.delay = 0.05
+    done = command("bench", "--prompts", prompts, *SHORT, "--method", "good", "--concurrency", "3")
+    assert (done.code, verifier.most_running) == (0, 3), done.err
+
+
+def test_an_address_is_attached_meanwhile(command: Command, verifier: FakeVerifier, prompts: str) -> None:
+    names = ("--method", "local:suffix", "--method", "good+local:suffix")
+    done = command("bench", "--prompts", prompts, *SHORT, "--count", "1", *names)
+    assert done.code == 0, done.err
+    changes = [name for name in verifier.calls if name in ("AttachDrafter", "DetachDrafter")]
+    assert changes == ["AttachDrafter", "DetachDrafter"]
+    assert verifier.calls[-1] == "DetachDrafter"
+    assert {tuple(each.speculation.drafter_names) for each in verifier.requests} == {
+        (),
+        ("local:suffix",),
+        ("good", "local:suffix"),
+    }
+
+
+def test_it_is_detached_when_a_request_fails(command: Command, verifier: FakeVerifier, prompts: str) -> None:
+    verifier.break_after, verifier.break_status = [0], rich_status(StatusCode.INTERNAL, "a fault", "INTERNAL")
+    done = command("bench", "--prompts", prompts, "--method", "local:suffix", *SHORT)
+    assert done.code == 1
+    assert "a fault" in done.err
+    assert verifier.calls[-1] == "DetachDrafter"
+
+
+def test_other_outputs_are_a_failure(command: Command, verifier: FakeVerifier, prompts: str, tmp_path: Path) -> None:
+    verifier.skew_drafted = 1
+    found = tmp_path / "found.json"
+    done = command("bench", "--prompts", prompts, *SHORT, "--method", "good", "--json", str(found))
+    assert done.code == 1
+    assert "6 of 6 outputs differ from plain decoding's" in done.err
+    assert done.err.splitlines()[-1] == "draftwire: outputs that have to be equal are not"
+    assert json.loads(found.read_text())["outputs_identical"] is False
+
+
+def test_a_prediction_is_for_tasks_that_bring_one(command: Command, verifier: FakeVerifier, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "x", "task": "edit", "prediction": "y"}\n{"text": "z", "task": "text"}\n')
+    done = command("bench", "--prompts", str(path), *SHORT, "--method", "prediction")
+    assert done.code == 0, done.err
+    predicted = {each.text: each.speculation.prediction.text for each in verifier.requests if each.speculation.enabled}
+    assert predicted == {"x": "y"}
+
+
+def test_wrong_input_is_one_line_that_names_the_option(
+    command: Command, verifier: FakeVerifier, prompts: str, tmp_path: Path
+) -> None:
+    for arguments, words in (
+        (("--method", "nobody"), ("--method nobody", "no drafter nobody", "good, bad")),
+        (("--method", "plain"), ("--method plain", "always measured")),
+        (("--method", "prediction"), ("--method prediction", "prediction")),
+        (("--method", "good@sometimes"), ("--method good@sometimes", "coupled")),
+        (("--prompts", str(tmp_path / "none.jsonl")), ("--prompts", "none.jsonl")),
+        (("--json", str(tmp_path / "none" / "a.json")), ("--json", "none")),
+        (("--markdown", str(tmp_path)), ("--markdown",)),
+        (("--draft", str(tmp_path)), ("--draft", "--target")),
+        (("--target", str(tmp_path)), ("--target", "no model")),
+        (("--runs", "0"), ("--runs",)),
+    ):
+        done = command("bench", "--prompts", prompts, *arguments)
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), done.err
+        for word in words:
+            assert word in done.err
+    assert not verifier.requests
+
+
+def test_no_verifier(command: Command, prompts: str) -> None:
+    done = command("bench", "--prompts", prompts, "--verifier", "127.0.0.1:1")
+    assert done.code == 1
+    assert "127.0.0.1:1" in done.err
+
+
+def test_a_picture_needs_matplotlib(command: Command, prompts: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: Callable[..., Any] = importlib.util.find_spec
+    missing = lambda name, *rest: None if name == "matplotlib" else found(name, *rest)  # noqa: E731
+    monkeypatch.setattr(importlib.util, "find_spec", missing)
+    done = command("bench", "--prompts", prompts, "--plot", "a.png")
+    assert done.code == 1
+    assert "--plot needs matplotlib: pip install 'draftwire[bench]'" in done.err
+
+
+def test_predictions_are_for_tasks_all_of_whose_prompts_bring_one() -> None:
+    edit, text = BenchPrompt("edit", "1", "a", "b"), BenchPrompt("text", "2", "c")
+    methods = [PLAIN, Method("prediction", predicts=True)]
+    plan = Plan([edit, edit, edit, text], (0.0, 0.8), 4, runs=3, concurrency=2, seed=1)
+    slots = plan.slots(methods)
+    assert plan.predicted
+    assert len(slots) == 3 * 2 * (2 * 2 + 1 * 1)
+    assert {slot.setting.task for slot in slots if slot.method.predicts} == {"edit"}
+    assert not Plan([text], (0.0,), 4, 1, 1, 1).predicted
+
+
+@pytest.mark.usefixtures("fake_module")
+def test_with_services_of_its_own(prompts: str, tmp_path: Path) -> None:
+    for name in ("target", "good"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT / "sdk")])}
+    arguments = ["--target", "target", "--draft", "good", "--method", "bad", "--prompts", prompts, *SHORT]
+    done = subprocess.run(
+        [sys.executable, "-m", "draftwire.cli", "bench", *arguments, "--json", "found.json"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "found.json").read_text())
+    assert [each["name"] for each in report["methods"]] == ["plain", "good", "bad"]
+    assert report["about"]["threads of each service"] == "1"
+    assert not any(alive(wait_for(tmp_path / f"{name}.pid")) for name in ("target", "good"))
