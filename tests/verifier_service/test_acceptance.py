@@ -40,7 +40,7 @@ async def test_rejection(verifier: InProcessVerifier, twin: InProcessDrafter) ->
     assert not stats.HasField("threshold")
     assert stats.accepted_tokens == sum(source is not None for source in output.sources)
     # What the two draw from differs by what is cut off after 32 tokens, and nothing else.
-    assert stats.accepted_tokens > 20
+    assert stats.accepted_tokens > 0.6 * stats.draft_tokens > 6
     count = counts(verifier)[REJECTION]
     assert (count.requests, count.tokens, count.accepted_tokens) == (1, 40, stats.accepted_tokens)
     assert verifier.state("twin:1").accepted_tokens == stats.accepted_tokens
