@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,14 @@ def test_markdown_has_a_row_a_method(report: Report) -> None:
     assert (found["method"], found["drafting"], found["memory"]) == ("local:ngram/x", "?", "not told")
     assert found["outputs"] == "1 of 1 differ, 33% of tokens"
     assert dict(zip(heading, plain, strict=True))["lossless"] == "-"
+
+
+def test_the_last_table_has_each_method_once(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
+    elsewhere = [replace(each, setting=Setting("text", 0.8)) for each in report.figures if each.method.name != "good"]
+    Report(report.about, [*report.figures, *elsewhere], report.memory).show()
+    tables = capsys.readouterr().out.split("\n\n")
+    assert [tables[0], tables[2]] == ["code, T = 0", "text, T = 0.8"]
+    assert [line.split()[0] for line in tables[-1].splitlines()] == ["METHOD", "plain", "good", "local:ngram|x"]
 
 
 def test_json_has_all_figures(report: Report) -> None:

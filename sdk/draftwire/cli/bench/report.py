@@ -83,8 +83,10 @@ class Report:
             print(f"{_title(setting)}\n")
             _print(FIGURES, [self._row(each) for each in self.figures if each.setting == setting])
             print()
-        one_each = {each.method.name: each for each in reversed(self.figures)}
-        _print(ABOUT, [self._row(each) for each in reversed(one_each.values())])
+        one_each: dict[str, Figures] = {}
+        for each in self.figures:
+            one_each.setdefault(each.method.name, each)
+        _print(ABOUT, [self._row(each) for each in one_each.values()])
 
     def _row(self, figures: Figures) -> Row:
         return Row(figures, self._process_bytes(figures.method))
