@@ -10,6 +10,7 @@ from typing import NamedTuple
 from speculative_engine.token_tree import Node, TokenTree
 
 _CONFIDENCE_EDGES = (0.1, 0.3, 0.5, 0.7, 0.9)
+_CLASSES = len(_CONFIDENCE_EDGES) + 1
 _RANKS = 3
 _MEMORY = 200.0
 """Trials after which older ones have lost most of their weight."""
@@ -40,7 +41,15 @@ class AcceptanceModel:
     not used is still measured, at no cost.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, alike: AcceptanceModel | None = None) -> None:
+        """alike: of all drafters of this one's kind, for one that is known for one request only: it begins with what is
+        known of those, and they learn from it."""
+        self._alike = alike
+        if alike is not None:
+            self._hits = [[_PRIOR_TRIALS * alike._rate(rank, c) for c in range(_CLASSES)] for rank in range(_RANKS)]
+            self._trials = [[_PRIOR_TRIALS] * _CLASSES for _ in range(_RANKS)]
+            self._first_hits, self._first_trials = _PRIOR_TRIALS * alike.next_probability(), _PRIOR_TRIALS
+            return
         centres = [0.05, 0.2, 0.4, 0.6, 0.8, 0.95]
         self._hits = [
             [_PRIOR_TRIALS * (0.3 + 0.55 * p if rank == 0 else 0.5 * (1 - p) * p) for p in centres]
@@ -68,6 +77,8 @@ class AcceptanceModel:
 
     def observe(self, node: Node, hit: bool) -> None:
         """Count a node whose parent was committed: was it, too?"""
+        if self._alike is not None:
+            self._alike.observe(node, hit)
         rank, confidence = self._class_of(node.rank, math.exp(node.log_prob))
         keep = 1 - 1 / _MEMORY
         self._hits[rank][confidence] = self._hits[rank][confidence] * keep + hit

@@ -56,11 +56,18 @@ class Planner:
         self.cost = cost
         self.models: dict[str, AcceptanceModel] = {}
         self.timings: dict[str, DrafterTiming] = {}
+        self._kinds: dict[str, AcceptanceModel] = {}
         self._max_rows = max_rows
 
-    def add_source(self, source: str, *, timed: bool = True) -> None:
-        """Know a drafter; keeps what was learned if it is known already. timed: whether it may be waited for."""
-        self.models.setdefault(source, AcceptanceModel())
+    def add_source(self, source: str, *, timed: bool = True, kind: str = "") -> None:
+        """Know a drafter; keeps what was learned if it is known already.
+
+        timed: whether it may be waited for. kind: of one that drafts for a single request; it begins with what is known
+        of others of its kind.
+        """
+        if source not in self.models:
+            alike = self._kinds.setdefault(kind, AcceptanceModel()) if kind else None
+            self.models[source] = AcceptanceModel(alike)
         if timed:
             self.timings.setdefault(source, DrafterTiming())
 

@@ -120,14 +120,14 @@ class VerificationEngine:
         self._local.add(source, drafter)
         self._probes.add(source, drafter)
 
-    def attach(self, sequence_id: int, source: str, *, hidden_states: bool = False) -> None:
+    def attach(self, sequence_id: int, source: str, *, hidden_states: bool = False, kind: str = "") -> None:
         """Take proposals of drafter `source` for a sequence from now on; a drafter attached again starts anew.
 
         hidden_states: whether one that is not in this thread drafts from the target's last hidden states, so that each
-        outcome is to tell its own.
+        outcome is to tell its own. kind: see Planner.add_source.
         """
         timed = source not in self._local  # a drafter of this thread is never waited for
-        self.planner.add_source(source, timed=timed)
+        self.planner.add_source(source, timed=timed, kind=kind)
         sequence = self._queue.find(sequence_id)
         if sequence is not None:
             reader = ProposalReader(

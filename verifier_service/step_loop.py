@@ -91,9 +91,11 @@ class StepLoop:
         """Have a drafter that drafts in the engine's thread."""
         self._post(lambda: self.engine.add_drafter(source, drafter), bounded=False)
 
-    def attach(self, sequence_id: int, source: str, *, hidden_states: bool = False) -> None:
-        """Take proposals of a drafter for a sequence. hidden_states: see VerificationEngine.attach."""
-        self._post(lambda: self.engine.attach(sequence_id, source, hidden_states=hidden_states), bounded=False)
+    def attach(self, sequence_id: int, source: str, *, hidden_states: bool = False, kind: str = "") -> None:
+        """Take proposals of a drafter for a sequence. hidden_states, kind: see VerificationEngine.attach."""
+        self._post(
+            lambda: self.engine.attach(sequence_id, source, hidden_states=hidden_states, kind=kind), bounded=False
+        )
 
     def detach(self, sequence_id: int, source: str) -> None:
         """Take none any more."""

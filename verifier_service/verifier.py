@@ -14,6 +14,7 @@ from service_runtime.errors import at_capacity, internal, shutting_down
 from service_runtime.handshake import CAPABILITY_HIDDEN_STATES, introduce
 from service_runtime.logs import get_logger
 from service_runtime.tasks import BackgroundTasks
+from speculative_engine.acceptance_model import AcceptanceModel
 from speculative_engine.drafters.prediction import prediction_drafter
 from speculative_engine.proposal import Proposal, ProposalError
 from speculative_engine.step_result import StepResult
@@ -89,6 +90,8 @@ class Verifier:
         self._requests: dict[int, RunningRequest] = {}
         # Callers that draft by themselves, by source: who is told that a proposal was refused.
         self._callers: dict[str, Callable[[ProposalError], None]] = {}
+        self._predictions = AcceptanceModel()
+        """What all requests' predictions were worth."""
         self._acceptance_counts = AcceptanceCounts()
         self._numbers = itertools.count(1)
         self._eos = frozenset(info.eos_token_ids)
@@ -243,8 +246,9 @@ class Verifier:
         order = request.order
         if order.speculate and order.prediction:
             source = request_source(PREDICTION, request.sequence_id)
-            self._steps.add_drafter(source, prediction_drafter(order.prediction, len(order.prompt)))
-            self._steps.attach(request.sequence_id, source)
+            drafter = prediction_drafter(order.prediction, len(order.prompt), self._predictions)
+            self._steps.add_drafter(source, drafter)
+            self._steps.attach(request.sequence_id, source, kind=PREDICTION)
 
     def _end(self, request: RunningRequest) -> None:
         if self._requests.pop(request.sequence_id, None) is not None:

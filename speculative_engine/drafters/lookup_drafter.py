@@ -52,10 +52,10 @@ class LookupDrafter:
     from what is committed, and decides how far the tree grows. So a lookup that helps nothing costs next to nothing.
     """
 
-    def __init__(self, make: Callable[[DraftSpec], Lookup]):
-        """make: the lookup of a sequence."""
+    def __init__(self, make: Callable[[DraftSpec], Lookup], acceptance: AcceptanceModel | None = None):
+        """make: the lookup of a sequence. acceptance: what is known of its guesses."""
         self.clock = StepClock()
-        self.acceptance = AcceptanceModel()
+        self.acceptance = acceptance if acceptance is not None else AcceptanceModel()
         self._make = make
         self._drafts: dict[Hashable, _Draft] = {}
         self._to_do: set[Hashable] = set()

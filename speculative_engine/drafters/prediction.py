@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from speculative_engine.acceptance_model import AcceptanceModel
 from speculative_engine.drafters.lookup import Place
 from speculative_engine.drafters.lookup_drafter import LookupDrafter
 from speculative_engine.drafters.ngram_index import MOST_PLACES, NgramIndex
@@ -88,6 +89,8 @@ class PredictionLookup:
         return length
 
 
-def prediction_drafter(prediction: Sequence[int], prompt_length: int) -> LookupDrafter:
-    """The drafter of one request's prediction."""
-    return LookupDrafter(lambda _: PredictionLookup(prediction, prompt_length))
+def prediction_drafter(
+    prediction: Sequence[int], prompt_length: int, alike: AcceptanceModel | None = None
+) -> LookupDrafter:
+    """The drafter of one request's prediction. alike: what is known of other predictions."""
+    return LookupDrafter(lambda _: PredictionLookup(prediction, prompt_length), AcceptanceModel(alike))

@@ -80,3 +80,28 @@ def test_its_classes_tell_what_it_goes_by() -> None:
     (changed,) = [each for each, old in zip(model.classes(), before, strict=True) if each != old]
     assert (changed.rank, changed.above, changed.acceptance) == (0, 0.9, model.probability(sure))
     assert changed.observations > 40
+
+
+class TestOneOfAKind:
+    """A drafter that lasts for one request."""
+
+    def test_it_begins_with_what_is_known_of_its_kind(self) -> None:
+        kind = AcceptanceModel()
+        for _ in range(300):
+            kind.observe(node(-0.1), False)
+        model = AcceptanceModel(kind)
+        assert model.probability(node(-0.1)) == pytest.approx(kind.probability(node(-0.1)), rel=0.05, abs=1e-3)
+        assert model.next_probability() == pytest.approx(kind.next_probability(), abs=1e-3)
+        assert AcceptanceModel().probability(node(-0.1)) > 0.5 > model.probability(node(-0.1))
+
+    def test_it_learns_for_itself_and_for_its_kind(self) -> None:
+        kind = AcceptanceModel()
+        for _ in range(300):
+            kind.observe(node(-0.1), False)
+        before = kind.probability(node(-0.1))
+        first, second = AcceptanceModel(kind), AcceptanceModel(kind)
+        for _ in range(40):
+            first.observe(node(-0.1), True)
+        assert first.probability(node(-0.1)) > 0.8
+        assert before < kind.probability(node(-0.1)) < 0.4
+        assert second.probability(node(-0.1)) < 0.1
