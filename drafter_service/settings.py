@@ -25,8 +25,8 @@ class DrafterSettings(ServiceSettings):
     """Address at which the verifier reaches this drafter, where that is not the one it listens on."""
     dtype: Literal["float32", "bfloat16", "float16", "auto"] = "auto"
     """Weight type; auto takes bfloat16 where the device computes in it, float32 elsewhere."""
-    weights: Literal["checkpoint", "int8"] = "checkpoint"
-    """What linear layers keep: weights as --dtype says, or 8-bit integers (bfloat16 on a CPU only)."""
+    weights: Literal["checkpoint", "int8", "int4"] = "checkpoint"
+    """What linear layers keep: weights as --dtype says, or integers of 8 bits, or on GPUs of 4 (bfloat16 only)."""
     layers: int | None = Field(default=None, ge=1)
     """Draft with so many first layers of the model, as of the target's own checkpoint; the others are not loaded."""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -61,9 +61,9 @@ class DrafterSettings(ServiceSettings):
         if self.kv_slots <= self.max_tree_nodes:
             raise ValueError(f"--kv-slots: must exceed --max-tree-nodes, {self.max_tree_nodes}, got {self.kv_slots}")
         if self.medusa_heads and self.weights != "checkpoint":
-            raise ValueError("--weights: int8 is for draft models, not for --medusa-heads")
-        if self.weights == "int8" and (self.device != "cpu" or self.dtype not in ("bfloat16", "auto")):
-            raise ValueError(
-                f"--weights: int8 needs --device cpu and --dtype bfloat16, got {self.device} and {self.dtype}"
-            )
+            raise ValueError(f"--weights: {self.weights} is for draft models, not for --medusa-heads")
+        if self.weights != "checkpoint" and self.dtype not in ("bfloat16", "auto"):
+            raise ValueError(f"--weights: {self.weights} needs --dtype bfloat16, got {self.dtype}")
+        if self.weights == "int4" and self.device == "cpu":
+            raise ValueError("--weights: int4 needs --device cuda, got cpu")
         return self

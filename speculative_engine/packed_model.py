@@ -15,6 +15,7 @@ from transformers.utils import logging
 
 from speculative_engine.field_error import FieldError
 from speculative_engine.fused_layer import fuse_layers
+from speculative_engine.gpu_weights import GpuWeightsError, narrow_weights
 from speculative_engine.int8_linear import Int8Linear
 from speculative_engine.kv_slots import KvCache, SlotPool
 from speculative_engine.packed_attention import ATTENTION_NAME, packed_context
@@ -24,9 +25,9 @@ from speculative_engine.row_exact import RowExactLinear, can_pack, make_row_exac
 from speculative_engine.shallow_model import check_layers, first_layers, keep_first_layers
 from speculative_engine.weights_fingerprint import weights_fingerprint
 
-Weights = Literal["checkpoint", "int8"]
-"""What linear layers keep: the checkpoint's weights as the model's type says, or 8-bit integers with one scale for each
-output."""
+Weights = Literal["checkpoint", "int8", "int4"]
+"""What linear layers keep: the checkpoint's weights as the model's type says, 8-bit integers with one scale for each
+output, or, on GPUs, 4-bit integers with one for each 64 inputs of an output."""
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -67,15 +68,16 @@ class PackedModel:
     ):
         """row_exact: whether a row has the same bits in any company, on CPUs; drafters do without, and are faster.
 
-        weights: int8 is for drafters, in bfloat16 on CPUs. Raises UnsupportedModelError.
+        weights: integers are for drafters, in bfloat16; int4 on GPUs only. Raises UnsupportedModelError.
         """
         self.name = name or type(model).__name__
-        if weights == "int8" and (model.device.type != "cpu" or model.dtype != torch.bfloat16):
+        on_cpu = model.device.type == "cpu"
+        if weights != "checkpoint" and (model.dtype != torch.bfloat16 or (weights == "int4" and on_cpu)):
             raise UnsupportedModelError(
-                f"model {self.name}: weights int8: for bfloat16 on a CPU, not for {_name_of(model.dtype)} on "
-                f"{model.device.type}"
+                f"model {self.name}: weights {weights}: for bfloat16{' on a GPU' if weights == 'int4' else ''}, not for "
+                f"{_name_of(model.dtype)} on {model.device.type}"
             )
-        assert weights != "int8" or not row_exact, "a target says what its checkpoint says"
+        assert weights == "checkpoint" or not row_exact, "a target says what its checkpoint says"
         self.weights = weights
         self.model = model.eval()
         self.config = model.config.get_text_config(decoder=True)
@@ -95,13 +97,18 @@ class PackedModel:
         self._group_size = heads // int(getattr(self.config, "num_key_value_heads", None) or heads)
         self.fingerprint = weights_fingerprint(model, weights)
         """Differs where models would differ in what they say; see `weights_fingerprint`."""
-        if self.device.type == "cpu":
+        if on_cpu:
             make_linear = RowExactLinear if row_exact else Int8Linear if weights == "int8" else PackedLinear
             fuse_layers(model, make_linear)
             if row_exact:
                 make_row_exact(model)
             else:
                 replace_linears(model, make_linear)
+        elif weights != "checkpoint":
+            try:
+                narrow_weights(model, 8 if weights == "int8" else 4)
+            except GpuWeightsError as error:
+                raise UnsupportedModelError(f"model {self.name}: weights {weights}: {error}") from error
         model.set_attn_implementation(ATTENTION_NAME)
         self.pool = SlotPool(slots)
         self.cache = KvCache(slots)
@@ -172,7 +179,7 @@ class PackedModel:
     @property
     def weight_type(self) -> str:
         """The type of the weights, by name."""
-        return "int8" if self.weights == "int8" else _name_of(self.dtype)
+        return _name_of(self.dtype) if self.weights == "checkpoint" else self.weights
 
     @property
     def group_size(self) -> int:

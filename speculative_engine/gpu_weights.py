@@ -1,0 +1,42 @@
+"""Drafters' weights of 8 or 4 bits on GPUs, by torchao.
+
+Not run on a GPU yet: with 8 bits the same code runs on a CPU, which is how it is tested; there int8_linear.py is faster.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+_GROUP = 64
+"""Inputs that share a scale, of 4-bit weights."""
+
+
+class GpuWeightsError(Exception):
+    """Weights cannot be kept as asked; the message says why."""
+
+
+def narrow_weights(model: nn.Module, bits: int) -> None:
+    """Keep the weights of all linear layers of `model`, bfloat16, in 8 or 4 bits, in place; sums stay bfloat16.
+
+    8 bits have one scale for each output, 4 bits one for each 64 inputs of an output. Raises GpuWeightsError.
+    """
+    try:
+        from torchao.quantization import Int4WeightOnlyConfig, Int8WeightOnlyConfig, quantize_
+    except ImportError as error:
+        raise GpuWeightsError(
+            f"weights of {bits} bits on a GPU need torchao: pip install 'draftwire[gpu]' ({error})"
+        ) from error
+    config = (
+        Int8WeightOnlyConfig(set_inductor_config=False)
+        if bits == 8
+        else Int4WeightOnlyConfig(
+            group_size=_GROUP,
+            int4_packing_format="tile_packed_to_4d",  # torch's own kernel multiplies it
+            set_inductor_config=False,
+        )
+    )
+    try:
+        quantize_(model, config)
+    except (AssertionError, ImportError, NotImplementedError, RuntimeError, ValueError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise GpuWeightsError(f"torchao cannot keep these weights in {bits} bits: {reason}") from error

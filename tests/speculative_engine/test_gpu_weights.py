@@ -1,0 +1,35 @@
+"""Weights of few bits by torchao: on a CPU the code for GPUs can be run with 8 bits."""
+
+import copy
+import sys
+
+import pytest
+import torch
+
+from speculative_engine.gpu_weights import GpuWeightsError, narrow_weights
+from speculative_engine.packed_model import PackedModel, UnsupportedModelError
+from tests.speculative_engine.support import plain_logits, random_tokens, tiny_model
+
+
+def test_eight_bits_say_about_the_same() -> None:
+    model = tiny_model("Llama", torch.bfloat16)
+    narrow = copy.deepcopy(model)
+    narrow_weights(narrow, 8)
+    assert narrow.model.layers[0].mlp.up_proj.weight.qdata.dtype == torch.int8
+    tokens = random_tokens(20)
+    whole, rounded = plain_logits(model, tokens).float(), plain_logits(narrow, tokens).float()
+    difference = (whole - rounded).norm() / whole.norm()
+    assert 0 < difference < 0.05
+
+
+def test_four_bits_where_there_is_no_gpu() -> None:
+    with pytest.raises(GpuWeightsError, match="torchao cannot keep these weights in 4 bits: "):
+        narrow_weights(tiny_model("Llama", torch.bfloat16), 4)
+    with pytest.raises(UnsupportedModelError, match="weights int4: for bfloat16 on a GPU, not for bfloat16 on cpu"):
+        PackedModel(tiny_model("Llama", torch.bfloat16), 100, row_exact=False, weights="int4")
+
+
+def test_without_torchao(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
+    with pytest.raises(GpuWeightsError, match=r"pip install 'draftwire\[gpu\]'"):
+        narrow_weights(tiny_model("Llama", torch.bfloat16), 8)
