@@ -53,6 +53,14 @@ class Measured:
         """Tokens per second of each run."""
         return [sum(b.tokens for b in run) / sum(b.seconds for b in run) for run in self.batches[name]]
 
+    def why_not(self, name: str) -> str | None:
+        """Why there is no rate of an arrangement, if there is none: its requests never ran all at once."""
+        try:
+            self.rates(name)
+        except ValueError as error:
+            return str(error)
+        return None
+
     def rate(self, name: str) -> Spread:
         """Tokens per second."""
         return Spread.of(self.rates(name))

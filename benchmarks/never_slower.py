@@ -91,9 +91,15 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
     ratios = {}
     for size in options.batches:
         plain = row(size, "plain")
+        if reason := measured.why_not(plain):
+            found[plain] = reason
+            continue
         found[f"{plain}, tokens/s"] = measured.rate(plain)
         for name in options.drafters:
             each = row(size, name)
+            if reason := measured.why_not(each):
+                found[each] = reason
+                continue
             ratios[each] = measured.ratio(each, plain)
             found[f"{each}, tokens/s"] = measured.rate(each)
             found[f"{each} / plain"] = ratios[each]

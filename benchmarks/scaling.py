@@ -108,9 +108,15 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
     slower = []
     for streams in options.streams:
         plain = row(streams, DRAFTERS[0])
+        if reason := measured.why_not(plain):
+            found[plain] = reason
+            continue
         found[f"{plain}, tokens/s"] = measured.rate(plain)
         for name in DRAFTERS[1:]:
             each = row(streams, name)
+            if reason := measured.why_not(each):
+                found[each] = reason
+                continue
             ratio = measured.ratio(each, plain)
             found[f"{each}, tokens/s"] = measured.rate(each)
             found[f"{each} / plain"] = ratio
@@ -123,6 +129,8 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
     found["rows below plain"] = ", ".join(slower) or "none"
     if {1, 16} <= set(options.streams):
         for name in DRAFTERS:
+            if measured.why_not(row(16, name)) or measured.why_not(row(1, name)):
+                continue
             found[f"16 streams / 1 stream, {name} (goal {GOAL:g})"] = measured.ratio(row(16, name), row(1, name))
     for streams in options.cost_streams:
         for context in options.contexts:
