@@ -1,6 +1,7 @@
 """Drafters' weights of 8 or 4 bits on GPUs, by torchao.
 
-Not run on a GPU yet: with 8 bits the same code runs on a CPU, which is how it is tested; there int8_linear.py is faster.
+Not run on a GPU yet. With 8 bits the same code runs on a CPU, and that is how it is tested; there int8_linear.py is
+faster.
 """
 
 from __future__ import annotations

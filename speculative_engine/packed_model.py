@@ -73,9 +73,10 @@ class PackedModel:
         self.name = name or type(model).__name__
         on_cpu = model.device.type == "cpu"
         if weights != "checkpoint" and (model.dtype != torch.bfloat16 or (weights == "int4" and on_cpu)):
+            needed = "bfloat16 on a GPU" if weights == "int4" else "bfloat16"
             raise UnsupportedModelError(
-                f"model {self.name}: weights {weights}: for bfloat16{' on a GPU' if weights == 'int4' else ''}, not for "
-                f"{_name_of(model.dtype)} on {model.device.type}"
+                f"model {self.name}: weights {weights}: for {needed}, not for {_name_of(model.dtype)} on "
+                f"{model.device.type}"
             )
         assert weights == "checkpoint" or not row_exact, "a target says what its checkpoint says"
         self.weights = weights

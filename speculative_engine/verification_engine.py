@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from speculative_engine.acceptance_model import observe_commit
+from speculative_engine.computed_step import AskedRows, ComputedStep
 from speculative_engine.coupled_sampler import sample
 from speculative_engine.drafter_timing import ProposalClock
 from speculative_engine.drafters.drafter import Drafter, EngineState
@@ -201,6 +202,35 @@ class VerificationEngine:
         started = time.perf_counter()  # drafting in this thread is no part of what a step costs
         self._plan = None
         decoded = frozenset(sequence.spec.sequence_id for sequence in decoding)
+        jobs, scored = self._jobs(decoding, plan)
+        if not jobs and not scored:
+            return StepResult([], 0)
+        computed = self._compute(jobs, scored)
+        self.clock.enter("walk")
+        now = time.perf_counter()
+        outcomes: list[SequenceOutcome] = []
+        first = 0
+        for job in jobs:
+            count = len(job.sampled_positions)
+            if count:
+                outcome = self._settle(job, computed.of(slice(first, first + count)), now)
+                if outcome is not None:
+                    outcomes.append(outcome)
+                first += count
+            else:
+                job.keep([], self.model.pool)
+        self._local.count_seconds(self._probes.stepped(jobs, outcomes))
+        if computed.rows <= 64 and not scored and not any(job.sequence.pending > 1 for job in jobs):
+            self.planner.cost.observe(computed.rows, now - started, computed.seen)
+        self._queue.admit()
+        if decoded:
+            tokens = sum(len(outcome.tokens) for outcome in outcomes if outcome.sequence_id in decoded)
+            self.record.stepped(started, decoded, sum(map(len, plan.nodes)), tokens)
+        seconds = time.perf_counter() - started
+        return StepResult(outcomes, computed.rows, seconds, self._local.take_seconds(), computed.scores)
+
+    def _jobs(self, decoding: list[Sequence], plan: Plan) -> tuple[list[VerificationJob], int]:
+        """What each sequence computes in a step, and how many tokens of texts are scored in it."""
         jobs = [
             VerificationJob(sequence, sequence.pending, nodes)
             for sequence, nodes in zip(decoding, plan.nodes, strict=True)
@@ -213,10 +243,12 @@ class VerificationEngine:
             if sequence.pending > 1 and room > 0:
                 jobs.append(VerificationJob(sequence, min(sequence.pending, room), []))
                 room -= jobs[-1].rows
-        if not jobs and not scored:
-            return StepResult([], 0)
         if len(jobs) == len(decoding) and not scored:
             self.record.probe_rows += self._probes.choose(jobs, free)
+        return jobs, scored
+
+    def _compute(self, jobs: list[VerificationJob], scored: int) -> ComputedStep:
+        """One forward pass, and the target's own token after each row that asked for one."""
         self.clock.enter("layout")
         builder = BatchBuilder()
         for job in jobs:
@@ -235,33 +267,12 @@ class VerificationEngine:
         for job in jobs:
             params.extend([job.sequence.sampling] * len(job.sampled_positions))
             positions.extend(job.sampled_positions)
-        outcomes: list[SequenceOutcome] = []
+        drawn: list[int] = []
         if params:
-            batch_params = SamplingBatch.build(params, positions, self.model.device)
-            drawn = sample(logits[: len(params)], batch_params).token_ids.tolist()
+            sampling = SamplingBatch.build(params, positions, self.model.device)
+            drawn = sample(logits[: len(params)], sampling).token_ids.tolist()
         scores = self._scoring.settle(parts, logits[len(params) :])
-        self.clock.enter("walk")
-        now = time.perf_counter()
-        first = 0
-        for job in jobs:
-            count = len(job.sampled_positions)
-            if count:
-                rows = slice(first, first + count)
-                self._probes.learn(job, drawn[rows])
-                outcome = self._settle(job, drawn[rows], logits[rows], now, None if states is None else states[rows])
-                if outcome is not None:
-                    outcomes.append(outcome)
-                first += count
-            else:
-                job.keep([], self.model.pool)
-        self._local.count_seconds(self._probes.stepped(jobs, outcomes))
-        if len(builder) <= 64 and not parts and not any(job.sequence.pending > 1 for job in jobs):
-            self.planner.cost.observe(len(builder), now - started, builder.seen)
-        self._queue.admit()
-        if decoded:
-            tokens = sum(len(outcome.tokens) for outcome in outcomes if outcome.sequence_id in decoded)
-            self.record.stepped(started, decoded, sum(map(len, plan.nodes)), tokens)
-        return StepResult(outcomes, len(builder), time.perf_counter() - started, self._local.take_seconds(), scores)
+        return ComputedStep(AskedRows(drawn, logits, states), scores, len(builder), builder.seen)
 
     def _planned(self) -> tuple[list[Sequence], list[Candidate], Plan]:
         if self._plan is None:
@@ -312,23 +323,16 @@ class VerificationEngine:
             max_position=sequence.spec.max_length - 2,
         )
 
-    def _settle(
-        self,
-        job: VerificationJob,
-        drawn: list[int],
-        logits: torch.Tensor,
-        now: float,
-        states: torch.Tensor | None,
-    ) -> SequenceOutcome | None:
+    def _settle(self, job: VerificationJob, rows: AskedRows, now: float) -> SequenceOutcome | None:
         """Walk the target's path through the verified nodes, commit it, roll back the rest.
 
-        states: the hidden state that each token was drawn from, if somebody drafts from them.
         Returns None if that has to be done again without nodes: a draft token may be what makes the logits bad.
         """
+        self._probes.learn(job, rows.drawn)
         sequence = job.sequence
         spec = sequence.spec
         rule = sequence.rule
-        accepted, tokens = job.walk(drawn) if rule is None else job.walk_by(rule, drawn, logits)
+        accepted, tokens = job.walk(rows.drawn) if rule is None else job.walk_by(rule, rows.drawn, rows.logits)
         sequence.step_alone = -1 in tokens and bool(job.nodes)
         if sequence.step_alone:
             self.model.pool.give_back(job.slots)
@@ -361,8 +365,8 @@ class VerificationEngine:
         if finish is not None:
             self.remove(spec.sequence_id)
         else:
-            if states is not None and sequence.state_readers:
-                state = self._local.see(sequence, states[job.row_behind(accepted)].clone())
+            if rows.states is not None and sequence.state_readers:
+                state = self._local.see(sequence, rows.states[job.row_behind(accepted)].clone())
             if not sequence.tree.size:
                 for clock in sequence.clocks.values():
                     clock.asked(len(sequence.tokens), now)

@@ -1,0 +1,35 @@
+"""What one forward pass of the target came to."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from speculative_engine.scoring import Score
+
+
+class AskedRows(NamedTuple):
+    """What the target said after rows that were asked, in their order."""
+
+    drawn: list[int]
+    """Its own tokens."""
+    logits: torch.Tensor
+    """[rows, V], and further rows that nothing was drawn from."""
+    states: torch.Tensor | None
+    """The hidden state that each token was drawn from, if somebody drafts from them: [rows, hidden]."""
+
+
+class ComputedStep(NamedTuple):
+    """A forward pass."""
+
+    asked: AskedRows
+    scores: list[Score]
+    rows: int
+    seen: int
+    """Positions that its rows have seen, all together."""
+
+    def of(self, rows: slice) -> AskedRows:
+        """Some of what was asked."""
+        drawn, logits, states = self.asked
+        return AskedRows(drawn[rows], logits[rows], None if states is None else states[rows])
