@@ -32,6 +32,7 @@ from service_runtime.stream_writer import OutboxFull, StreamWriter
 from speculative_engine.proposal import ProposalError
 from verifier_service import draft_messages
 from verifier_service.draft_messages import Dropped
+from verifier_service.drafter_credit import DrafterCredit
 from verifier_service.running_request import RunningRequest
 from verifier_service.step_loop import SequenceProposal
 
@@ -73,6 +74,8 @@ class _Opening:
     epoch: int
     ready: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """True once the drafter has caught up, False when it will not."""
+    held: Verdict | None = None
+    """What it has not been told yet."""
 
 
 class DrafterConversation:
@@ -90,6 +93,7 @@ class DrafterConversation:
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open: dict[int, _Opening] = {}
         self._silent_pings = 0
+        self._held_steps = 0
         self._has_refused = False
 
     @property
@@ -159,23 +163,35 @@ class DrafterConversation:
         for message in draft_messages.openings(request, self.epoch, credit):
             self._send(message)
 
-    def send_verdicts(self, verdicts: Iterable[Verdict], max_tree_nodes: int | None) -> None:
-        """Tell what a step committed, for the sequences among them that are open here.
-
-        max_tree_nodes: the drafter's credit until the next ones; None: the openings'.
-        """
-        batch = VerdictBatch(max_tree_nodes=max_tree_nodes)
-        takes_states = CAPABILITY_HIDDEN_STATES in self.peer.capabilities
+    def send_verdicts(self, verdicts: Iterable[Verdict], credit: DrafterCredit) -> None:
+        """Tell what a step committed, for the sequences among them that are open here; or what several did, joined."""
+        drafted_for = False
         for verdict in verdicts:
             opening = self._open.get(verdict.sequence_id)
             if opening is not None:
-                entry = batch.verdicts.add()
-                entry.CopyFrom(verdict)
-                entry.epoch = opening.epoch
-                if not takes_states:
-                    entry.ClearField("hidden_state")
-        if batch.verdicts:
-            self._send(DraftRequest(verdicts=batch))
+                self._hold(opening, verdict)
+                drafted_for |= opening.ready.done()
+        if drafted_for:
+            credit.stepped()
+        self._held_steps += 1
+        if self._held_steps >= credit.steps_at_once:
+            self._held_steps = 0
+            held = [opening.held for opening in self._open.values() if opening.held is not None]
+            if held:
+                batch = VerdictBatch(verdicts=held, max_tree_nodes=credit.max_tree_nodes)
+                self._send(DraftRequest(verdicts=batch))
+            for opening in self._open.values():
+                opening.held = None
+
+    def _hold(self, opening: _Opening, verdict: Verdict) -> None:
+        held = opening.held
+        if held is None:
+            held = opening.held = Verdict(sequence_id=verdict.sequence_id, epoch=opening.epoch)
+        held.committed_length = verdict.committed_length
+        held.token_ids.extend(verdict.token_ids)
+        held.accepted += verdict.accepted
+        if verdict.HasField("hidden_state") and CAPABILITY_HIDDEN_STATES in self.peer.capabilities:
+            held.hidden_state.CopyFrom(verdict.hidden_state)
 
     def close(self, sequence_id: int) -> None:
         """Close a sequence; does nothing if it is not open."""

@@ -175,7 +175,7 @@ class DrafterLink(PoolMember):
     def send_verdicts(self, verdicts: Iterable[Verdict]) -> None:
         """See PoolMember."""
         if self._conversation is not None:
-            self._conversation.send_verdicts(verdicts, self.credit.max_tree_nodes)
+            self._conversation.send_verdicts(verdicts, self.credit)
 
     def close(self, sequence_id: int) -> None:
         """See PoolMember."""

@@ -126,9 +126,7 @@ class DrafterPool:
                 accepted = outcome.sources.count(source)
                 link.stats.count(nodes, accepted, lossless=lossless)
                 link.speed.count_accepted(accepted)
-        for link in self._roster:
-            if link.has(outcome.sequence_id):
-                link.credit.count(outcome.drafted.get(link.source, 0))
+                link.credit.verified()
         if lossless:
             self._rollouts.count(outcome)
 

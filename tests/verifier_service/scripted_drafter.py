@@ -73,6 +73,8 @@ class ScriptedDrafter:
     """Every OpenSequence it got."""
     errors: list[pb.SequenceError] = field(default_factory=list)
     verdicts: int = 0
+    lengths: list[int] = field(default_factory=list)
+    """Committed lengths that it was told."""
     credits: list[int] = field(default_factory=list)
     """Of each batch of verdicts; 0: the openings'."""
     hellos: list[PeerInfo] = field(default_factory=list)
@@ -147,6 +149,7 @@ class ScriptedDrafter:
         opening.tokens += verdict.token_ids
         assert len(opening.tokens) == verdict.committed_length, "a verdict that does not continue the sequence"
         self.verdicts += 1
+        self.lengths.append(verdict.committed_length)
         return self.answer(opening)
 
 

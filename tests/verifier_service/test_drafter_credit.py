@@ -1,4 +1,4 @@
-"""A drafter of which nothing is worth verifying is asked for fewer nodes, until something is."""
+"""A drafter of which nothing is worth verifying is told less and asked for less, until something is."""
 
 from collections.abc import Sequence
 
@@ -8,26 +8,25 @@ from tests.verifier_service.scripted_drafter import Opening, ScriptedDrafter, ba
 from verifier_service.drafter_credit import DrafterCredit
 
 
-def test_few_nodes_after_64_verdicts_without_a_verified_one() -> None:
+def test_little_after_32_steps_without_a_verified_node() -> None:
     credit = DrafterCredit()
-    for _ in range(63):
-        credit.count(0)
-    assert credit.max_tree_nodes is None
-    credit.count(0)
-    assert credit.max_tree_nodes == 4
-    credit.count(0)
-    assert credit.max_tree_nodes == 4
+    for _ in range(31):
+        credit.stepped()
+    assert (credit.max_tree_nodes, credit.steps_at_once) == (None, 1)
+    credit.stepped()
+    assert (credit.max_tree_nodes, credit.steps_at_once) == (4, 8)
+    credit.stepped()
+    assert (credit.max_tree_nodes, credit.steps_at_once) == (4, 8)
 
 
 def test_all_again_with_the_first_one() -> None:
     credit = DrafterCredit()
     for _ in range(100):
-        credit.count(0)
-    credit.count(1)
-    assert credit.max_tree_nodes is None
-    for _ in range(63):
-        credit.count(0)
-    assert credit.max_tree_nodes is None
+        credit.stepped()
+    credit.verified()
+    for _ in range(31):
+        credit.stepped()
+    assert (credit.max_tree_nodes, credit.steps_at_once) == (None, 1)
 
 
 async def test_the_drafter_is_told(verifier: InProcessVerifier) -> None:
@@ -35,9 +34,13 @@ async def test_the_drafter_is_told(verifier: InProcessVerifier) -> None:
     verifier.network.listen("silent:1", silent.converse)
     await verifier.pool.attach("silent:1", "")
     await verifier.generate(order(max_tokens=80))
-    assert len(silent.credits) == 79
-    assert silent.credits[:63] == [0] * 63
-    assert silent.credits[64:] == [4] * 15
+    at_once = silent.credits.count(0)
+    assert silent.credits == [0] * at_once + [4] * (len(silent.credits) - at_once)
+    # The first steps may be over before it has caught up.
+    assert 31 <= at_once < 45
+    steps = [after - before for before, after in zip([len(PROMPT), *silent.lengths], silent.lengths, strict=False)]
+    assert steps[:at_once] == [1] * at_once
+    assert steps[at_once:] == [8] * ((79 - at_once) // 8)
 
 
 async def test_one_that_is_right_keeps_its_credit(verifier: InProcessVerifier) -> None:
