@@ -165,14 +165,14 @@ class DrafterConversation:
 
     def send_verdicts(self, verdicts: Iterable[Verdict], credit: DrafterCredit) -> None:
         """Tell what a step committed, for the sequences among them that are open here; or what several did, joined."""
-        drafted_for = False
+        drafted_for = 0
         for verdict in verdicts:
             opening = self._open.get(verdict.sequence_id)
             if opening is not None:
                 self._hold(opening, verdict)
-                drafted_for |= opening.ready.done()
+                drafted_for += opening.ready.done()
         if drafted_for:
-            credit.stepped()
+            credit.stepped(drafted_for)
         self._held_steps += 1
         if self._held_steps >= credit.steps_at_once:
             self._held_steps = 0

@@ -126,7 +126,7 @@ class DrafterPool:
                 accepted = outcome.sources.count(source)
                 link.stats.count(nodes, accepted, lossless=lossless)
                 link.speed.count_accepted(accepted)
-                link.credit.verified()
+                link.credit.accepted(accepted)
         if lossless:
             self._rollouts.count(outcome)
 

@@ -8,25 +8,36 @@ from tests.verifier_service.scripted_drafter import Opening, ScriptedDrafter, ba
 from verifier_service.drafter_credit import DrafterCredit
 
 
-def test_little_after_32_steps_without_a_verified_node() -> None:
-    credit = DrafterCredit()
-    for _ in range(31):
-        credit.stepped()
-    assert (credit.max_tree_nodes, credit.steps_at_once) == (None, 1)
-    credit.stepped()
+def steps_until_little(credit: DrafterCredit) -> int:
+    """How many steps without an accepted token it takes."""
+    steps = 0
+    while credit.max_tree_nodes is None:
+        assert credit.steps_at_once == 1
+        credit.stepped(1)
+        steps += 1
     assert (credit.max_tree_nodes, credit.steps_at_once) == (4, 8)
-    credit.stepped()
-    assert (credit.max_tree_nodes, credit.steps_at_once) == (4, 8)
+    return steps
 
 
-def test_all_again_with_the_first_one() -> None:
+def test_little_after_some_thirty_steps_that_brought_nothing() -> None:
+    assert steps_until_little(DrafterCredit()) == 30
+
+
+def test_all_again_with_the_first_token() -> None:
     credit = DrafterCredit()
-    for _ in range(100):
-        credit.stepped()
-    credit.verified()
-    for _ in range(31):
-        credit.stepped()
+    steps_until_little(credit)
+    credit.accepted(1)
+    credit.stepped(1)
     assert (credit.max_tree_nodes, credit.steps_at_once) == (None, 1)
+    assert 10 < steps_until_little(credit) < 20
+
+
+def test_a_token_now_and_then_for_one_of_many_is_next_to_nothing() -> None:
+    credit = DrafterCredit()
+    for step in range(200):
+        credit.accepted(step % 20 == 0)
+        credit.stepped(16)
+    assert credit.max_tree_nodes == 4
 
 
 async def test_the_drafter_is_told(verifier: InProcessVerifier) -> None:
@@ -37,7 +48,7 @@ async def test_the_drafter_is_told(verifier: InProcessVerifier) -> None:
     at_once = silent.credits.count(0)
     assert silent.credits == [0] * at_once + [4] * (len(silent.credits) - at_once)
     # The first steps may be over before it has caught up.
-    assert 31 <= at_once < 45
+    assert 29 <= at_once < 45
     steps = [after - before for before, after in zip([len(PROMPT), *silent.lengths], silent.lengths, strict=False)]
     assert steps[:at_once] == [1] * at_once
     assert steps[at_once:] == [8] * ((79 - at_once) // 8)
