@@ -1,6 +1,7 @@
 """Drafters in the verifier itself: members of the pool like others, and no token depends on them."""
 
 import asyncio
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,22 @@ async def test_a_draft_model_in_the_verifier(verifier: InProcessVerifier, checkp
     outputs = await asyncio.gather(*(verifier.generate(request) for request in requests))
     assert [output.token_ids for output in outputs] == [output.token_ids for output in plain]
     assert verifier.state("twin").step_time.ToNanoseconds() > 0
+
+
+@pytest.mark.parametrize("pair", [*itertools.combinations((*ADDRESSES, "local:draft?model="), 2)], ids="+".join)
+async def test_pairs(verifier: InProcessVerifier, checkpoint: Path, pair: tuple[str, str]) -> None:
+    sampling = [greedy(), sampled()]
+    requests = [
+        order(REPEATED, 40, sampling=each, speculation=SpeculationOptions(drafter_names=["first", "second"]))
+        for each in sampling
+    ]
+    for name, address in zip(("first", "second"), pair, strict=True):
+        await verifier.pool.attach(address + str(checkpoint) if address.endswith("=") else address, name)
+    plain = [await verifier.plain(request) for request in requests]
+    outputs = await asyncio.gather(*(verifier.generate(request) for request in requests))
+    assert [output.token_ids for output in outputs] == [output.token_ids for output in plain]
+    assert all(drafter.sequences == 0 for drafter in verifier.pool.describe())
+    assert sum(verifier.state(name).draft_tokens for name in ("first", "second")) > 0
 
 
 async def test_another_tokenizers_model_is_refused(verifier: InProcessVerifier, tmp_path: Path) -> None:

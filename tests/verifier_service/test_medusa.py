@@ -124,6 +124,21 @@ async def test_only_those_that_asked_get_states(verifier: InProcessVerifier, lis
     assert not any(seen["does-not"])
 
 
+@pytest.mark.parametrize(
+    "other",
+    ["local:ngram?min=1", "local:suffix?min=1", "local:lookahead?window=4&ngram=3", "local:early_exit?layers=1"],
+)
+async def test_beside_another_drafter(verifier: InProcessVerifier, heads: Path, other: str) -> None:
+    request = order(max_tokens=60, sampling=sampled(), speculation=SpeculationOptions(drafters=2))
+    plain = await verifier.plain(request)
+    await verifier.pool.attach(f"local:medusa?heads={heads}", "medusa")
+    await verifier.pool.attach(other, "other")
+    output = await verifier.generate(request)
+    assert output.token_ids == plain.token_ids
+    assert all(drafter.sequences == 0 for drafter in verifier.pool.describe())
+    assert verifier.state("medusa").step_time.ToNanoseconds() > 0
+
+
 async def test_bad_heads_are_refused_and_the_verifier_goes_on(verifier: InProcessVerifier, tmp_path: Path) -> None:
     MedusaHeads(1, 1, 16, VOCABULARY).save(tmp_path / "other", "", torch.float32)
     for directory, words in ((tmp_path / "none", "no such directory"), (tmp_path / "other", "a hidden size of 16")):
