@@ -1,4 +1,4 @@
-"""Weights of few bits by torchao: on a CPU the code for GPUs can be run with 8 bits."""
+"""Weights of few bits by torchao: on a CPU the code for GPUs can be run with 8 bits, where torchao is installed."""
 
 import copy
 import sys
@@ -12,6 +12,7 @@ from tests.speculative_engine.support import plain_logits, random_tokens, tiny_m
 
 
 def test_eight_bits_say_about_the_same() -> None:
+    pytest.importorskip("torchao")
     model = tiny_model("Llama", torch.bfloat16)
     narrow = copy.deepcopy(model)
     narrow_weights(narrow, 8)
@@ -23,8 +24,12 @@ def test_eight_bits_say_about_the_same() -> None:
 
 
 def test_four_bits_where_there_is_no_gpu() -> None:
+    pytest.importorskip("torchao")
     with pytest.raises(GpuWeightsError, match="torchao cannot keep these weights in 4 bits: "):
         narrow_weights(tiny_model("Llama", torch.bfloat16), 4)
+
+
+def test_a_cpu_has_no_four_bits() -> None:
     with pytest.raises(UnsupportedModelError, match="weights int4: for bfloat16 on a GPU, not for bfloat16 on cpu"):
         PackedModel(tiny_model("Llama", torch.bfloat16), 100, row_exact=False, weights="int4")
 

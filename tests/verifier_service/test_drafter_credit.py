@@ -2,10 +2,17 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from draftwire.v1.drafter_service_pb2 import DraftResponse
 from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier, order
 from tests.verifier_service.scripted_drafter import Opening, ScriptedDrafter, batch
 from verifier_service.drafter_credit import DrafterCredit
+
+
+@pytest.fixture(autouse=True)
+def tireless() -> None:
+    """Not here."""
 
 
 def steps_until_little(credit: DrafterCredit) -> int:
