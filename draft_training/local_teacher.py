@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from draft_training.example import Example, example_of
 from draft_training.teacher import Question
 from speculative_engine.packed_model import PackedModel
+from speculative_engine.plain_generation import generate_all
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.scoring import Score, ScoreSpec
 from speculative_engine.sequence import SequenceSpec
@@ -33,14 +34,17 @@ class LocalTeacher:
 
     def answer(self, questions: Sequence[Question], top: int) -> list[Example]:
         """See `Teacher`."""
-        texts = [list(question.prompt) for question in questions]
-        for number, question in enumerate(questions):
-            sampling = SamplingParams(temperature=question.temperature, seed=question.seed)
-            length = len(question.prompt) + question.max_tokens
-            self._engine.add(SequenceSpec(number, question.prompt, length, sampling, self._eos))
-        while self._engine.running:
-            for outcome in self._engine.step().outcomes:
-                texts[outcome.sequence_id] += outcome.tokens
+        specs = [
+            SequenceSpec(
+                number,
+                question.prompt,
+                len(question.prompt) + question.max_tokens,
+                SamplingParams(temperature=question.temperature, seed=question.seed),
+                self._eos,
+            )
+            for number, question in enumerate(questions)
+        ]
+        texts = [[*spec.tokens, *after] for spec, after in zip(specs, generate_all(self._engine, specs), strict=True)]
         for number, (text, question) in enumerate(zip(texts, questions, strict=True)):
             self._engine.add_score(ScoreSpec(number, text, len(question.prompt), top))
         scores: list[list[Score]] = [[] for _ in texts]

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from speculative_engine.packed_model import PackedModel
+from speculative_engine.plain_generation import generate_all
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_cost import StepCost
@@ -61,14 +62,14 @@ def continued(
         return prompts
     limits = EngineLimits(max_sequences=_AT_ONCE, max_tree_nodes=1)
     engine = VerificationEngine(model, StepCost([1], [1.0]), limits)
-    documents = {index: list(prompt) for index, prompt in enumerate(prompts * rounds)}
-    for index, prompt in documents.items():
-        sampling = SamplingParams(temperature=temperature, seed=seed + index)
-        engine.add(SequenceSpec(index, list(prompt), len(prompt) + tokens, sampling, frozenset(model.eos_token_ids)))
-    while engine.running:
-        for outcome in engine.step().outcomes:
-            documents[outcome.sequence_id] += outcome.tokens
-    return list(documents.values())
+    eos = frozenset(model.eos_token_ids)
+    specs = [
+        SequenceSpec(
+            index, prompt, len(prompt) + tokens, SamplingParams(temperature=temperature, seed=seed + index), eos
+        )
+        for index, prompt in enumerate(prompts * rounds)
+    ]
+    return [[*spec.tokens, *after] for spec, after in zip(specs, generate_all(engine, specs), strict=True)]
 
 
 class Windows:

@@ -9,6 +9,7 @@ from speculative_engine.coupled_sampler import top_candidates
 from speculative_engine.field_error import FieldError
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
+from speculative_engine.plain_generation import generate_all
 from speculative_engine.sampling_batch import SamplingBatch
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.sequence import SequenceSpec
@@ -73,13 +74,14 @@ def calibrate_early_exit(
         SequenceSpec(index, prompt, len(prompt) + tokens, SamplingParams(temperature=temperature, seed=index))
         for index, prompt in enumerate(cut)
     ]
-    texts = _generate(model, specs)
+    engine = VerificationEngine(model, StepCost([1], [1.0]), EngineLimits(max_tree_nodes=0))  # nothing is to plan
+    texts = [[*spec.tokens, *after] for spec, after in zip(specs, generate_all(engine, specs), strict=True)]
     step = measure_step_cost(model)
     exits: list[EarlyExit] = []
     for layers in range(1, model.layers):
         view = model.first_layers(layers)
         drafting = measure_step_cost(view)
-        agreeing = sum(_agreeing(view, spec, texts[spec.sequence_id]) for spec in specs)
+        agreeing = sum(_agreeing(view, spec, text) for spec, text in zip(specs, texts, strict=True))
         agreement = agreeing / (tokens * len(specs))
         draft_tokens, speedup = expected_speedup(agreement, drafting, step)
         exits.append(EarlyExit(layers, agreement, drafting.seconds(1), draft_tokens, speedup))
@@ -100,18 +102,6 @@ def expected_speedup(agreement: float, drafting: StepCost, step: StepCost) -> tu
         if speedup > best[1]:
             best = count, speedup
     return best
-
-
-def _generate(model: PackedModel, specs: Sequence[SequenceSpec]) -> dict[int, list[int]]:
-    """Prompts with what the target makes of them."""
-    engine = VerificationEngine(model, StepCost([1], [1.0]), EngineLimits(max_tree_nodes=0))  # nothing is to plan
-    texts = {spec.sequence_id: list(spec.tokens) for spec in specs}
-    for spec in specs:
-        engine.add(spec)
-    while engine.running:
-        for outcome in engine.step().outcomes:
-            texts[outcome.sequence_id] += outcome.tokens
-    return texts
 
 
 def _agreeing(view: PackedModel, spec: SequenceSpec, text: Sequence[int]) -> int:

@@ -12,6 +12,7 @@ import torch
 from speculative_engine.coupled_sampler import top_candidates
 from speculative_engine.draft_distribution import DraftDistribution
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
+from speculative_engine.drafters.pending_tokens import add_pending
 from speculative_engine.drawing import by_entropy, draw
 from speculative_engine.kv_slots import SlotList
 from speculative_engine.packed_batch import BatchBuilder
@@ -195,7 +196,11 @@ class DraftModelDrafter:
         self.clock.enter("layout")
         for key, draft in sorted(running.items(), key=lambda item: item[1].pending):
             room = most_pending - len(builder)
-            if draft.pending and room > 0 and self._catch_up(builder, draft, min(draft.pending, room)):
+            if (
+                draft.pending
+                and room > 0
+                and add_pending(builder, self.model.pool, draft.tokens, draft.slots, min(draft.pending, room))
+            ):
                 expanded.append((key, draft, draft.tree.root))
         self.clock.enter("plan")
         chosen = self._growth.expansions([draft.growing for _, draft in growing], len(builder), most - len(builder))
@@ -250,19 +255,6 @@ class DraftModelDrafter:
         node.slot = int(self.model.pool.take(1)[0])
         row = builder.add_row(node.token, node.position, node.slot, wants_logits=True)
         builder.add_lane(np.concatenate([draft.slots.array(), np.array(ancestors, dtype=np.int64)]), [row])
-
-    def _catch_up(self, builder: BatchBuilder, draft: _Draft, count: int) -> bool:
-        """Add the rows of `count` pending tokens; whether they reach the root, so that it gets children."""
-        reaches = count == draft.pending
-        start = len(draft.slots)
-        slots = self.model.pool.take(count)
-        rows = [
-            builder.add_row(draft.tokens[start + i], start + i, int(slots[i]), reaches and i == count - 1)
-            for i in range(count)
-        ]
-        builder.add_lane(draft.slots.array().copy(), rows)
-        draft.slots.extend(slots)
-        return reaches
 
     def _draw(
         self, logits: torch.Tensor, specs: Sequence[DraftSpec], sampling: SamplingBatch

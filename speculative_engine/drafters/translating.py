@@ -13,6 +13,7 @@ from torch import Tensor
 from speculative_engine.coupled_sampler import top_candidates
 from speculative_engine.drafters.draft_model import within
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
+from speculative_engine.drafters.pending_tokens import add_pending
 from speculative_engine.drafters.token_projection import TokenProjection
 from speculative_engine.drafters.translated_draft import PASSED, TranslatedDraft
 from speculative_engine.packed_batch import BatchBuilder
@@ -154,7 +155,11 @@ class TranslatingDrafter:
             self._questions[key].remove(question)
         for key, draft in sorted(running.items(), key=lambda item: item[1].pending):
             room = most_pending - len(builder)
-            if draft.pending and room > 0 and self._catch_up(builder, draft, min(draft.pending, room)):
+            if (
+                draft.pending
+                and room > 0
+                and add_pending(builder, self.model.pool, draft.tokens, draft.slots, min(draft.pending, room))
+            ):
                 expanded.append((key, draft, draft.tree.root))
         self.clock.enter("plan")
         chosen = self._growth.expansions([draft.growing for _, draft in growing], len(builder), most - len(builder))
@@ -215,19 +220,6 @@ class TranslatingDrafter:
         spelling.slots = slots
         node.slot = slots[-1]
         return True
-
-    def _catch_up(self, builder: BatchBuilder, draft: TranslatedDraft, count: int) -> bool:
-        """Add the rows of `count` pending draft tokens; whether they reach the root, so that it gets children."""
-        reaches = count == draft.pending
-        start = len(draft.slots)
-        slots = self.model.pool.take(count)
-        rows = [
-            builder.add_row(draft.tokens[start + i], start + i, int(slots[i]), reaches and i == count - 1)
-            for i in range(count)
-        ]
-        builder.add_lane(draft.slots.array().copy(), rows)
-        draft.slots.extend(slots)
-        return reaches
 
     def _children(
         self,
