@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import socket
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import grpc
 
 from draftwire.cli.failure import Failure
+from draftwire.cli.installed import check_installed
 
 VERIFIER, DRAFTER = "verifier_service", "drafter_service"
 _NEEDED = ("torch", "transformers", VERIFIER, DRAFTER)
@@ -113,18 +113,13 @@ class Service(Job):
         super().terminate()
 
 
-def check_installed(command: str) -> None:
+def check_services_installed(command: str) -> None:
     """Check that the services can run here, for a command that starts them.
 
     Raises:
         Failure: something is not installed.
     """
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise Failure(
-            f"{command} runs the services here and needs {', '.join(missing)}: pip install 'draftwire[serve]', "
-            "or pip install -e '.[serve]' in a checkout"
-        )
+    check_installed(f"{command} runs the services here and", _NEEDED)
 
 
 def _free_port() -> int:

@@ -27,7 +27,7 @@ from draftwire.cli.bench.report import Report
 from draftwire.cli.bench.services import Services, drafter_names, started
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS
-from draftwire.cli.service import check_installed
+from draftwire.cli.service import check_services_installed
 from draftwire.model import VerifierInfo
 
 _CALL_SECONDS = 600.0
@@ -134,7 +134,7 @@ def _services(verifier: str, target: Path | None, drafts: Sequence[Path], consol
         if not (model / "config.json").is_file():
             raise ValueError(f"{option} {model}: there is no model")
     drafter_names(drafts)
-    check_installed("draftwire bench --target")
+    check_services_installed("draftwire bench --target")
     with started(target, drafts, console) as services:
         yield services
 

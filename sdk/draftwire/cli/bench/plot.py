@@ -25,12 +25,14 @@ def check_plotting() -> None:
 
 def plot(figures: Sequence[Figures], path: Path) -> None:
     """Draw the speed-up of each method for each setting, its median and from the lowest run to the highest."""
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
     settings = list(dict.fromkeys(each.setting for each in figures))
     names = list(dict.fromkeys(each.method.name for each in figures if not each.method.is_plain))
     picture = Figure(figsize=(2.0 + _INCHES[0] * len(settings), _INCHES[1]), layout="constrained")
     axes = picture.subplots()
+    axes.set_prop_cycle(color=colormaps["tab20"].colors)
     width = 0.8 / max(1, len(names))
     for index, name in enumerate(names):
         ours = [each for each in figures if each.method.name == name]
@@ -42,5 +44,5 @@ def plot(figures: Sequence[Figures], path: Path) -> None:
     axes.axhline(1.0, color="black", linewidth=1, linestyle="--", label="plain decoding")
     axes.set_xticks(range(len(settings)), [f"{setting.task}\nT = {setting.temperature:g}" for setting in settings])
     axes.set_ylabel("speed-up: median, lowest and highest run")
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     picture.savefig(path, format="png", dpi=150)

@@ -15,7 +15,7 @@ from draftwire.cli.demo.story import LEAST_TOKENS, DemoDrafter, Report, Silence,
 from draftwire.cli.demo.terminal import Terminal
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
-from draftwire.cli.service import check_installed
+from draftwire.cli.service import check_services_installed
 from draftwire.client import Client
 from draftwire.requests import GenerateOptions
 
@@ -38,7 +38,7 @@ def demo(
 ) -> None:
     """Run a verifier and two drafters here, swap and kill drafters meanwhile, and compare with plain decoding."""
     directory = find_models(models)
-    check_installed("the demo")
+    check_services_installed("the demo")
     console = Console(stderr=as_json, highlight=False)
     terminal = Terminal(console, STYLES)
     options: GenerateOptions = {

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
-from draftwire.cli.train.installed import check_installed
+from draftwire.cli.train.installed import check_training_installed
 from draftwire.cli.train.options import Device, Draft, LearningRate, Seed, Threads, Top
 
 Divergences = Annotated[
@@ -54,7 +54,7 @@ def distill(
     """Train a draft model on what a target says. Interrupted, the same command goes on where it stopped."""
     if (verifier is None) == (target is None):
         raise ValueError("--verifier, --target: give one of them")
-    check_installed()
+    check_training_installed()
     import torch
 
     from draft_training.dataset import DatasetError

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from draftwire.cli.failure import Failure
-from draftwire.cli.train.installed import check_installed
+from draftwire.cli.train.installed import check_training_installed
 
 
 def medusa(
@@ -40,7 +40,7 @@ def medusa(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
 ) -> None:
     """Train Medusa heads on a target that stays as it is; attach them as local:medusa?heads=DIR."""
-    check_installed()
+    check_training_installed()
     from draft_training.medusa_run import MedusaOrder, TrainingError, run
 
     order = MedusaOrder(

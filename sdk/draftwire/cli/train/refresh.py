@@ -11,7 +11,7 @@ from rich.console import Console
 
 from draftwire.cli.failure import Failure
 from draftwire.cli.rollout import parse_share
-from draftwire.cli.train.installed import check_installed
+from draftwire.cli.train.installed import check_training_installed
 from draftwire.cli.train.options import Device, Draft, LearningRate, Threads, Top
 
 
@@ -46,7 +46,7 @@ def refresh(
     device: Device = "cpu",
 ) -> None:
     """Train a draft model on what is served, and roll it out where it is accepted better, until interrupted."""
-    check_installed()
+    check_training_installed()
     import torch
 
     from draft_training.draft import Draft as DraftModel

@@ -1,0 +1,22 @@
+"""What commands need beside the SDK."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+
+from draftwire.cli.failure import Failure
+
+
+def check_installed(what: str, needed: Sequence[str]) -> None:
+    """Check that packages are there, without importing them. ``what`` needs them, in the message.
+
+    Raises:
+        Failure: something is not installed.
+    """
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Failure(
+            f"{what} needs {', '.join(missing)}: pip install 'draftwire[serve]', or pip install -e '.[serve]' in a "
+            "checkout"
+        )
