@@ -32,7 +32,7 @@ def plot(figures: Sequence[Figures], path: Path) -> None:
     names = list(dict.fromkeys(each.method.name for each in figures if not each.method.is_plain))
     picture = Figure(figsize=(2.0 + _INCHES[0] * len(settings), _INCHES[1]), layout="constrained")
     axes = picture.subplots()
-    axes.set_prop_cycle(color=colormaps["tab20"].colors)
+    axes.set_prop_cycle(color=[colormaps["tab20"](index) for index in range(20)])
     width = 0.8 / max(1, len(names))
     for index, name in enumerate(names):
         ours = [each for each in figures if each.method.name == name]
