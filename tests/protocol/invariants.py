@@ -7,6 +7,7 @@ from typing import Any
 from speculative_engine.token_tree import Node, NodeState
 from tests.protocol.held_calls import HeldCall
 from tests.protocol.world import MAX_TREE_NODES, Drafter, World
+from verifier_service.drafter_link import DrafterLink
 
 
 def check(world: World) -> None:
@@ -55,8 +56,12 @@ def _mirrors(world: World, drafter: Drafter, call: HeldCall) -> None:
     if not (call.quiet and world.thread.idle and drafter.thread.idle):
         return
     running = {asked.running.sequence_id for asked in world.requests if asked.running is not None and not asked.ended}
+    untold = _untold(world)
     for sequence_id, epoch in call.opened.items():
         if (sequence_id, epoch) in call.tainted:
+            continue
+        if (sequence_id, epoch) in untold:
+            world.seen["untold"] += 1
             continue
         assert sequence_id in running, "a drafter drafts for a request that has ended"
         sequence = world.sequences[sequence_id]
@@ -76,6 +81,17 @@ def _mirrors(world: World, drafter: Drafter, call: HeldCall) -> None:
         assert any(nodes in known for nodes in drafted), "the two sides have different trees"
         world.seen["mirrors compared"] += 1
         world.seen["nodes compared"] += len(drafted[0])
+
+
+def _untold(world: World) -> set[tuple[int, int]]:
+    """Openings whose drafter brings nothing and is to be told of several steps at once, later."""
+    return {
+        (sequence_id, opening.epoch)
+        for link in world.verifier.pool._roster
+        if isinstance(link, DrafterLink) and link._conversation is not None
+        for sequence_id, opening in link._conversation._open.items()
+        if opening.held is not None
+    }
 
 
 def _local_mirrors(world: World) -> None:

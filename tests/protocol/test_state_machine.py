@@ -12,6 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.protocol.checkpoints import Checkpoints
 from tests.protocol.plain_reference import PlainReference
 from tests.protocol.protocol_machine import ProtocolMachine
+from verifier_service import drafter_credit
 
 
 @pytest.mark.timeout(300)  # a failure is shrunk, which takes its time
@@ -31,4 +32,18 @@ def test_the_protocol_keeps_its_promises(checkpoints: Checkpoints, reference: Pl
         "reordered",
         "lies",
     ):
+        assert seen[what], f"no example had any: {what}"
+
+
+@pytest.mark.timeout(300)
+def test_also_while_drafters_rest(
+    checkpoints: Checkpoints, reference: PlainReference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drafter_credit, "_LEAST_GAIN", 99.0)  # whatever they bring
+    seen: Counter[str] = Counter()
+    run_state_machine_as_test(
+        lambda: ProtocolMachine(checkpoints, reference, seen),
+        settings=settings(suppress_health_check=list(HealthCheck), max_examples=60),
+    )
+    for what in ("accepted", "untold", "nodes compared", "moved while running"):
         assert seen[what], f"no example had any: {what}"
