@@ -13,7 +13,7 @@ from benchmarks.report import Spread, print_report
 from benchmarks.services import Services
 from benchmarks.stream_batch import StreamBatch, run_batch
 from draftwire import AsyncClient, Speculation
-from draftwire.requests import BatchOptions
+from draftwire.options import BatchOptions
 
 PLAIN = Speculation(enabled=False)
 WARM_UP_TOKENS = 24

@@ -31,7 +31,7 @@ from benchmarks.mutations import mutate, mutate_bytes, mutate_order
 from benchmarks.report import print_report
 from benchmarks.services import MODELS, Services
 from draftwire import AsyncClient, DraftwireError, Speculation
-from draftwire.requests import BatchOptions
+from draftwire.options import BatchOptions
 from draftwire.v1.drafter_service_pb2 import DrafterServiceGetModelInfoRequest
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
 

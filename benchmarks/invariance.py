@@ -25,7 +25,7 @@ from services import Service, Services
 from transformers import AutoModelForCausalLM
 
 from draftwire import AsyncClient, DrafterNotFoundError, Generation
-from draftwire.requests import BatchOptions
+from draftwire.options import BatchOptions
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.sequence import SequenceSpec

@@ -26,7 +26,7 @@ from benchmarks.pair_options import add_pair_options, add_run_options, counts, p
 from benchmarks.report import Spread, print_report
 from benchmarks.services import Services, started
 from draftwire import AsyncClient, Speculation, StepTimes
-from draftwire.requests import BatchOptions
+from draftwire.options import BatchOptions
 
 GOALS = {1: 1.5, 16: 6.0}
 """Milliseconds of a verifier's step outside the forward pass, at most, by batch."""

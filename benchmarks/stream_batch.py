@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from draftwire import AsyncClient, Speculation
-from draftwire.requests import BatchOptions
+from draftwire.options import BatchOptions
 
 
 class Arrival(NamedTuple):

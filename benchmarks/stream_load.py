@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from draftwire import AsyncClient, Generation, Speculation
-from draftwire.requests import BatchOptions
+from draftwire.options import BatchOptions
 
 SAMPLINGS: tuple[BatchOptions, ...] = (
     {"temperature": 0.0},

@@ -15,7 +15,9 @@ class AskedRows(NamedTuple):
     drawn: list[int]
     """Its own tokens."""
     logits: torch.Tensor
-    """[rows, V], and further rows that nothing was drawn from."""
+    """What they were drawn from, [rows, V]: with the requests' own changes. Further rows may follow."""
+    raw: torch.Tensor
+    """The target's own, [rows, V] and further ones; the same tensor where no request changes them."""
     states: torch.Tensor | None
     """The hidden state that each token was drawn from, if somebody drafts from them: [rows, hidden]."""
 
@@ -31,5 +33,5 @@ class ComputedStep(NamedTuple):
 
     def of(self, rows: slice) -> AskedRows:
         """Some of what was asked."""
-        drawn, logits, states = self.asked
-        return AskedRows(drawn[rows], logits[rows], None if states is None else states[rows])
+        drawn, logits, raw, states = self.asked
+        return AskedRows(drawn[rows], logits[rows], raw[rows], None if states is None else states[rows])

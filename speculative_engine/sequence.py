@@ -11,6 +11,7 @@ from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance
 from speculative_engine.acceptance_rules.choice import rule_of, sampling_of
 from speculative_engine.drafter_timing import ProposalClock
 from speculative_engine.kv_slots import SlotList
+from speculative_engine.logit_editor import LogitEditor
 from speculative_engine.proposal import ProposalReader
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.token_tree import TokenTree
@@ -32,6 +33,8 @@ class SequenceSpec:
     """Most draft tokens verified in one step; None leaves it to the planner."""
     acceptance: Acceptance = COUPLED
     """Which draft tokens are kept."""
+    editors: tuple[LogitEditor, ...] = ()
+    """What is done to the logits, in this order; of this sequence alone, since they follow its tokens."""
 
 
 class Sequence:
@@ -97,4 +100,6 @@ class Sequence:
         """Append committed tokens and re-root the tree."""
         walked, _ = self.tree.commit(tokens)
         self.tokens.extend(tokens)
+        for editor in self.spec.editors:
+            editor.commit(tokens)
         self.foreseen = len(walked) == len(tokens)

@@ -15,6 +15,7 @@ from speculative_engine.computed_step import AskedRows, ComputedStep
 from speculative_engine.coupled_sampler import sample
 from speculative_engine.drafter_timing import ProposalClock
 from speculative_engine.drafters.drafter import Drafter, EngineState
+from speculative_engine.edited_logits import EditedLogits
 from speculative_engine.local_drafters import LocalDrafters
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
@@ -255,6 +256,8 @@ class VerificationEngine:
             job.lay_out(builder, self.model.pool)
         parts = self._scoring.lay_out(builder, scored)
         batch = builder.build(self.model.group_size, self.model.device)
+        editing = EditedLogits(jobs)
+        editing.prepare()
         self.clock.enter("forward")
         states: torch.Tensor | None = None
         if any(job.sequence.state_readers and job.sampled_positions for job in jobs):
@@ -268,11 +271,13 @@ class VerificationEngine:
             params.extend([job.sequence.sampling] * len(job.sampled_positions))
             positions.extend(job.sampled_positions)
         drawn: list[int] = []
+        edited = logits
         if params:
+            edited = editing.apply(logits[: len(params)])
             sampling = SamplingBatch.build(params, positions, self.model.device)
-            drawn = sample(logits[: len(params)], sampling).token_ids.tolist()
+            drawn = sample(edited[: len(params)], sampling).token_ids.tolist()
         scores = self._scoring.settle(parts, logits[len(params) :])
-        return ComputedStep(AskedRows(drawn, logits, states), scores, len(builder), builder.seen)
+        return ComputedStep(AskedRows(drawn, edited, logits, states), scores, len(builder), builder.seen)
 
     def _planned(self) -> tuple[list[Sequence], list[Candidate], Plan]:
         if self._plan is None:

@@ -9,6 +9,7 @@ from speculative_engine.acceptance_rules.rule import Rule, Visit
 from speculative_engine.distributions import probabilities
 from speculative_engine.drafters.probing import NO_PROBES
 from speculative_engine.kv_slots import SlotPool
+from speculative_engine.logit_editor import TreeRows
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.sampling_batch import SamplingBatch
 from speculative_engine.sequence import Sequence
@@ -73,6 +74,14 @@ class VerificationJob:
             builder.add_lane(context, chain + path, 0 if index == 0 else len(chain) + fresh)
         if not leaves:
             builder.add_lane(context, chain)
+
+    def tree_rows(self) -> TreeRows:
+        """Of what is drawn from, the rows behind the chain and the nodes; not those of probes."""
+        rows = {id(node): row for row, node in enumerate(self.nodes, start=1)}
+        return TreeRows(
+            parents=[-1, *(rows.get(id(node.parent), 0) for node in self.nodes)],
+            tokens=[-1, *(node.token for node in self.nodes)],
+        )
 
     def keep(self, accepted: list[Node], pool: SlotPool) -> None:
         """The sequence keeps the slots of its computed tokens and accepted nodes, the pool gets the others back."""

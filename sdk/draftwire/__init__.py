@@ -38,6 +38,7 @@ from draftwire.errors import (
     ModelMismatchError,
     NotEnabledError,
     NotFoundError,
+    NothingAllowedError,
     ProtocolMismatchError,
     RequestCancelledError,
     ResourceExhaustedError,
@@ -50,9 +51,11 @@ from draftwire.errors import (
 )
 from draftwire.failover import RetryPolicy
 from draftwire.generation import Chunk, FinishReason, Generation, Usage
-from draftwire.model import EngineStatus, Limits, ModelInfo, VerifierInfo
+from draftwire.logprobs import PromptReport, TokenLogProb, TokenLogProbs
+from draftwire.model import EngineStatus, Limits, ModelInfo, PrefixCacheStatus, VerifierInfo
+from draftwire.options import BatchOptions, GenerateOptions
 from draftwire.planner_status import PlannerStatus
-from draftwire.requests import BatchOptions, GenerateOptions, Messages, Prompt
+from draftwire.requests import Messages, Prompt
 from draftwire.rollout import Rollout, RolloutSide, RolloutState
 from draftwire.scoring import Prediction
 from draftwire.speculation import Acceptance, DrafterShare, Preset, Speculation, SpeculationStats
@@ -109,10 +112,13 @@ __all__ = [
     "ModelMismatchError",
     "NotEnabledError",
     "NotFoundError",
+    "NothingAllowedError",
     "PlannerStatus",
     "Prediction",
+    "PrefixCacheStatus",
     "Preset",
     "Prompt",
+    "PromptReport",
     "ProtocolMismatchError",
     "RequestCancelledError",
     "ResourceExhaustedError",
@@ -129,6 +135,8 @@ __all__ = [
     "StepTimes",
     "Stream",
     "Swap",
+    "TokenLogProb",
+    "TokenLogProbs",
     "TokenOutOfRangeError",
     "TokenizerMismatchError",
     "Traffic",

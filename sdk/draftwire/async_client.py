@@ -18,11 +18,10 @@ from draftwire.failover import RetryPolicy
 from draftwire.generation import Chunk, Generation
 from draftwire.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
 from draftwire.model import VerifierInfo, read_verifier_info
+from draftwire.options import BatchOptions, GenerateOptions
 from draftwire.reading import GenerationReader
 from draftwire.requests import (
-    BatchOptions,
     Conversation,
-    GenerateOptions,
     Messages,
     Prepared,
     Prompt,
@@ -46,8 +45,7 @@ class AsyncClient:
             async for chunk in client.stream("def fib(n):", max_tokens=64):
                 print(chunk.text, end="")
 
-    The methods that generate take the keyword parameters of ``GenerateOptions``: max_tokens, temperature, top_k,
-    top_p, min_p, ignore_eos, stop, seed, speculation, timeout, request_id.
+    The methods that generate take the keyword parameters of ``GenerateOptions``.
     """
 
     def __init__(

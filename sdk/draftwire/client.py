@@ -15,11 +15,10 @@ from draftwire.failover import RetryPolicy
 from draftwire.generation import Chunk, Generation
 from draftwire.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
 from draftwire.model import VerifierInfo, read_verifier_info
+from draftwire.options import BatchOptions, GenerateOptions
 from draftwire.reading import GenerationReader
 from draftwire.requests import (
-    BatchOptions,
     Conversation,
-    GenerateOptions,
     Messages,
     Prepared,
     Prompt,
@@ -43,8 +42,7 @@ class Client:
         client = Client("localhost:50051")
         print(client.generate("def fib(n):", max_tokens=64).text)
 
-    The methods that generate take the keyword parameters of ``GenerateOptions``: max_tokens, temperature, top_k,
-    top_p, min_p, ignore_eos, stop, seed, speculation, timeout, request_id.
+    The methods that generate take the keyword parameters of ``GenerateOptions``.
     """
 
     def __init__(

@@ -42,6 +42,7 @@ class ErrorReason(StrEnum):
     BUSY = "BUSY"
     IDLE = "IDLE"
     NOT_ENABLED = "NOT_ENABLED"
+    NOTHING_ALLOWED = "NOTHING_ALLOWED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,10 @@ class ContextExceededError(InvalidArgumentError):
 
 class TokenOutOfRangeError(InvalidArgumentError):
     """A token id is not below the target's vocabulary size."""
+
+
+class NothingAllowedError(InvalidArgumentError):
+    """The request's own rules (allowed and banned tokens, bad words, the output's form) left no token at a position."""
 
 
 class UnsupportedDrafterError(InvalidArgumentError):
@@ -258,6 +263,7 @@ _BY_REASON: dict[str, type[DraftwireError]] = {
     ErrorReason.BUSY: BusyError,
     ErrorReason.IDLE: IdleError,
     ErrorReason.NOT_ENABLED: NotEnabledError,
+    ErrorReason.NOTHING_ALLOWED: NothingAllowedError,
 }
 
 _BY_CODE: dict[grpc.StatusCode, type[DraftwireError]] = {

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from draftwire.logprobs import PromptReport, TokenLogProbs
 from draftwire.speculation import SpeculationStats
 
-FinishReason = Literal["stop", "length"]
-"""Why a request ended: ``"stop"`` (end of sequence, or a stop string) or ``"length"`` (max_tokens, or the context)."""
+FinishReason = Literal["stop", "length", "deadline"]
+"""Why a request ended: ``"stop"`` (end of sequence, a stop string or stop token, or the end of the output's form),
+``"length"`` (max_tokens, or the context) or ``"deadline"`` (max_time)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class Usage:
     request was resumed."""
     total_seconds: float
     """Seconds from admission to the end, by the same clock as first_token_seconds."""
+    cached_tokens: int = 0
+    """Tokens of the prompt, or of the output when it was resumed, that came from the verifier's prefix cache."""
 
     @property
     def total_tokens(self) -> int:
@@ -44,6 +48,10 @@ class Chunk:
     """For each token the name of the drafter that guessed it, or None when it is the target's own."""
     token_texts: list[str] = field(default_factory=list)
     """Text of each token on its own, for display; a character split over tokens shows as U+FFFD."""
+    text_offsets: list[int] = field(default_factory=list)
+    """Where in the output's text, in characters, each token's begins."""
+    logprobs: list[TokenLogProbs] = field(default_factory=list)
+    """Of each token, where the request asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,16 @@ class Generation:
     """The prompt's tokens."""
     stop: str | None = None
     """The stop string that ended the request, when one did."""
+    stop_token_id: int | None = None
+    """The token that ended the request, when one did: of stop_token_ids, or an end-of-sequence token."""
+    token_texts: list[str] = field(default_factory=list)
+    """Text of each token on its own, for display; a character split over tokens shows as U+FFFD."""
+    text_offsets: list[int] = field(default_factory=list)
+    """Where in the text, in characters, each token's begins."""
+    logprobs: list[TokenLogProbs] = field(default_factory=list)
+    """Of each token, where the request asked for it."""
+    prompt: PromptReport | None = None
+    """The prompt's text and log-probabilities, where the request asked for them (``echo``, ``prompt_logprobs``)."""
     resumes: int = 0
     """How often the request broke off and was resumed, here or at another verifier."""
 

@@ -54,6 +54,25 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class PrefixCacheStatus:
+    """A glance at a verifier's prefix cache."""
+
+    cached_slots: int
+    """KV slots it holds that no sequence uses; whoever needs them gets them."""
+    queried_tokens: int
+    """Tokens of admitted sequences looked up since the start."""
+    hit_tokens: int
+    """Those of them that were found."""
+    evicted_tokens: int
+    """Tokens that have made room for others."""
+
+    @property
+    def hit_rate(self) -> float:
+        """Found / looked up, in [0, 1]; 0.0 when nothing was looked up."""
+        return self.hit_tokens / self.queried_tokens if self.queried_tokens else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStatus:
     """A glance at a verifier's engine: what it holds, what it does with its time, and what it decides."""
 
@@ -71,6 +90,8 @@ class EngineStatus:
     """Where the time of its steps goes."""
     planner: PlannerStatus
     """What it decides, and by what."""
+    prefix_cache: PrefixCacheStatus
+    """What the prefix cache holds, and what it has saved."""
     acceptance: list[AcceptanceCount]
     """What came of each rule of acceptance that was in effect for a request."""
 
@@ -134,6 +155,12 @@ def read_verifier_info(message: verifier_service_pb2.GetModelInfoResponse) -> Ve
             preemptions=engine.preemptions,
             times=read_step_times(engine.times),
             planner=read_planner_status(engine.planner),
+            prefix_cache=PrefixCacheStatus(
+                cached_slots=engine.prefix_cache.cached_slots,
+                queried_tokens=engine.prefix_cache.queried_tokens,
+                hit_tokens=engine.prefix_cache.hit_tokens,
+                evicted_tokens=engine.prefix_cache.evicted_tokens,
+            ),
             acceptance=read_acceptance_counts(engine.acceptance),
         ),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import Protocol, TypeVar
 
 from google.protobuf.message import Message
@@ -10,6 +11,7 @@ from google.protobuf.message import Message
 from draftwire.acceptance import PRESET_NAMES, RULE_NAMES
 from draftwire.errors import InternalError, ModelMismatchError
 from draftwire.generation import Chunk, FinishReason, Generation, Usage
+from draftwire.logprobs import PromptReport, TokenLogProbs, read_logprobs, read_prompt
 from draftwire.methods import GENERATE, Method
 from draftwire.speculation import DrafterShare, SpeculationStats
 from draftwire.v1 import speculation_pb2
@@ -19,7 +21,13 @@ RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 ItemT_co = TypeVar("ItemT_co", covariant=True)
 
-_FINISH_REASONS: dict[int, FinishReason] = {pb.FINISH_REASON_STOP: "stop", pb.FINISH_REASON_LENGTH: "length"}
+_FINISH_REASONS: dict[int, FinishReason] = {
+    pb.FINISH_REASON_STOP: "stop",
+    pb.FINISH_REASON_LENGTH: "length",
+    pb.FINISH_REASON_DEADLINE: "deadline",
+}
+_LEAST_TIME = 0.001
+"""Seconds; a request that goes on when its time is over ends at once."""
 
 
 class Reader(Protocol[RequestT, ResponseT, ItemT_co]):
@@ -57,6 +65,10 @@ class GenerationReader:
         self._token_ids: list[int] = []
         self._resumed_tokens = 0
         self._texts: list[str] = []
+        self._token_texts: list[str] = []
+        self._text_offsets: list[int] = []
+        self._logprobs: list[TokenLogProbs] = []
+        self._prompt: PromptReport | None = None
         self._result: Generation | None = None
         self._model_fingerprint = ""
         self.seed: int = request.sampling.seed
@@ -85,6 +97,12 @@ class GenerationReader:
         request = pb.GenerateRequest()
         request.CopyFrom(self._request)
         request.resumable = resumable
+        if self._prompt is not None:  # it is told once
+            request.ClearField("echo")
+            request.ClearField("prompt_log_probs")
+        if request.HasField("max_time"):
+            left = request.max_time.ToTimedelta().total_seconds() - (time.monotonic() - self._begin)
+            request.max_time.FromTimedelta(timedelta(seconds=max(left, _LEAST_TIME)))
         if not self._token_ids:
             return request
         request.request_id = self.request_id
@@ -102,6 +120,9 @@ class GenerationReader:
             return None
         if event == "chunk":
             return self._read_chunk(response.chunk)
+        if event == "prompt":
+            self._prompt = read_prompt(response.prompt)
+            return None
         if event == "finished":
             return self._read_finished(response.finished)
         return None  # an event newer than this SDK
@@ -130,12 +151,18 @@ class GenerationReader:
             self._first_token = time.monotonic()
         self._token_ids += message.token_ids
         self._texts.append(message.text)
+        self._token_texts += message.token_texts
+        self._text_offsets += message.text_offsets
+        logprobs = read_logprobs(message.log_probs)
+        self._logprobs += logprobs
         names = (None, *message.drafters)
         return Chunk(
             text=message.text,
             token_ids=list(message.token_ids),
             sources=[names[source] if source < len(names) else None for source in message.sources],
             token_texts=list(message.token_texts),
+            text_offsets=list(message.text_offsets),
+            logprobs=logprobs,
         )
 
     def _read_finished(self, message: pb.GenerateFinished) -> Chunk | None:
@@ -150,6 +177,11 @@ class GenerationReader:
             request_id=self.request_id,
             prompt_token_ids=self.prompt_token_ids,
             stop=message.stop or None,
+            stop_token_id=message.stop_token_id if message.HasField("stop_token_id") else None,
+            token_texts=self._token_texts,
+            text_offsets=self._text_offsets,
+            logprobs=self._logprobs,
+            prompt=self._prompt,
             resumes=self._resumes,
         )
         return Chunk(text=message.text) if message.text else None
@@ -164,6 +196,7 @@ class GenerationReader:
             completion_tokens=message.completion_tokens,
             first_token_seconds=first,
             total_seconds=total,
+            cached_tokens=message.cached_tokens,
         )
 
 
@@ -183,4 +216,6 @@ def read_speculation(message: speculation_pb2.SpeculationStats, tokens: int) -> 
         posterior_threshold=message.posterior_threshold if message.HasField("posterior_threshold") else None,
         posterior_alpha=message.posterior_alpha if message.HasField("posterior_alpha") else None,
         lossless=message.lossless if message.HasField("lossless") else True,
+        drafts=message.drafts,
+        accepted_per_position=list(message.accepted_per_position),
     )

@@ -6,14 +6,17 @@ what cannot be put on the wire: negative numbers in unsigned fields, unknown acc
 
 from __future__ import annotations
 
+import json
+import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypedDict, TypeVar
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeVar
 
 from draftwire.acceptance import PRESETS, RULES
 from draftwire.errors import ErrorReason, FieldViolation, TokenOutOfRangeError, invalid_field
 from draftwire.speculation import Acceptance, Speculation
-from draftwire.v1 import sampling_pb2, speculation_pb2
+from draftwire.v1 import sampling_pb2, speculation_pb2, structured_output_pb2
 from draftwire.v1 import verifier_service_pb2 as pb
 
 NameT = TypeVar("NameT")
@@ -33,39 +36,7 @@ class Conversation(NamedTuple):
 
 
 _UINT32_END, _UINT64_END = 1 << 32, 1 << 64
-
-
-class BatchOptions(TypedDict, total=False):
-    """Keyword parameters every request of a batch shares."""
-
-    max_tokens: int | None
-    """Most tokens to generate, at least 1; default 128. None goes on to the end of the context."""
-    temperature: float | None
-    """Softmax temperature, finite and >= 0; default 1.0. 0 is greedy."""
-    top_k: int | None
-    """Keep the k most likely tokens; default: all."""
-    top_p: float | None
-    """Keep the smallest set of most likely tokens whose probability reaches this, in (0, 1]; default 1."""
-    min_p: float | None
-    """Keep tokens with at least this times the probability of the most likely one, in [0, 1]; default 0."""
-    ignore_eos: bool
-    """Go on past end-of-sequence tokens; default False."""
-    stop: str | Iterable[str] | None
-    """The output ends before the first of these strings that appears in it; default: none."""
-    speculation: Speculation | None
-    """What is asked of speculation; default ``Speculation()``."""
-    timeout: float | None
-    """Seconds the request may take in all, resumes included; default: the client's timeout."""
-
-
-class GenerateOptions(BatchOptions, total=False):
-    """Keyword parameters of one request."""
-
-    seed: int | None
-    """Key of the sampling noise, in [0, 2**64); default: a random one, reported in the result. The tokens are a
-    function of model, prompt, sampling parameters and seed alone."""
-    request_id: str | None
-    """The request's name in the verifier's logs; default: the verifier chooses."""
+_LONGEST_TIME = 366 * 86400
 
 
 class Prepared(NamedTuple):
@@ -85,8 +56,31 @@ def prepare(
     top_k: int | None = None,
     top_p: float | None = None,
     min_p: float | None = None,
+    typical_p: float | None = None,
+    repetition_penalty: float | None = None,
+    presence_penalty: float | None = None,
+    frequency_penalty: float | None = None,
+    logit_bias: Mapping[int, float] | None = None,
+    allowed_token_ids: Iterable[int] | None = None,
+    banned_token_ids: Iterable[int] | None = None,
+    bad_words: Iterable[str] | None = None,
+    min_tokens: int | None = None,
     ignore_eos: bool = False,
     stop: str | Iterable[str] | None = None,
+    stop_token_ids: Iterable[int] | None = None,
+    include_stop: bool = False,
+    max_time: float | None = None,
+    logprobs: int | None = None,
+    prompt_logprobs: int | None = None,
+    echo: bool = False,
+    json_schema: str | Mapping[str, Any] | None = None,
+    json_object: bool = False,
+    regex: str | None = None,
+    grammar: str | None = None,
+    ebnf: str | None = None,
+    choice: Iterable[str] | None = None,
+    jump_ahead: bool | None = None,
+    prefix_cache: bool | None = None,
     speculation: Speculation | None = None,
     seed: int | None = None,
     request_id: str | None = None,
@@ -101,12 +95,44 @@ def prepare(
     """
     request = pb.GenerateRequest(
         request_id=request_id or "",
-        sampling=_sampling(temperature, top_k, top_p, min_p, seed),
+        sampling=sampling_pb2.SamplingParams(
+            temperature=temperature,
+            top_k=unsigned("sampling.top_k", top_k),
+            top_p=top_p,
+            min_p=min_p,
+            typical_p=typical_p,
+            repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
+            logit_bias=_logit_bias(logit_bias),
+            allowed_token_ids=_some_tokens("sampling.allowed_token_ids", allowed_token_ids),
+            banned_token_ids=_some_tokens("sampling.banned_token_ids", banned_token_ids),
+            bad_words=_texts("sampling.bad_words", bad_words),
+            seed=secrets.randbits(63) if seed is None else unsigned("sampling.seed", seed, _UINT64_END),
+        ),
         max_tokens=unsigned("max_tokens", max_tokens),
+        min_tokens=unsigned("min_tokens", min_tokens),
         ignore_eos=ignore_eos,
         stop=[stop] if isinstance(stop, str) else stop,
+        stop_token_ids=_some_tokens("stop_token_ids", stop_token_ids),
+        include_stop=include_stop,
+        max_time=_duration("max_time", max_time),
+        log_probs=unsigned("log_probs", logprobs),
+        prompt_log_probs=unsigned("prompt_log_probs", prompt_logprobs),
+        echo=echo,
+        structured_output=_structured_output(
+            json_schema=json_schema,
+            json_object=json_object or None,
+            regex=regex,
+            lark=grammar,
+            ebnf=ebnf,
+            choice=_texts("structured_output.choice", choice),
+            jump_ahead=jump_ahead,
+        ),
         speculation=_speculation(speculation or Speculation()),
     )
+    if prefix_cache is not None:
+        request.prefix_cache = prefix_cache
     if isinstance(prompt, Conversation):
         request.messages.CopyFrom(_messages(prompt))
     elif isinstance(prompt, str):
@@ -161,16 +187,54 @@ def _messages(conversation: Conversation) -> pb.ChatMessages:
     return messages
 
 
-def _sampling(
-    temperature: float | None, top_k: int | None, top_p: float | None, min_p: float | None, seed: int | None
-) -> sampling_pb2.SamplingParams:
-    return sampling_pb2.SamplingParams(
-        temperature=temperature,
-        top_k=unsigned("sampling.top_k", top_k),
-        top_p=top_p,
-        min_p=min_p,
-        seed=secrets.randbits(63) if seed is None else unsigned("sampling.seed", seed, _UINT64_END),
-    )
+def _logit_bias(bias: Mapping[int, float] | None) -> dict[int, float] | None:
+    if bias is None:
+        return None
+    token_ids("sampling.logit_bias", bias)
+    return dict(bias)
+
+
+def _some_tokens(field: str, ids: Iterable[int] | None) -> list[int] | None:
+    return None if ids is None else token_ids(field, ids)
+
+
+def _texts(field: str, texts: Iterable[str] | None) -> list[str] | None:
+    if isinstance(texts, str):
+        raise invalid_field(field, f"expected a list of strings, got {texts!r}")
+    return None if texts is None else list(texts)
+
+
+def _duration(field: str, seconds: float | None) -> timedelta | None:
+    if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= _LONGEST_TIME):
+        raise invalid_field(field, f"must be above 0 and at most {_LONGEST_TIME} seconds, got {seconds}")
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+def _structured_output(
+    *,
+    json_schema: str | Mapping[str, Any] | None,
+    choice: list[str] | None,
+    jump_ahead: bool | None,
+    **simple: str | bool | None,
+) -> structured_output_pb2.StructuredOutput | None:
+    """What is asked of the output's form, None if nothing is."""
+    forms = {name: form for name, form in simple.items() if form is not None}
+    if json_schema is not None:
+        forms["json_schema"] = json_schema if isinstance(json_schema, str) else json.dumps(json_schema)
+    if len(forms) + (choice is not None) > 1:
+        names = [*forms, *(["choice"] if choice is not None else [])]
+        raise invalid_field("structured_output", f"has more than one form: {', '.join(sorted(names))}")
+    if not forms and choice is None:
+        return None
+    message = structured_output_pb2.StructuredOutput()
+    if jump_ahead is not None:
+        message.jump_ahead = jump_ahead
+    if choice is not None:
+        message.choice.texts.extend(choice)
+        message.choice.SetInParent()
+    for name, form in forms.items():
+        setattr(message, name, form)
+    return message
 
 
 def _speculation(speculation: Speculation) -> speculation_pb2.SpeculationOptions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Acceptance = Literal["coupled", "rejection", "typical", "threshold"]
@@ -100,6 +100,10 @@ class SpeculationStats:
     """In effect, for ``"typical"``."""
     lossless: bool = True
     """Whether the output is distributed as the target's alone."""
+    drafts: int = 0
+    """Steps that verified at least one draft token."""
+    accepted_per_position: list[int] = field(default_factory=list)
+    """Of the accepted draft tokens, how many were the first of their step, the second, and so on."""
 
     @property
     def acceptance_rate(self) -> float:

@@ -18,7 +18,7 @@ from draftwire.cli.demo.story import DemoDrafter, Silence, tell
 from draftwire.cli.demo.terminal import Terminal
 from draftwire.cli.failure import Failure
 from draftwire.cli.service import Service
-from draftwire.requests import GenerateOptions
+from draftwire.options import GenerateOptions
 from tests.sdk.fake_service import alive, wait_for
 from tests.sdk.fake_verifier import PROMPT, FakeVerifier
 

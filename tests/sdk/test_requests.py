@@ -21,7 +21,8 @@ from draftwire.methods import (
     TOKENIZE,
     WATCH_DRAFTERS,
 )
-from draftwire.requests import BatchOptions, Conversation, GenerateOptions, batch_seeds, prepare
+from draftwire.options import BatchOptions, GenerateOptions
+from draftwire.requests import Conversation, batch_seeds, prepare
 from draftwire.v1 import drafter_pool_service_pb2, speculation_pb2, verifier_service_pb2
 
 

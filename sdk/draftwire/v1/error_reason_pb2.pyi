@@ -30,6 +30,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_BUSY: _ClassVar[ErrorReason]
     ERROR_REASON_IDLE: _ClassVar[ErrorReason]
     ERROR_REASON_NOT_ENABLED: _ClassVar[ErrorReason]
+    ERROR_REASON_NOTHING_ALLOWED: _ClassVar[ErrorReason]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
 ERROR_REASON_EMPTY_PROMPT: ErrorReason
@@ -54,3 +55,4 @@ ERROR_REASON_ROLLOUT_NOT_FOUND: ErrorReason
 ERROR_REASON_BUSY: ErrorReason
 ERROR_REASON_IDLE: ErrorReason
 ERROR_REASON_NOT_ENABLED: ErrorReason
+ERROR_REASON_NOTHING_ALLOWED: ErrorReason

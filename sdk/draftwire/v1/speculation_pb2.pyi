@@ -79,7 +79,7 @@ class SpeculationOptions(_message.Message):
     def __init__(self, enabled: bool = ..., drafter: _Optional[str] = ..., max_draft_tokens: _Optional[int] = ..., acceptance: _Optional[_Union[AcceptanceRule, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., drafters: _Optional[int] = ..., drafter_names: _Optional[_Iterable[str]] = ..., prediction: _Optional[_Union[Prediction, _Mapping]] = ..., preset: _Optional[_Union[AcceptancePreset, str]] = ..., threshold: _Optional[float] = ..., posterior_threshold: _Optional[float] = ..., posterior_alpha: _Optional[float] = ..., dynamic_temperature: bool = ...) -> None: ...
 
 class SpeculationStats(_message.Message):
-    __slots__ = ("steps", "draft_tokens", "accepted_tokens", "stale_nodes", "drafters", "hits", "acceptance", "preset", "threshold", "posterior_threshold", "posterior_alpha", "lossless")
+    __slots__ = ("steps", "draft_tokens", "accepted_tokens", "stale_nodes", "drafters", "hits", "acceptance", "preset", "threshold", "posterior_threshold", "posterior_alpha", "lossless", "drafts", "accepted_per_position")
     STEPS_FIELD_NUMBER: _ClassVar[int]
     DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +92,8 @@ class SpeculationStats(_message.Message):
     POSTERIOR_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     POSTERIOR_ALPHA_FIELD_NUMBER: _ClassVar[int]
     LOSSLESS_FIELD_NUMBER: _ClassVar[int]
+    DRAFTS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_PER_POSITION_FIELD_NUMBER: _ClassVar[int]
     steps: int
     draft_tokens: int
     accepted_tokens: int
@@ -104,7 +106,9 @@ class SpeculationStats(_message.Message):
     posterior_threshold: float
     posterior_alpha: float
     lossless: bool
-    def __init__(self, steps: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., stale_nodes: _Optional[int] = ..., drafters: _Optional[_Iterable[_Union[DrafterStats, _Mapping]]] = ..., hits: _Optional[int] = ..., acceptance: _Optional[_Union[AcceptanceRule, str]] = ..., preset: _Optional[_Union[AcceptancePreset, str]] = ..., threshold: _Optional[float] = ..., posterior_threshold: _Optional[float] = ..., posterior_alpha: _Optional[float] = ..., lossless: bool = ...) -> None: ...
+    drafts: int
+    accepted_per_position: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, steps: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., stale_nodes: _Optional[int] = ..., drafters: _Optional[_Iterable[_Union[DrafterStats, _Mapping]]] = ..., hits: _Optional[int] = ..., acceptance: _Optional[_Union[AcceptanceRule, str]] = ..., preset: _Optional[_Union[AcceptancePreset, str]] = ..., threshold: _Optional[float] = ..., posterior_threshold: _Optional[float] = ..., posterior_alpha: _Optional[float] = ..., lossless: bool = ..., drafts: _Optional[int] = ..., accepted_per_position: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DrafterStats(_message.Message):
     __slots__ = ("name", "draft_tokens", "accepted_tokens")

@@ -28,71 +28,78 @@ from draftwire.v1 import proposal_pb2 as draftwire_dot_v1_dot_proposal__pb2
 from draftwire.v1 import sampling_pb2 as draftwire_dot_v1_dot_sampling__pb2
 from draftwire.v1 import speculation_pb2 as draftwire_dot_v1_dot_speculation__pb2
 from draftwire.v1 import step_times_pb2 as draftwire_dot_v1_dot_step__times__pb2
+from draftwire.v1 import structured_output_pb2 as draftwire_dot_v1_dot_structured__output__pb2
+from draftwire.v1 import token_log_probs_pb2 as draftwire_dot_v1_dot_token__log__probs__pb2
 from draftwire.v1 import verdict_pb2 as draftwire_dot_v1_dot_verdict__pb2
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#draftwire/v1/verifier_service.proto\x12\x0c\x64raftwire.v1\x1a\x1d\x64raftwire/v1/model_info.proto\x1a!draftwire/v1/planner_status.proto\x1a\x1b\x64raftwire/v1/proposal.proto\x1a\x1b\x64raftwire/v1/sampling.proto\x1a\x1e\x64raftwire/v1/speculation.proto\x1a\x1d\x64raftwire/v1/step_times.proto\x1a\x1a\x64raftwire/v1/verdict.proto\x1a\x17google/rpc/status.proto\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xfa\x02\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12+\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x16.draftwire.v1.TokenIdsH\x00\x12.\n\x08messages\x18\n \x01(\x0b\x32\x1a.draftwire.v1.ChatMessagesH\x00\x12.\n\x08sampling\x18\x04 \x01(\x0b\x32\x1c.draftwire.v1.SamplingParams\x12\x17\n\nmax_tokens\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x12\n\nignore_eos\x18\x06 \x01(\x08\x12\x0c\n\x04stop\x18\x07 \x03(\t\x12\x35\n\x0bspeculation\x18\x08 \x01(\x0b\x32 .draftwire.v1.SpeculationOptions\x12\x18\n\x10resume_token_ids\x18\t \x03(\r\x12\x11\n\tresumable\x18\x0b \x01(\x08\x42\x08\n\x06promptB\r\n\x0b_max_tokens\";\n\x0c\x43hatMessages\x12+\n\x08messages\x18\x01 \x03(\x0b\x32\x19.draftwire.v1.ChatMessage\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\xaf\x01\n\x10GenerateResponse\x12\x30\n\x07started\x18\x01 \x01(\x0b\x32\x1d.draftwire.v1.GenerateStartedH\x00\x12,\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x1b.draftwire.v1.GenerateChunkH\x00\x12\x32\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x1e.draftwire.v1.GenerateFinishedH\x00\x42\x07\n\x05\x65vent\"\x7f\n\x0fGenerateStarted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rprompt_tokens\x18\x02 \x01(\r\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\x18\n\x10prompt_token_ids\x18\x04 \x03(\r\x12\x19\n\x11model_fingerprint\x18\x05 \x01(\t\"h\n\rGenerateChunk\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0f\n\x07sources\x18\x03 \x03(\r\x12\x10\n\x08\x64rafters\x18\x04 \x03(\t\x12\x13\n\x0btoken_texts\x18\x05 \x03(\t\"r\n\rVerifyRequest\x12*\n\x05start\x18\x01 \x01(\x0b\x32\x19.draftwire.v1.VerifyStartH\x00\x12*\n\x08proposal\x18\x02 \x01(\x0b\x32\x16.draftwire.v1.ProposalH\x00\x42\t\n\x07message\"W\n\x0bVerifyStart\x12.\n\x07request\x18\x01 \x01(\x0b\x32\x1d.draftwire.v1.GenerateRequest\x12\x18\n\x10tokenizer_sha256\x18\x02 \x01(\t\"\xcb\x01\n\x0eVerifyResponse\x12,\n\x06opened\x18\x01 \x01(\x0b\x32\x1a.draftwire.v1.VerifyOpenedH\x00\x12(\n\x07verdict\x18\x02 \x01(\x0b\x32\x15.draftwire.v1.VerdictH\x00\x12/\n\x05\x65vent\x18\x03 \x01(\x0b\x32\x1e.draftwire.v1.GenerateResponseH\x00\x12%\n\x07refused\x18\x04 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x42\t\n\x07message\"\x91\x01\n\x0cVerifyOpened\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12.\n\x08sampling\x18\x02 \x01(\x0b\x32\x1c.draftwire.v1.SamplingParams\x12\x16\n\x0emax_tree_nodes\x18\x03 \x01(\r\x12\x12\n\nmax_length\x18\x04 \x01(\r\x12\x12\n\nvocab_size\x18\x05 \x01(\r\"\xba\x01\n\x10GenerateFinished\x12\x31\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x1a.draftwire.v1.FinishReason\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\"\n\x05usage\x18\x03 \x01(\x0b\x32\x13.draftwire.v1.Usage\x12\x33\n\x0bspeculation\x18\x04 \x01(\x0b\x32\x1e.draftwire.v1.SpeculationStats\x12\x0c\n\x04stop\x18\x05 \x01(\t\"m\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x1b\n\x13\x66irst_token_seconds\x18\x03 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x04 \x01(\x01\";\n\x0fTokenizeRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x1a\n\x12\x61\x64\x64_special_tokens\x18\x02 \x01(\x08\"%\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"C\n\x11\x44\x65tokenizeRequest\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x1b\n\x13skip_special_tokens\x18\x02 \x01(\x08\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x15\n\x13GetModelInfoRequest\"\x9f\x01\n\x14GetModelInfoResponse\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.draftwire.v1.ModelInfo\x12\r\n\x05\x62uild\x18\x02 \x01(\t\x12$\n\x06limits\x18\x03 \x01(\x0b\x32\x14.draftwire.v1.Limits\x12*\n\x06\x65ngine\x18\x04 \x01(\x0b\x32\x1a.draftwire.v1.EngineStatus\"\x99\x02\n\x0c\x45ngineStatus\x12\x19\n\x11running_sequences\x18\x01 \x01(\r\x12\x18\n\x10waiting_requests\x18\x02 \x01(\r\x12\x12\n\nused_slots\x18\x03 \x01(\r\x12\x13\n\x0btotal_slots\x18\x04 \x01(\r\x12\x13\n\x0bpreemptions\x18\x05 \x01(\x04\x12\r\n\x05tasks\x18\x06 \x01(\r\x12&\n\x05times\x18\x07 \x01(\x0b\x32\x17.draftwire.v1.StepTimes\x12,\n\x07planner\x18\x08 \x01(\x0b\x32\x1b.draftwire.v1.PlannerStatus\x12\x31\n\nacceptance\x18\x14 \x03(\x0b\x32\x1d.draftwire.v1.AcceptanceCount\"\x8e\x01\n\x0f\x41\x63\x63\x65ptanceCount\x12*\n\x04rule\x18\x01 \x01(\x0e\x32\x1c.draftwire.v1.AcceptanceRule\x12\x10\n\x08requests\x18\x02 \x01(\x04\x12\x0e\n\x06tokens\x18\x03 \x01(\x04\x12\x14\n\x0c\x64raft_tokens\x18\x04 \x01(\x04\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x05 \x01(\x04\"^\n\x0cScoreRequest\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0b\n\x03top\x18\x02 \x01(\r\x12\x1b\n\x0e\x66irst_position\x18\x03 \x01(\rH\x00\x88\x01\x01\x42\x11\n\x0f_first_position\"Z\n\rScoreResponse\x12\x16\n\x0e\x66irst_position\x18\x01 \x01(\r\x12\x0b\n\x03top\x18\x02 \x01(\r\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x11\n\tlog_probs\x18\x04 \x03(\x02\"\x16\n\x14\x46ollowTrafficRequest\"W\n\x15\x46ollowTrafficResponse\x12-\n\x08requests\x18\x01 \x03(\x0b\x32\x1b.draftwire.v1.ServedRequest\x12\x0f\n\x07\x64ropped\x18\x02 \x01(\x04\"\x83\x01\n\rServedRequest\x12\x18\n\x10prompt_token_ids\x18\x01 \x03(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x33\n\x0bspeculation\x18\x03 \x01(\x0b\x32\x1e.draftwire.v1.SpeculationStats\x12\x10\n\x08\x64rafters\x18\x04 \x03(\t*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\xba\x04\n\x0fVerifierService\x12K\n\x08Generate\x12\x1d.draftwire.v1.GenerateRequest\x1a\x1e.draftwire.v1.GenerateResponse0\x01\x12G\n\x06Verify\x12\x1b.draftwire.v1.VerifyRequest\x1a\x1c.draftwire.v1.VerifyResponse(\x01\x30\x01\x12I\n\x08Tokenize\x12\x1d.draftwire.v1.TokenizeRequest\x1a\x1e.draftwire.v1.TokenizeResponse\x12O\n\nDetokenize\x12\x1f.draftwire.v1.DetokenizeRequest\x1a .draftwire.v1.DetokenizeResponse\x12U\n\x0cGetModelInfo\x12!.draftwire.v1.GetModelInfoRequest\x1a\".draftwire.v1.GetModelInfoResponse\x12\x42\n\x05Score\x12\x1a.draftwire.v1.ScoreRequest\x1a\x1b.draftwire.v1.ScoreResponse0\x01\x12Z\n\rFollowTraffic\x12\".draftwire.v1.FollowTrafficRequest\x1a#.draftwire.v1.FollowTrafficResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#draftwire/v1/verifier_service.proto\x12\x0c\x64raftwire.v1\x1a\x1d\x64raftwire/v1/model_info.proto\x1a!draftwire/v1/planner_status.proto\x1a\x1b\x64raftwire/v1/proposal.proto\x1a\x1b\x64raftwire/v1/sampling.proto\x1a\x1e\x64raftwire/v1/speculation.proto\x1a\x1d\x64raftwire/v1/step_times.proto\x1a$draftwire/v1/structured_output.proto\x1a\"draftwire/v1/token_log_probs.proto\x1a\x1a\x64raftwire/v1/verdict.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x17google/rpc/status.proto\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xb8\x05\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12+\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x16.draftwire.v1.TokenIdsH\x00\x12.\n\x08messages\x18\n \x01(\x0b\x32\x1a.draftwire.v1.ChatMessagesH\x00\x12.\n\x08sampling\x18\x04 \x01(\x0b\x32\x1c.draftwire.v1.SamplingParams\x12\x17\n\nmax_tokens\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x12\n\nignore_eos\x18\x06 \x01(\x08\x12\x0c\n\x04stop\x18\x07 \x03(\t\x12\x35\n\x0bspeculation\x18\x08 \x01(\x0b\x32 .draftwire.v1.SpeculationOptions\x12\x18\n\x10resume_token_ids\x18\t \x03(\r\x12\x11\n\tresumable\x18\x0b \x01(\x08\x12\x12\n\nmin_tokens\x18\x0c \x01(\r\x12\x16\n\x0estop_token_ids\x18\r \x03(\r\x12\x14\n\x0cinclude_stop\x18\x0e \x01(\x08\x12+\n\x08max_time\x18\x0f \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\tlog_probs\x18\x10 \x01(\rH\x02\x88\x01\x01\x12\x1d\n\x10prompt_log_probs\x18\x11 \x01(\rH\x03\x88\x01\x01\x12\x0c\n\x04\x65\x63ho\x18\x12 \x01(\x08\x12\x39\n\x11structured_output\x18\x13 \x01(\x0b\x32\x1e.draftwire.v1.StructuredOutput\x12\x19\n\x0cprefix_cache\x18\x14 \x01(\x08H\x04\x88\x01\x01\x42\x08\n\x06promptB\r\n\x0b_max_tokensB\x0c\n\n_log_probsB\x13\n\x11_prompt_log_probsB\x0f\n\r_prefix_cache\";\n\x0c\x43hatMessages\x12+\n\x08messages\x18\x01 \x03(\x0b\x32\x19.draftwire.v1.ChatMessage\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\xdd\x01\n\x10GenerateResponse\x12\x30\n\x07started\x18\x01 \x01(\x0b\x32\x1d.draftwire.v1.GenerateStartedH\x00\x12,\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x1b.draftwire.v1.GenerateChunkH\x00\x12\x32\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x1e.draftwire.v1.GenerateFinishedH\x00\x12,\n\x06prompt\x18\x04 \x01(\x0b\x32\x1a.draftwire.v1.PromptReportH\x00\x42\x07\n\x05\x65vent\"\x8a\x01\n\x0cPromptReport\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x13\n\x0btoken_texts\x18\x03 \x03(\t\x12\x14\n\x0ctext_offsets\x18\x04 \x03(\r\x12.\n\tlog_probs\x18\x05 \x03(\x0b\x32\x1b.draftwire.v1.TokenLogProbs\"\x7f\n\x0fGenerateStarted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rprompt_tokens\x18\x02 \x01(\r\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\x18\n\x10prompt_token_ids\x18\x04 \x03(\r\x12\x19\n\x11model_fingerprint\x18\x05 \x01(\t\"\xae\x01\n\rGenerateChunk\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0f\n\x07sources\x18\x03 \x03(\r\x12\x10\n\x08\x64rafters\x18\x04 \x03(\t\x12\x13\n\x0btoken_texts\x18\x05 \x03(\t\x12\x14\n\x0ctext_offsets\x18\x06 \x03(\r\x12.\n\tlog_probs\x18\x07 \x03(\x0b\x32\x1b.draftwire.v1.TokenLogProbs\"r\n\rVerifyRequest\x12*\n\x05start\x18\x01 \x01(\x0b\x32\x19.draftwire.v1.VerifyStartH\x00\x12*\n\x08proposal\x18\x02 \x01(\x0b\x32\x16.draftwire.v1.ProposalH\x00\x42\t\n\x07message\"W\n\x0bVerifyStart\x12.\n\x07request\x18\x01 \x01(\x0b\x32\x1d.draftwire.v1.GenerateRequest\x12\x18\n\x10tokenizer_sha256\x18\x02 \x01(\t\"\xcb\x01\n\x0eVerifyResponse\x12,\n\x06opened\x18\x01 \x01(\x0b\x32\x1a.draftwire.v1.VerifyOpenedH\x00\x12(\n\x07verdict\x18\x02 \x01(\x0b\x32\x15.draftwire.v1.VerdictH\x00\x12/\n\x05\x65vent\x18\x03 \x01(\x0b\x32\x1e.draftwire.v1.GenerateResponseH\x00\x12%\n\x07refused\x18\x04 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x42\t\n\x07message\"\x91\x01\n\x0cVerifyOpened\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12.\n\x08sampling\x18\x02 \x01(\x0b\x32\x1c.draftwire.v1.SamplingParams\x12\x16\n\x0emax_tree_nodes\x18\x03 \x01(\r\x12\x12\n\nmax_length\x18\x04 \x01(\r\x12\x12\n\nvocab_size\x18\x05 \x01(\r\"\xe8\x01\n\x10GenerateFinished\x12\x31\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x1a.draftwire.v1.FinishReason\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\"\n\x05usage\x18\x03 \x01(\x0b\x32\x13.draftwire.v1.Usage\x12\x33\n\x0bspeculation\x18\x04 \x01(\x0b\x32\x1e.draftwire.v1.SpeculationStats\x12\x0c\n\x04stop\x18\x05 \x01(\t\x12\x1a\n\rstop_token_id\x18\x06 \x01(\rH\x00\x88\x01\x01\x42\x10\n\x0e_stop_token_id\"\x84\x01\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x1b\n\x13\x66irst_token_seconds\x18\x03 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x04 \x01(\x01\x12\x15\n\rcached_tokens\x18\x05 \x01(\r\"i\n\x0fTokenizeRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x1a\n\x12\x61\x64\x64_special_tokens\x18\x02 \x01(\x08\x12,\n\x08messages\x18\x03 \x01(\x0b\x32\x1a.draftwire.v1.ChatMessages\"P\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x14\n\x0ctext_offsets\x18\x02 \x03(\r\x12\x13\n\x0btoken_texts\x18\x03 \x03(\t\"C\n\x11\x44\x65tokenizeRequest\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x1b\n\x13skip_special_tokens\x18\x02 \x01(\x08\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x15\n\x13GetModelInfoRequest\"\x9f\x01\n\x14GetModelInfoResponse\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.draftwire.v1.ModelInfo\x12\r\n\x05\x62uild\x18\x02 \x01(\t\x12$\n\x06limits\x18\x03 \x01(\x0b\x32\x14.draftwire.v1.Limits\x12*\n\x06\x65ngine\x18\x04 \x01(\x0b\x32\x1a.draftwire.v1.EngineStatus\"\xd0\x02\n\x0c\x45ngineStatus\x12\x19\n\x11running_sequences\x18\x01 \x01(\r\x12\x18\n\x10waiting_requests\x18\x02 \x01(\r\x12\x12\n\nused_slots\x18\x03 \x01(\r\x12\x13\n\x0btotal_slots\x18\x04 \x01(\r\x12\x13\n\x0bpreemptions\x18\x05 \x01(\x04\x12\r\n\x05tasks\x18\x06 \x01(\r\x12&\n\x05times\x18\x07 \x01(\x0b\x32\x17.draftwire.v1.StepTimes\x12,\n\x07planner\x18\x08 \x01(\x0b\x32\x1b.draftwire.v1.PlannerStatus\x12\x35\n\x0cprefix_cache\x18\t \x01(\x0b\x32\x1f.draftwire.v1.PrefixCacheStatus\x12\x31\n\nacceptance\x18\x14 \x03(\x0b\x32\x1d.draftwire.v1.AcceptanceCount\"m\n\x11PrefixCacheStatus\x12\x14\n\x0c\x63\x61\x63hed_slots\x18\x01 \x01(\r\x12\x16\n\x0equeried_tokens\x18\x02 \x01(\x04\x12\x12\n\nhit_tokens\x18\x03 \x01(\x04\x12\x16\n\x0e\x65victed_tokens\x18\x04 \x01(\x04\"\x8e\x01\n\x0f\x41\x63\x63\x65ptanceCount\x12*\n\x04rule\x18\x01 \x01(\x0e\x32\x1c.draftwire.v1.AcceptanceRule\x12\x10\n\x08requests\x18\x02 \x01(\x04\x12\x0e\n\x06tokens\x18\x03 \x01(\x04\x12\x14\n\x0c\x64raft_tokens\x18\x04 \x01(\x04\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x05 \x01(\x04\"^\n\x0cScoreRequest\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0b\n\x03top\x18\x02 \x01(\r\x12\x1b\n\x0e\x66irst_position\x18\x03 \x01(\rH\x00\x88\x01\x01\x42\x11\n\x0f_first_position\"Z\n\rScoreResponse\x12\x16\n\x0e\x66irst_position\x18\x01 \x01(\r\x12\x0b\n\x03top\x18\x02 \x01(\r\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x11\n\tlog_probs\x18\x04 \x03(\x02\"\x16\n\x14\x46ollowTrafficRequest\"W\n\x15\x46ollowTrafficResponse\x12-\n\x08requests\x18\x01 \x03(\x0b\x32\x1b.draftwire.v1.ServedRequest\x12\x0f\n\x07\x64ropped\x18\x02 \x01(\x04\"\x83\x01\n\rServedRequest\x12\x18\n\x10prompt_token_ids\x18\x01 \x03(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x33\n\x0bspeculation\x18\x03 \x01(\x0b\x32\x1e.draftwire.v1.SpeculationStats\x12\x10\n\x08\x64rafters\x18\x04 \x03(\t*{\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x1a\n\x16\x46INISH_REASON_DEADLINE\x10\x03\x32\xba\x04\n\x0fVerifierService\x12K\n\x08Generate\x12\x1d.draftwire.v1.GenerateRequest\x1a\x1e.draftwire.v1.GenerateResponse0\x01\x12G\n\x06Verify\x12\x1b.draftwire.v1.VerifyRequest\x1a\x1c.draftwire.v1.VerifyResponse(\x01\x30\x01\x12I\n\x08Tokenize\x12\x1d.draftwire.v1.TokenizeRequest\x1a\x1e.draftwire.v1.TokenizeResponse\x12O\n\nDetokenize\x12\x1f.draftwire.v1.DetokenizeRequest\x1a .draftwire.v1.DetokenizeResponse\x12U\n\x0cGetModelInfo\x12!.draftwire.v1.GetModelInfoRequest\x1a\".draftwire.v1.GetModelInfoResponse\x12\x42\n\x05Score\x12\x1a.draftwire.v1.ScoreRequest\x1a\x1b.draftwire.v1.ScoreResponse0\x01\x12Z\n\rFollowTraffic\x12\".draftwire.v1.FollowTrafficRequest\x1a#.draftwire.v1.FollowTrafficResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'draftwire.v1.verifier_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FINISHREASON']._serialized_start=3332
-  _globals['_FINISHREASON']._serialized_end=3427
-  _globals['_TOKENIDS']._serialized_start=293
-  _globals['_TOKENIDS']._serialized_end=316
-  _globals['_GENERATEREQUEST']._serialized_start=319
-  _globals['_GENERATEREQUEST']._serialized_end=697
-  _globals['_CHATMESSAGES']._serialized_start=699
-  _globals['_CHATMESSAGES']._serialized_end=758
-  _globals['_CHATMESSAGE']._serialized_start=760
-  _globals['_CHATMESSAGE']._serialized_end=804
-  _globals['_GENERATERESPONSE']._serialized_start=807
-  _globals['_GENERATERESPONSE']._serialized_end=982
-  _globals['_GENERATESTARTED']._serialized_start=984
-  _globals['_GENERATESTARTED']._serialized_end=1111
-  _globals['_GENERATECHUNK']._serialized_start=1113
-  _globals['_GENERATECHUNK']._serialized_end=1217
-  _globals['_VERIFYREQUEST']._serialized_start=1219
-  _globals['_VERIFYREQUEST']._serialized_end=1333
-  _globals['_VERIFYSTART']._serialized_start=1335
-  _globals['_VERIFYSTART']._serialized_end=1422
-  _globals['_VERIFYRESPONSE']._serialized_start=1425
-  _globals['_VERIFYRESPONSE']._serialized_end=1628
-  _globals['_VERIFYOPENED']._serialized_start=1631
-  _globals['_VERIFYOPENED']._serialized_end=1776
-  _globals['_GENERATEFINISHED']._serialized_start=1779
-  _globals['_GENERATEFINISHED']._serialized_end=1965
-  _globals['_USAGE']._serialized_start=1967
-  _globals['_USAGE']._serialized_end=2076
-  _globals['_TOKENIZEREQUEST']._serialized_start=2078
-  _globals['_TOKENIZEREQUEST']._serialized_end=2137
-  _globals['_TOKENIZERESPONSE']._serialized_start=2139
-  _globals['_TOKENIZERESPONSE']._serialized_end=2176
-  _globals['_DETOKENIZEREQUEST']._serialized_start=2178
-  _globals['_DETOKENIZEREQUEST']._serialized_end=2245
-  _globals['_DETOKENIZERESPONSE']._serialized_start=2247
-  _globals['_DETOKENIZERESPONSE']._serialized_end=2281
-  _globals['_GETMODELINFOREQUEST']._serialized_start=2283
-  _globals['_GETMODELINFOREQUEST']._serialized_end=2304
-  _globals['_GETMODELINFORESPONSE']._serialized_start=2307
-  _globals['_GETMODELINFORESPONSE']._serialized_end=2466
-  _globals['_ENGINESTATUS']._serialized_start=2469
-  _globals['_ENGINESTATUS']._serialized_end=2750
-  _globals['_ACCEPTANCECOUNT']._serialized_start=2753
-  _globals['_ACCEPTANCECOUNT']._serialized_end=2895
-  _globals['_SCOREREQUEST']._serialized_start=2897
-  _globals['_SCOREREQUEST']._serialized_end=2991
-  _globals['_SCORERESPONSE']._serialized_start=2993
-  _globals['_SCORERESPONSE']._serialized_end=3083
-  _globals['_FOLLOWTRAFFICREQUEST']._serialized_start=3085
-  _globals['_FOLLOWTRAFFICREQUEST']._serialized_end=3107
-  _globals['_FOLLOWTRAFFICRESPONSE']._serialized_start=3109
-  _globals['_FOLLOWTRAFFICRESPONSE']._serialized_end=3196
-  _globals['_SERVEDREQUEST']._serialized_start=3199
-  _globals['_SERVEDREQUEST']._serialized_end=3330
-  _globals['_VERIFIERSERVICE']._serialized_start=3430
-  _globals['_VERIFIERSERVICE']._serialized_end=4000
+  _globals['_FINISHREASON']._serialized_start=4339
+  _globals['_FINISHREASON']._serialized_end=4462
+  _globals['_TOKENIDS']._serialized_start=399
+  _globals['_TOKENIDS']._serialized_end=422
+  _globals['_GENERATEREQUEST']._serialized_start=425
+  _globals['_GENERATEREQUEST']._serialized_end=1121
+  _globals['_CHATMESSAGES']._serialized_start=1123
+  _globals['_CHATMESSAGES']._serialized_end=1182
+  _globals['_CHATMESSAGE']._serialized_start=1184
+  _globals['_CHATMESSAGE']._serialized_end=1228
+  _globals['_GENERATERESPONSE']._serialized_start=1231
+  _globals['_GENERATERESPONSE']._serialized_end=1452
+  _globals['_PROMPTREPORT']._serialized_start=1455
+  _globals['_PROMPTREPORT']._serialized_end=1593
+  _globals['_GENERATESTARTED']._serialized_start=1595
+  _globals['_GENERATESTARTED']._serialized_end=1722
+  _globals['_GENERATECHUNK']._serialized_start=1725
+  _globals['_GENERATECHUNK']._serialized_end=1899
+  _globals['_VERIFYREQUEST']._serialized_start=1901
+  _globals['_VERIFYREQUEST']._serialized_end=2015
+  _globals['_VERIFYSTART']._serialized_start=2017
+  _globals['_VERIFYSTART']._serialized_end=2104
+  _globals['_VERIFYRESPONSE']._serialized_start=2107
+  _globals['_VERIFYRESPONSE']._serialized_end=2310
+  _globals['_VERIFYOPENED']._serialized_start=2313
+  _globals['_VERIFYOPENED']._serialized_end=2458
+  _globals['_GENERATEFINISHED']._serialized_start=2461
+  _globals['_GENERATEFINISHED']._serialized_end=2693
+  _globals['_USAGE']._serialized_start=2696
+  _globals['_USAGE']._serialized_end=2828
+  _globals['_TOKENIZEREQUEST']._serialized_start=2830
+  _globals['_TOKENIZEREQUEST']._serialized_end=2935
+  _globals['_TOKENIZERESPONSE']._serialized_start=2937
+  _globals['_TOKENIZERESPONSE']._serialized_end=3017
+  _globals['_DETOKENIZEREQUEST']._serialized_start=3019
+  _globals['_DETOKENIZEREQUEST']._serialized_end=3086
+  _globals['_DETOKENIZERESPONSE']._serialized_start=3088
+  _globals['_DETOKENIZERESPONSE']._serialized_end=3122
+  _globals['_GETMODELINFOREQUEST']._serialized_start=3124
+  _globals['_GETMODELINFOREQUEST']._serialized_end=3145
+  _globals['_GETMODELINFORESPONSE']._serialized_start=3148
+  _globals['_GETMODELINFORESPONSE']._serialized_end=3307
+  _globals['_ENGINESTATUS']._serialized_start=3310
+  _globals['_ENGINESTATUS']._serialized_end=3646
+  _globals['_PREFIXCACHESTATUS']._serialized_start=3648
+  _globals['_PREFIXCACHESTATUS']._serialized_end=3757
+  _globals['_ACCEPTANCECOUNT']._serialized_start=3760
+  _globals['_ACCEPTANCECOUNT']._serialized_end=3902
+  _globals['_SCOREREQUEST']._serialized_start=3904
+  _globals['_SCOREREQUEST']._serialized_end=3998
+  _globals['_SCORERESPONSE']._serialized_start=4000
+  _globals['_SCORERESPONSE']._serialized_end=4090
+  _globals['_FOLLOWTRAFFICREQUEST']._serialized_start=4092
+  _globals['_FOLLOWTRAFFICREQUEST']._serialized_end=4114
+  _globals['_FOLLOWTRAFFICRESPONSE']._serialized_start=4116
+  _globals['_FOLLOWTRAFFICRESPONSE']._serialized_end=4203
+  _globals['_SERVEDREQUEST']._serialized_start=4206
+  _globals['_SERVEDREQUEST']._serialized_end=4337
+  _globals['_VERIFIERSERVICE']._serialized_start=4465
+  _globals['_VERIFIERSERVICE']._serialized_end=5035
 # @@protoc_insertion_point(module_scope)

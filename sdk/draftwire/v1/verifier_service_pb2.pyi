@@ -1,10 +1,15 @@
+import datetime
+
 from draftwire.v1 import model_info_pb2 as _model_info_pb2
 from draftwire.v1 import planner_status_pb2 as _planner_status_pb2
 from draftwire.v1 import proposal_pb2 as _proposal_pb2
 from draftwire.v1 import sampling_pb2 as _sampling_pb2
 from draftwire.v1 import speculation_pb2 as _speculation_pb2
 from draftwire.v1 import step_times_pb2 as _step_times_pb2
+from draftwire.v1 import structured_output_pb2 as _structured_output_pb2
+from draftwire.v1 import token_log_probs_pb2 as _token_log_probs_pb2
 from draftwire.v1 import verdict_pb2 as _verdict_pb2
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.rpc import status_pb2 as _status_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -20,9 +25,11 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_REASON_UNSPECIFIED: _ClassVar[FinishReason]
     FINISH_REASON_STOP: _ClassVar[FinishReason]
     FINISH_REASON_LENGTH: _ClassVar[FinishReason]
+    FINISH_REASON_DEADLINE: _ClassVar[FinishReason]
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_STOP: FinishReason
 FINISH_REASON_LENGTH: FinishReason
+FINISH_REASON_DEADLINE: FinishReason
 
 class TokenIds(_message.Message):
     __slots__ = ("ids",)
@@ -31,7 +38,7 @@ class TokenIds(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "text", "token_ids", "messages", "sampling", "max_tokens", "ignore_eos", "stop", "speculation", "resume_token_ids", "resumable")
+    __slots__ = ("request_id", "text", "token_ids", "messages", "sampling", "max_tokens", "ignore_eos", "stop", "speculation", "resume_token_ids", "resumable", "min_tokens", "stop_token_ids", "include_stop", "max_time", "log_probs", "prompt_log_probs", "echo", "structured_output", "prefix_cache")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +50,15 @@ class GenerateRequest(_message.Message):
     SPECULATION_FIELD_NUMBER: _ClassVar[int]
     RESUME_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     RESUMABLE_FIELD_NUMBER: _ClassVar[int]
+    MIN_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    STOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_STOP_FIELD_NUMBER: _ClassVar[int]
+    MAX_TIME_FIELD_NUMBER: _ClassVar[int]
+    LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
+    ECHO_FIELD_NUMBER: _ClassVar[int]
+    STRUCTURED_OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_CACHE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
     token_ids: TokenIds
@@ -54,7 +70,16 @@ class GenerateRequest(_message.Message):
     speculation: _speculation_pb2.SpeculationOptions
     resume_token_ids: _containers.RepeatedScalarFieldContainer[int]
     resumable: bool
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., messages: _Optional[_Union[ChatMessages, _Mapping]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: bool = ..., stop: _Optional[_Iterable[str]] = ..., speculation: _Optional[_Union[_speculation_pb2.SpeculationOptions, _Mapping]] = ..., resume_token_ids: _Optional[_Iterable[int]] = ..., resumable: bool = ...) -> None: ...
+    min_tokens: int
+    stop_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    include_stop: bool
+    max_time: _duration_pb2.Duration
+    log_probs: int
+    prompt_log_probs: int
+    echo: bool
+    structured_output: _structured_output_pb2.StructuredOutput
+    prefix_cache: bool
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., messages: _Optional[_Union[ChatMessages, _Mapping]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: bool = ..., stop: _Optional[_Iterable[str]] = ..., speculation: _Optional[_Union[_speculation_pb2.SpeculationOptions, _Mapping]] = ..., resume_token_ids: _Optional[_Iterable[int]] = ..., resumable: bool = ..., min_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., include_stop: bool = ..., max_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., log_probs: _Optional[int] = ..., prompt_log_probs: _Optional[int] = ..., echo: bool = ..., structured_output: _Optional[_Union[_structured_output_pb2.StructuredOutput, _Mapping]] = ..., prefix_cache: bool = ...) -> None: ...
 
 class ChatMessages(_message.Message):
     __slots__ = ("messages",)
@@ -71,14 +96,30 @@ class ChatMessage(_message.Message):
     def __init__(self, role: _Optional[str] = ..., content: _Optional[str] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
-    __slots__ = ("started", "chunk", "finished")
+    __slots__ = ("started", "chunk", "finished", "prompt")
     STARTED_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
     started: GenerateStarted
     chunk: GenerateChunk
     finished: GenerateFinished
-    def __init__(self, started: _Optional[_Union[GenerateStarted, _Mapping]] = ..., chunk: _Optional[_Union[GenerateChunk, _Mapping]] = ..., finished: _Optional[_Union[GenerateFinished, _Mapping]] = ...) -> None: ...
+    prompt: PromptReport
+    def __init__(self, started: _Optional[_Union[GenerateStarted, _Mapping]] = ..., chunk: _Optional[_Union[GenerateChunk, _Mapping]] = ..., finished: _Optional[_Union[GenerateFinished, _Mapping]] = ..., prompt: _Optional[_Union[PromptReport, _Mapping]] = ...) -> None: ...
+
+class PromptReport(_message.Message):
+    __slots__ = ("text", "token_ids", "token_texts", "text_offsets", "log_probs")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_TEXTS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    token_texts: _containers.RepeatedScalarFieldContainer[str]
+    text_offsets: _containers.RepeatedScalarFieldContainer[int]
+    log_probs: _containers.RepeatedCompositeFieldContainer[_token_log_probs_pb2.TokenLogProbs]
+    def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., token_texts: _Optional[_Iterable[str]] = ..., text_offsets: _Optional[_Iterable[int]] = ..., log_probs: _Optional[_Iterable[_Union[_token_log_probs_pb2.TokenLogProbs, _Mapping]]] = ...) -> None: ...
 
 class GenerateStarted(_message.Message):
     __slots__ = ("request_id", "prompt_tokens", "seed", "prompt_token_ids", "model_fingerprint")
@@ -95,18 +136,22 @@ class GenerateStarted(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., model_fingerprint: _Optional[str] = ...) -> None: ...
 
 class GenerateChunk(_message.Message):
-    __slots__ = ("token_ids", "text", "sources", "drafters", "token_texts")
+    __slots__ = ("token_ids", "text", "sources", "drafters", "token_texts", "text_offsets", "log_probs")
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     DRAFTERS_FIELD_NUMBER: _ClassVar[int]
     TOKEN_TEXTS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     text: str
     sources: _containers.RepeatedScalarFieldContainer[int]
     drafters: _containers.RepeatedScalarFieldContainer[str]
     token_texts: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., text: _Optional[str] = ..., sources: _Optional[_Iterable[int]] = ..., drafters: _Optional[_Iterable[str]] = ..., token_texts: _Optional[_Iterable[str]] = ...) -> None: ...
+    text_offsets: _containers.RepeatedScalarFieldContainer[int]
+    log_probs: _containers.RepeatedCompositeFieldContainer[_token_log_probs_pb2.TokenLogProbs]
+    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., text: _Optional[str] = ..., sources: _Optional[_Iterable[int]] = ..., drafters: _Optional[_Iterable[str]] = ..., token_texts: _Optional[_Iterable[str]] = ..., text_offsets: _Optional[_Iterable[int]] = ..., log_probs: _Optional[_Iterable[_Union[_token_log_probs_pb2.TokenLogProbs, _Mapping]]] = ...) -> None: ...
 
 class VerifyRequest(_message.Message):
     __slots__ = ("start", "proposal")
@@ -151,44 +196,54 @@ class VerifyOpened(_message.Message):
     def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., max_tree_nodes: _Optional[int] = ..., max_length: _Optional[int] = ..., vocab_size: _Optional[int] = ...) -> None: ...
 
 class GenerateFinished(_message.Message):
-    __slots__ = ("finish_reason", "text", "usage", "speculation", "stop")
+    __slots__ = ("finish_reason", "text", "usage", "speculation", "stop", "stop_token_id")
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     SPECULATION_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
+    STOP_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     finish_reason: FinishReason
     text: str
     usage: Usage
     speculation: _speculation_pb2.SpeculationStats
     stop: str
-    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., text: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., speculation: _Optional[_Union[_speculation_pb2.SpeculationStats, _Mapping]] = ..., stop: _Optional[str] = ...) -> None: ...
+    stop_token_id: int
+    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., text: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., speculation: _Optional[_Union[_speculation_pb2.SpeculationStats, _Mapping]] = ..., stop: _Optional[str] = ..., stop_token_id: _Optional[int] = ...) -> None: ...
 
 class Usage(_message.Message):
-    __slots__ = ("prompt_tokens", "completion_tokens", "first_token_seconds", "total_seconds")
+    __slots__ = ("prompt_tokens", "completion_tokens", "first_token_seconds", "total_seconds", "cached_tokens")
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     FIRST_TOKEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     prompt_tokens: int
     completion_tokens: int
     first_token_seconds: float
     total_seconds: float
-    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., first_token_seconds: _Optional[float] = ..., total_seconds: _Optional[float] = ...) -> None: ...
+    cached_tokens: int
+    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., first_token_seconds: _Optional[float] = ..., total_seconds: _Optional[float] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
 
 class TokenizeRequest(_message.Message):
-    __slots__ = ("text", "add_special_tokens")
+    __slots__ = ("text", "add_special_tokens", "messages")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     ADD_SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
     text: str
     add_special_tokens: bool
-    def __init__(self, text: _Optional[str] = ..., add_special_tokens: bool = ...) -> None: ...
+    messages: ChatMessages
+    def __init__(self, text: _Optional[str] = ..., add_special_tokens: bool = ..., messages: _Optional[_Union[ChatMessages, _Mapping]] = ...) -> None: ...
 
 class TokenizeResponse(_message.Message):
-    __slots__ = ("token_ids",)
+    __slots__ = ("token_ids", "text_offsets", "token_texts")
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_TEXTS_FIELD_NUMBER: _ClassVar[int]
     token_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    text_offsets: _containers.RepeatedScalarFieldContainer[int]
+    token_texts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., text_offsets: _Optional[_Iterable[int]] = ..., token_texts: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DetokenizeRequest(_message.Message):
     __slots__ = ("token_ids", "skip_special_tokens")
@@ -221,7 +276,7 @@ class GetModelInfoResponse(_message.Message):
     def __init__(self, model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., build: _Optional[str] = ..., limits: _Optional[_Union[_model_info_pb2.Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ...) -> None: ...
 
 class EngineStatus(_message.Message):
-    __slots__ = ("running_sequences", "waiting_requests", "used_slots", "total_slots", "preemptions", "tasks", "times", "planner", "acceptance")
+    __slots__ = ("running_sequences", "waiting_requests", "used_slots", "total_slots", "preemptions", "tasks", "times", "planner", "prefix_cache", "acceptance")
     RUNNING_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     WAITING_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     USED_SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -230,6 +285,7 @@ class EngineStatus(_message.Message):
     TASKS_FIELD_NUMBER: _ClassVar[int]
     TIMES_FIELD_NUMBER: _ClassVar[int]
     PLANNER_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_CACHE_FIELD_NUMBER: _ClassVar[int]
     ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
     running_sequences: int
     waiting_requests: int
@@ -239,8 +295,21 @@ class EngineStatus(_message.Message):
     tasks: int
     times: _step_times_pb2.StepTimes
     planner: _planner_status_pb2.PlannerStatus
+    prefix_cache: PrefixCacheStatus
     acceptance: _containers.RepeatedCompositeFieldContainer[AcceptanceCount]
-    def __init__(self, running_sequences: _Optional[int] = ..., waiting_requests: _Optional[int] = ..., used_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., preemptions: _Optional[int] = ..., tasks: _Optional[int] = ..., times: _Optional[_Union[_step_times_pb2.StepTimes, _Mapping]] = ..., planner: _Optional[_Union[_planner_status_pb2.PlannerStatus, _Mapping]] = ..., acceptance: _Optional[_Iterable[_Union[AcceptanceCount, _Mapping]]] = ...) -> None: ...
+    def __init__(self, running_sequences: _Optional[int] = ..., waiting_requests: _Optional[int] = ..., used_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., preemptions: _Optional[int] = ..., tasks: _Optional[int] = ..., times: _Optional[_Union[_step_times_pb2.StepTimes, _Mapping]] = ..., planner: _Optional[_Union[_planner_status_pb2.PlannerStatus, _Mapping]] = ..., prefix_cache: _Optional[_Union[PrefixCacheStatus, _Mapping]] = ..., acceptance: _Optional[_Iterable[_Union[AcceptanceCount, _Mapping]]] = ...) -> None: ...
+
+class PrefixCacheStatus(_message.Message):
+    __slots__ = ("cached_slots", "queried_tokens", "hit_tokens", "evicted_tokens")
+    CACHED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    QUERIED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    EVICTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    cached_slots: int
+    queried_tokens: int
+    hit_tokens: int
+    evicted_tokens: int
+    def __init__(self, cached_slots: _Optional[int] = ..., queried_tokens: _Optional[int] = ..., hit_tokens: _Optional[int] = ..., evicted_tokens: _Optional[int] = ...) -> None: ...
 
 class AcceptanceCount(_message.Message):
     __slots__ = ("rule", "requests", "tokens", "draft_tokens", "accepted_tokens")

@@ -14,7 +14,7 @@ from draftwire.cli.bench.method import Method
 from draftwire.cli.bench.prompt import BenchPrompt
 from draftwire.cli.bench.request import Request, run_request
 from draftwire.cli.bench.time_spent import TimeReader, TimeSpent
-from draftwire.requests import GenerateOptions
+from draftwire.options import GenerateOptions
 
 ItemT = TypeVar("ItemT")
 _WARM_UP_TOKENS = 24

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from draftwire.async_client import AsyncClient
-from draftwire.requests import GenerateOptions
+from draftwire.options import GenerateOptions
 from draftwire.speculation import SpeculationStats
 
 

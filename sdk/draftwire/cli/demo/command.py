@@ -17,7 +17,7 @@ from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
 from draftwire.cli.service import check_services_installed
 from draftwire.client import Client
-from draftwire.requests import GenerateOptions
+from draftwire.options import GenerateOptions
 
 STYLES = {EARLY: "bold cyan", DRAFT: "bold green"}
 CALL_SECONDS = 300.0

@@ -13,7 +13,7 @@ from draftwire.cli.results import share_json
 from draftwire.client import Client
 from draftwire.drafter import Drafter, Swap
 from draftwire.generation import Chunk, Generation
-from draftwire.requests import GenerateOptions
+from draftwire.options import GenerateOptions
 from draftwire.speculation import Speculation
 
 SWAP_AT = 0.5
