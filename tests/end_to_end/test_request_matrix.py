@@ -1,0 +1,174 @@
+"""Everything a request can ask for, with every kind of drafter: the same tokens, text and log-probabilities.
+
+Each feature is asked for plainly, with a draft model, with n-gram lookup and a draft model in one tree, and while its
+drafter is swapped for a worse one; greedy and sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from draftwire import Client, Generation, Speculation
+
+if TYPE_CHECKING:
+    from tests.end_to_end.conftest import RunningService
+
+PROMPT = "def total(numbers):\n    result = 0\n    for number in numbers:\n"
+TOKENS = 40
+SAMPLINGS: dict[str, dict[str, Any]] = {"greedy": {"temperature": 0.0}, "sampled": {"temperature": 0.8}}
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "tags": {"type": "array", "items": {"enum": ["new", "old"]}, "maxItems": 3},
+    },
+    "required": ["name", "age", "tags"],
+    "additionalProperties": False,
+}
+FEATURES: dict[str, dict[str, Any]] = {
+    "top_k": {"top_k": 20},
+    "top_p": {"top_p": 0.9},
+    "min_p": {"min_p": 0.05},
+    "typical_p": {"typical_p": 0.9},
+    "repetition_penalty": {"repetition_penalty": 1.3},
+    "presence and frequency": {"presence_penalty": 0.7, "frequency_penalty": 0.4},
+    "logit_bias": {"logit_bias": {199: 3.0, 300: -100.0, 12: 1.5}},
+    "allowed_token_ids": {"allowed_token_ids": range(0, 4096, 2)},
+    "banned_token_ids": {"banned_token_ids": range(1, 4096, 5)},
+    "bad_words": {"bad_words": ["result", "number", "return"]},
+    "min_tokens": {"min_tokens": 30, "stop": "\n", "ignore_eos": False},
+    "stop": {"stop": ["return", "+= number"]},
+    "stop kept": {"stop": ["return", "+= number"], "include_stop": True},
+    "stop_token_ids": {"stop_token_ids": range(200, 500, 3)},
+    "logprobs": {"logprobs": 5},
+    "prompt_logprobs": {"prompt_logprobs": 3, "echo": True},
+    "json_schema": {"json_schema": PERSON, "ignore_eos": False},
+    "regex": {"regex": r"    (result|total) [+*]= number( \* [0-9]{1,3})?\n", "ignore_eos": False},
+    "choice": {"choice": ["    result += number", "    result -= number", "    pass"], "ignore_eos": False},
+    "no prefix cache": {"prefix_cache": False},
+    "all at once": {
+        "top_p": 0.95,
+        "typical_p": 0.95,
+        "repetition_penalty": 1.1,
+        "frequency_penalty": 0.3,
+        "logit_bias": {199: 1.0},
+        "bad_words": ["while"],
+        "min_tokens": 8,
+        "logprobs": 2,
+        "echo": True,
+        "prompt_logprobs": 1,
+        "stop": "\n\n",
+    },
+}
+
+
+def told(result: Generation) -> dict[str, Any]:
+    """What must not depend on drafters."""
+    return {
+        "token_ids": result.token_ids,
+        "text": result.text,
+        "finish_reason": result.finish_reason,
+        "stop": result.stop,
+        "stop_token_id": result.stop_token_id,
+        "token_texts": result.token_texts,
+        "text_offsets": result.text_offsets,
+        "logprobs": result.logprobs,
+        "prompt": result.prompt,
+    }
+
+
+def options(feature: str, sampling: str) -> dict[str, Any]:
+    return {"max_tokens": TOKENS, "seed": 11, "ignore_eos": True} | SAMPLINGS[sampling] | FEATURES[feature]
+
+
+@pytest.fixture(scope="module")
+def plainly(verifier: RunningService) -> Callable[[str, str], dict[str, Any]]:
+    """What a feature gives without speculation."""
+    known: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def ask(feature: str, sampling: str) -> dict[str, Any]:
+        if (feature, sampling) not in known:
+            with Client(verifier.address, timeout=60) as client:
+                off = Speculation(enabled=False)
+                known[feature, sampling] = told(client.generate(PROMPT, speculation=off, **options(feature, sampling)))
+        return known[feature, sampling]
+
+    return ask
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("feature", FEATURES)
+class TestMatrix:
+    def test_draft_model(
+        self,
+        client: Client,
+        good_drafter: str,
+        plainly: Callable[[str, str], dict[str, Any]],
+        feature: str,
+        sampling: str,
+    ) -> None:
+        client.drafters.attach(good_drafter, "good")
+        assert told(client.generate(PROMPT, **options(feature, sampling))) == plainly(feature, sampling)
+
+    def test_ngram_and_draft_model(
+        self,
+        client: Client,
+        good_drafter: str,
+        plainly: Callable[[str, str], dict[str, Any]],
+        feature: str,
+        sampling: str,
+    ) -> None:
+        client.drafters.attach(good_drafter, "good")
+        client.drafters.attach("local:ngram")
+        both = Speculation(drafters=["local:ngram", "good"])
+        result = client.generate(PROMPT, speculation=both, **options(feature, sampling))
+        assert told(result) == plainly(feature, sampling)
+
+    def test_swap_in_the_middle(
+        self,
+        client: Client,
+        good_drafter: str,
+        bad_drafter: str,
+        plainly: Callable[[str, str], dict[str, Any]],
+        feature: str,
+        sampling: str,
+    ) -> None:
+        client.drafters.attach(good_drafter, "good")
+        client.drafters.attach(bad_drafter, "bad")
+        with client.stream(PROMPT, speculation=Speculation(drafter="good"), **options(feature, sampling)) as stream:
+            for place, _ in enumerate(stream):
+                if place == 0:
+                    client.drafters.swap("good", "bad")
+        assert told(stream.result) == plainly(feature, sampling)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_each_feature_makes_a_difference(plainly: Callable[[str, str], dict[str, Any]], sampling: str) -> None:
+    """Else the matrix says little."""
+    without = plainly("no prefix cache", sampling)
+    unfelt = {"no prefix cache", *(("top_k", "top_p", "min_p", "typical_p") if sampling == "greedy" else ())}
+    same = {feature for feature in FEATURES if plainly(feature, sampling) == without}
+    assert same <= unfelt | {"top_k", "top_p", "min_p", "typical_p"}, "filters may keep what comes anyway"
+
+
+def test_speculation_goes_on_beside_every_feature(client: Client, good_drafter: str) -> None:
+    """Drafters are told nothing of most of this, and are accepted all the same."""
+    client.drafters.attach(good_drafter, "good")
+    unhelped = {"allowed_token_ids", "banned_token_ids", "stop_token_ids", "bad_words", "stop", "stop kept"}
+    for feature in FEATURES.keys() - unhelped:
+        result = client.generate(PROMPT * 3, **options(feature, "greedy") | {"max_tokens": 64})
+        assert result.speculation.draft_tokens, feature
+
+
+def test_choices_are_what_each_seed_gives(client: Client, good_drafter: str) -> None:
+    client.drafters.attach(good_drafter, "good")
+    asked = options("logprobs", "sampled")
+    result = client.generate(PROMPT, n=3, **asked)
+    alone = [client.generate(PROMPT, **asked | {"seed": 11 + number}) for number in range(3)]
+    assert [told(choice) for choice in result.choices] == [told(each) for each in alone]
+    assert told(replace(result)) == told(alone[0])
