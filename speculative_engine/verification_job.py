@@ -29,6 +29,8 @@ class VerificationJob:
         self._chain_length = chain_length
         self._finishes_chain = chain_length == sequence.pending
         self.slots = np.empty(0, dtype=np.int64)
+        self.chain_rows: list[int] = []
+        """Rows of the batch that hold the pending tokens."""
         self.sampled_positions: list[int] = []
         """Position of each token to draw: after the chain, then after each node, then after each asked probe."""
 
@@ -49,7 +51,7 @@ class VerificationJob:
         self.slots = pool.take(self.rows)
         slots = self.slots.tolist()
         end = start + self._chain_length
-        chain: list[int] = []
+        chain = self.chain_rows
         for position in range(start, end):
             wanted = self._finishes_chain and position == end - 1
             chain.append(builder.add_row(sequence.tokens[position], position, slots[position - start], wanted))
@@ -107,6 +109,11 @@ class VerificationJob:
     def row_behind(self, accepted: list[Node]) -> int:
         """Which of the drawn tokens is the last one committed, if the accepted nodes are these."""
         return self.nodes.index(accepted[-1]) + 1 if accepted else 0
+
+    def path_rows(self, accepted: list[Node]) -> list[int]:
+        """Of what is drawn, the rows that the committed tokens come from, if the accepted nodes are these."""
+        rows = {id(node): row for row, node in enumerate(self.nodes, start=1)}
+        return [0, *(rows[id(node)] for node in accepted)]
 
     def walk_by(self, rule: Rule, drawn: list[int], logits: Tensor) -> tuple[list[Node], list[int]]:
         """As `walk`, by another rule than the coupled one. logits [len(drawn), V]: what the tokens were drawn from.
