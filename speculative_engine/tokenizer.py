@@ -106,7 +106,15 @@ class TextStream:
 
     def push(self, token_id: int) -> str:
         """The text that became final with this token; empty while a character is incomplete."""
-        text = self._decoder.step(self._tokenizer._backend, token_id)
+        try:
+            text = self._decoder.step(self._tokenizer._backend, token_id)
+        except Exception as error:  # the library has no narrower one
+            if "Invalid prefix" not in str(error):
+                raise
+            # By this token, others before it decode to something else: bytes that are no UTF-8 do that where a
+            # tokenizer has tokens for single bytes. What is out stays.
+            self._decoder = DecodeStream(ids=[token_id], skip_special_tokens=True)
+            text = self._tokenizer.decode([*self._held, token_id])
         if text is None:
             self._held.append(token_id)
             return ""
