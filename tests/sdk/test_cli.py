@@ -102,10 +102,11 @@ def test_generate_prints_log_probabilities(command: Command) -> None:
     done = command("generate", "x", "--max-tokens", "2", "--seed", "5", "--logprobs", "1")
     text, heading, *lines = done.out.splitlines()
     first, second = text
-    assert heading.split() == ["TOKEN", "LOGPROB", "RANK", "LIKELIEST"]
+    assert heading.split() == ["OUTPUT", "LOGPROB", "RANK", "LIKELIEST"]
     assert lines[0].split() == [repr(first), f"{-ord(first)}.0000", "2", repr(first), f"{-ord(first)}.0000"]
     assert lines[1].startswith(repr(second))
     prompt = command("generate", "xy", "--max-tokens", "2", "--prompt-logprobs", "0").out.splitlines()
+    assert prompt[1].split()[0] == "PROMPT"
     assert prompt[2].split() == ["'y'", "-121.0000", "2"]
 
 

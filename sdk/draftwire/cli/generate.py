@@ -118,6 +118,6 @@ def generate(
             print(json.dumps(generation_json(result)))
             return
         if result.prompt and result.prompt.logprobs:
-            print_logprobs(result.prompt.logprobs)
+            print_logprobs("PROMPT", result.prompt.logprobs)
         if result.logprobs:
-            print_logprobs(result.logprobs)
+            print_logprobs("OUTPUT", result.logprobs)

@@ -8,8 +8,8 @@ from draftwire.cli.table import print_table
 from draftwire.logprobs import TokenLogProb, TokenLogProbs
 
 
-def print_logprobs(logprobs: Sequence[TokenLogProbs | None]) -> None:
-    """Print a line for each token; the first one of a prompt has none."""
+def print_logprobs(heading: str, logprobs: Sequence[TokenLogProbs | None]) -> None:
+    """Print a line for each token; the first one of a prompt has none. ``heading`` says what they are tokens of."""
     rows = [
         (
             _spelled(each.token),
@@ -20,7 +20,7 @@ def print_logprobs(logprobs: Sequence[TokenLogProbs | None]) -> None:
         for each in logprobs
         if each is not None
     ]
-    print_table(("TOKEN", "LOGPROB", "RANK", "LIKELIEST"), rows, "<>><")
+    print_table((heading, "LOGPROB", "RANK", "LIKELIEST"), rows, "<>><")
 
 
 def _spelled(token: TokenLogProb) -> str:

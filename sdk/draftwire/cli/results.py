@@ -24,7 +24,7 @@ def generation_json(result: Generation) -> dict[str, Any]:
         "token_texts": result.token_texts,
         "text_offsets": result.text_offsets,
         "logprobs": [_logprobs_json(each) for each in result.logprobs],
-        "prompt": prompt_json(result.prompt) if result.prompt else None,
+        "prompt": _prompt_json(result.prompt) if result.prompt else None,
         "seed": result.seed,
         "request_id": result.request_id,
         "resumes": result.resumes,
@@ -56,7 +56,7 @@ def generation_json(result: Generation) -> dict[str, Any]:
     }
 
 
-def prompt_json(prompt: PromptReport) -> dict[str, Any]:
+def _prompt_json(prompt: PromptReport) -> dict[str, Any]:
     """Return what was reported of a prompt as a JSON value."""
     return {
         "text": prompt.text,
