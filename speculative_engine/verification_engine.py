@@ -17,7 +17,6 @@ from speculative_engine.drafter_timing import ProposalClock
 from speculative_engine.drafters.drafter import Drafter, EngineState
 from speculative_engine.edited_logits import EditedLogits
 from speculative_engine.local_drafters import LocalDrafters
-from speculative_engine.log_probs import LogProbs, log_probs
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.planner import Candidate, Plan, Planner
@@ -364,9 +363,7 @@ class VerificationEngine:
         sources += [None] * (len(tokens) - len(sources))
         hit = sequence.foreseen
         state: torch.Tensor | None = None
-        told: LogProbs | None = None
-        if tokens and spec.logprobs is not None:
-            told = log_probs(rows.raw[job.path_rows(accepted)[: len(tokens)]], tokens, spec.logprobs)
+        told = job.log_probs(rows.raw, accepted, tokens)
         if tokens:
             observe_commit(sequence.tree, tokens, self.planner.models)
         self.clock.enter("rollback")

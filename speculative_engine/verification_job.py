@@ -9,6 +9,7 @@ from speculative_engine.acceptance_rules.rule import Rule, Visit
 from speculative_engine.distributions import probabilities
 from speculative_engine.drafters.probing import NO_PROBES
 from speculative_engine.kv_slots import SlotPool
+from speculative_engine.log_probs import LogProbs, log_probs
 from speculative_engine.logit_editor import TreeRows
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.sampling_batch import SamplingBatch
@@ -110,10 +111,17 @@ class VerificationJob:
         """Which of the drawn tokens is the last one committed, if the accepted nodes are these."""
         return self.nodes.index(accepted[-1]) + 1 if accepted else 0
 
-    def path_rows(self, accepted: list[Node]) -> list[int]:
-        """Of what is drawn, the rows that the committed tokens come from, if the accepted nodes are these."""
+    def log_probs(self, raw: Tensor, accepted: list[Node], tokens: list[int]) -> LogProbs | None:
+        """Of the tokens to commit, if the accepted nodes are these; None if they are not asked for.
+
+        raw [rows, V]: the target's own logits. Nothing is computed but for rows on the path.
+        """
+        top = self.sequence.spec.logprobs
+        if top is None or not tokens:
+            return None
         rows = {id(node): row for row, node in enumerate(self.nodes, start=1)}
-        return [0, *(rows[id(node)] for node in accepted)]
+        path = [0, *(rows[id(node)] for node in accepted)]
+        return log_probs(raw[path[: len(tokens)]], tokens, top)
 
     def walk_by(self, rule: Rule, drawn: list[int], logits: Tensor) -> tuple[list[Node], list[int]]:
         """As `walk`, by another rule than the coupled one. logits [len(drawn), V]: what the tokens were drawn from.

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine import coupled_sampler, verification_engine
+from speculative_engine import coupled_sampler, prompt_log_probs, verification_job
 from speculative_engine.log_probs import LogProbs, log_probs
 from speculative_engine.logit_editor import TreeRows
 from speculative_engine.packed_model import PackedModel
@@ -241,8 +241,8 @@ def test_they_are_those_before_a_requests_changes(model: PackedModel) -> None:
 
 
 def test_who_asks_for_none_pays_nothing(model: PackedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verification_engine, "log_probs", pytest.fail)
-    monkeypatch.setattr("speculative_engine.prompt_log_probs.log_probs", pytest.fail)
+    monkeypatch.setattr(verification_job, "log_probs", pytest.fail)
+    monkeypatch.setattr(prompt_log_probs, "log_probs", pytest.fail)
     engine = engine_of(model)
     engine.add(SequenceSpec(0, PROMPTS[0], len(PROMPTS[0]) + 3, GREEDY))
     while engine.busy:

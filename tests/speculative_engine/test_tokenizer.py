@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken
+from tokenizers import AddedToken, decoders
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
@@ -50,6 +50,16 @@ class TestStream:
             assert "".join(pieces) + rest == whole
         else:
             assert REPLACEMENT in "".join(pieces) + rest
+
+    @given(text=texts)
+    @settings(max_examples=100, deadline=None)
+    def test_a_tokenizer_that_takes_a_space_off_the_beginning(self, text: str) -> None:
+        """As Llama 2's: only the first of all spaces goes, not that of each piece."""
+        made = backend("fallback")
+        made.decoder = decoders.Sequence([made.decoder, decoders.Strip(" ", 1, 0)])
+        stripping = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END["fallback"]))
+        pieces, rest = streamed(stripping.encode(f" {text}", add_special_tokens=False), stripping)
+        assert "".join(pieces) + rest == text
 
     def test_a_text_goes_on_behind_bytes_that_spoil_it(self) -> None:
         made = tokenizer("fallback")
