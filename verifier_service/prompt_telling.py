@@ -12,7 +12,7 @@ from speculative_engine.tokenizer import Tokenizer
 from verifier_service.log_prob_messages import log_prob_messages
 
 MOST_ENTRIES = 1 << 14
-"""Most tokens of one message with their alternatives, at some 40 bytes each."""
+"""Most tokens of one message with their alternatives, at some 25 bytes each on the wire."""
 
 
 class PromptTelling:

@@ -30,7 +30,7 @@ def streamed(tokens: list[int], made: Tokenizer) -> tuple[list[str], str]:
     return [stream.push(token) for token in tokens], stream.flush()
 
 
-ids = st.lists(st.integers(0, 300), max_size=40)
+ids = st.lists(st.integers(0, 420), max_size=40)
 texts = st.text(st.sampled_from("aé€🐍日本 \n<_"), max_size=20)
 
 
