@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speculative_engine import coupled_sampler, prompt_log_probs, verification_job
+from speculative_engine.acceptance_rules.acceptance import Acceptance, RuleName
 from speculative_engine.log_probs import LogProbs, log_probs
 from speculative_engine.logit_editor import TreeRows
 from speculative_engine.packed_model import PackedModel
@@ -238,6 +239,17 @@ def test_they_are_those_before_a_requests_changes(model: PackedModel) -> None:
     found = [np.frombuffer(row[1], np.float32)[0] for row in told.output[0]]
     assert np.abs(np.array(found) - expected[len(PROMPTS[0]) - 1 : -1, 77].numpy()).max() < 1e-3
     assert any(row[2] > 1 for row in told.output[0])
+
+
+def test_with_a_lossy_rule_they_are_the_targets_too(model: PackedModel) -> None:
+    drafted = {0: run(engine_of(model), specs(GREEDY)[:1]).tokens[0]}
+    lenient = Acceptance(RuleName.THRESHOLD, threshold=0.05)
+    (spec,) = specs(SAMPLED)[:1]
+    told = run(engine_of(model), [replace(spec, acceptance=lenient)], ScriptedDrafter(drafted, accuracy=1.0))
+    assert told.tokens != run(engine_of(model), [spec]).tokens, "else the rule made no difference"
+    expected = plain_logits(LIBRARY, [*PROMPTS[0], *told.tokens[0]]).log_softmax(1)[len(PROMPTS[0]) - 1 :]
+    for row, (token, log_prob, *_) in zip(expected, told.output[0], strict=False):
+        assert abs(np.frombuffer(log_prob, np.float32)[0] - row[token]) < 1e-3
 
 
 def test_who_asks_for_none_pays_nothing(model: PackedModel, monkeypatch: pytest.MonkeyPatch) -> None:

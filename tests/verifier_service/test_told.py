@@ -30,7 +30,9 @@ from tests.verifier_service.in_process_verifier import (
 )
 from tests.verifier_service.running import failure
 from tests.verifier_service.scripted_caller import ScriptedCaller, knowing
+from tests.verifier_service.test_peer_limits import ONE
 from tests.verifier_service.test_verify_conversation import call
+from verifier_service.verifier_servicer import VerifierServicer
 
 ASKED: dict[str, Any] = {"log_probs": 5, "prompt_log_probs": 3, "echo": True}
 REPEATED = PROMPT * 8
@@ -274,6 +276,18 @@ class TestMaxTime:
         loop: Any = asyncio.get_running_loop()
         timers = [each for each in getattr(loop, "_scheduled", ()) if not each.cancelled()]
         assert not [each for each in timers if each.when() > loop.time() + 1800], "its timer is gone"
+
+    async def test_who_follows_the_traffic_is_told(self, checkpoint: Path) -> None:
+        async with in_process_verifier(checkpoint, share_traffic=True) as verifier:
+            following = VerifierServicer(verifier.verifier).FollowTraffic(pb.FollowTrafficRequest(), ONE)
+            await anext(following)
+            verifier.engine.hold(3)
+            request = order()
+            request.max_time.FromMilliseconds(300)
+            output = await verifier.generate(request)
+            (served,) = (await anext(following)).requests
+            assert list(served.token_ids) == output.token_ids
+            await following.aclose()
 
     async def test_whose_caller_drafts(self, verifier: InProcessVerifier) -> None:
         verifier.engine.hold(3)
