@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 
+from speculative_engine.log_probs import LogProbs
 from speculative_engine.scoring import Score
 
 
@@ -27,6 +28,8 @@ class ComputedStep(NamedTuple):
 
     asked: AskedRows
     scores: list[Score]
+    prompts: dict[int, LogProbs]
+    """What it tells of prompts, by sequence."""
     rows: int
     seen: int
     """Positions that its rows have seen, all together."""

@@ -159,6 +159,10 @@ class BatchBuilder:
             self._logit_rows.append(row)
         return row
 
+    def want(self, row: int) -> None:
+        """Want the logits of a row that was added before, after all that are wanted so far."""
+        self._logit_rows.append(row)
+
     def add_lane(self, context: np.ndarray, rows: list[int], first_query: int = 0) -> None:
         """Add a lane over rows that were added before; see Lane."""
         self._lanes.append(Lane(context, rows, first_query))

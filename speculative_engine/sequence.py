@@ -35,6 +35,11 @@ class SequenceSpec:
     """Which draft tokens are kept."""
     editors: tuple[LogitEditor, ...] = ()
     """What is done to the logits, in this order; of this sequence alone, since they follow its tokens."""
+    logprobs: int | None = None
+    """Of how many of the likeliest tokens at each position of the output to tell the log-probabilities, beside the
+    token's own; None tells none."""
+    prompt_logprobs: int | None = None
+    """The same for `tokens`, all of which are then computed."""
 
 
 class Sequence:
@@ -58,6 +63,8 @@ class Sequence:
         """The last committed token was drafted before its drafter knew it, so that what is below it survives."""
         self.step_alone = False
         """The next step verifies no nodes: the logits of the last one, which did, were bad."""
+        self.told = 1
+        """Tokens of the spec whose log-probabilities are told, where they are wanted; before the first is nothing."""
 
     @property
     def pending(self) -> int:

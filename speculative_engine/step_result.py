@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from speculative_engine.log_probs import LogProbs
 from speculative_engine.scoring import Score
 
 
@@ -38,6 +39,8 @@ class SequenceOutcome:
     hidden_state: torch.Tensor | None = None
     """The target's last hidden state [hidden] behind the last token, where a drafter outside of the engine's thread
     drafts from it."""
+    log_probs: LogProbs | None = None
+    """Of the tokens, where the sequence asks for them."""
 
     @property
     def accepted(self) -> int:
@@ -56,3 +59,5 @@ class StepResult:
     """Seconds that drafters of the engine's own thread took since the last step, by source."""
     scores: list[Score] = field(default_factory=list)
     """What was scored of given texts."""
+    prompts: dict[int, LogProbs] = field(default_factory=dict)
+    """Log-probabilities of prompts' next tokens, by sequence, where it asks for them."""

@@ -11,6 +11,7 @@ from tokenizers.decoders import DecodeStream
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from speculative_engine.packed_model import ModelLoadError
+from speculative_engine.token_texts import TokenTexts
 from speculative_engine.vocabulary import Vocabulary, VocabularyError
 
 
@@ -24,8 +25,11 @@ class Tokenizer:
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
         self._tokenizer = tokenizer
         self._backend = tokenizer.backend_tokenizer
-        self.sha256 = _fingerprint(json.loads(self._backend.to_str()))
+        parts = json.loads(self._backend.to_str())
+        self.sha256 = _fingerprint(parts)
         """Equal for tokenizers that give every text the same ids."""
+        self.texts = TokenTexts(self._backend, parts)
+        """What single tokens stand for."""
 
     @classmethod
     def load(cls, source: str, *, trust_remote_code: bool = False) -> Tokenizer:
@@ -48,6 +52,17 @@ class Tokenizer:
         """Token ids of a text."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
         return ids
+
+    def encode_with_offsets(self, text: str, *, add_special_tokens: bool) -> tuple[list[int], list[int]]:
+        """Token ids of a text, and where in it, in characters, each token begins."""
+        encoded = self._tokenizer(text, add_special_tokens=add_special_tokens, return_offsets_mapping=True)
+        offsets: list[int] = []
+        end = 0
+        for first, last in encoded["offset_mapping"]:
+            # What the tokenizer puts around a text has no place in it, and says 0, 0 also behind it.
+            offsets.append(first if last > first else end)
+            end = max(end, last)
+        return list(encoded["input_ids"]), offsets
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of token ids; bytes that are no UTF-8 become U+FFFD."""
@@ -91,7 +106,15 @@ class TextStream:
 
     def push(self, token_id: int) -> str:
         """The text that became final with this token; empty while a character is incomplete."""
-        text = self._decoder.step(self._tokenizer._backend, token_id)
+        try:
+            text = self._decoder.step(self._tokenizer._backend, token_id)
+        except Exception as error:  # the library has no narrower one
+            if "Invalid prefix" not in str(error):
+                raise
+            # By this token, others before it decode to something else: bytes that are no UTF-8 do that where a
+            # tokenizer has tokens for single bytes. What is out stays.
+            self._decoder = DecodeStream(ids=[token_id], skip_special_tokens=True)
+            text = self._tokenizer.decode([*self._held, token_id])
         if text is None:
             self._held.append(token_id)
             return ""

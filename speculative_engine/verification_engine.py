@@ -22,6 +22,7 @@ from speculative_engine.packed_model import PackedModel
 from speculative_engine.planner import Candidate, Plan, Planner
 from speculative_engine.planning_record import PlanningRecord
 from speculative_engine.probe_planner import ProbePlanner
+from speculative_engine.prompt_log_probs import PromptLogProbs
 from speculative_engine.proposal import MergeCount, Proposal, ProposalReader
 from speculative_engine.sampling_batch import SamplingBatch
 from speculative_engine.sampling_params import SamplingParams
@@ -228,7 +229,9 @@ class VerificationEngine:
             tokens = sum(len(outcome.tokens) for outcome in outcomes if outcome.sequence_id in decoded)
             self.record.stepped(started, decoded, sum(map(len, plan.nodes)), tokens)
         seconds = time.perf_counter() - started
-        return StepResult(outcomes, computed.rows, seconds, self._local.take_seconds(), computed.scores)
+        return StepResult(
+            outcomes, computed.rows, seconds, self._local.take_seconds(), computed.scores, computed.prompts
+        )
 
     def _jobs(self, decoding: list[Sequence], plan: Plan) -> tuple[list[VerificationJob], int]:
         """What each sequence computes in a step, and how many tokens of texts are scored in it."""
@@ -255,6 +258,7 @@ class VerificationEngine:
         for job in jobs:
             job.lay_out(builder, self.model.pool)
         parts = self._scoring.lay_out(builder, scored)
+        prompts = PromptLogProbs(jobs, builder)
         batch = builder.build(self.model.group_size, self.model.device)
         editing = EditedLogits(jobs)
         editing.prepare()
@@ -277,7 +281,8 @@ class VerificationEngine:
             sampling = SamplingBatch.build(params, positions, self.model.device)
             drawn = sample(edited[: len(params)], sampling).token_ids.tolist()
         scores = self._scoring.settle(parts, logits[len(params) :])
-        return ComputedStep(AskedRows(drawn, edited, logits, states), scores, len(builder), builder.seen)
+        told = prompts.settle(logits)
+        return ComputedStep(AskedRows(drawn, edited, logits, states), scores, told, len(builder), builder.seen)
 
     def _planned(self) -> tuple[list[Sequence], list[Candidate], Plan]:
         if self._plan is None:
@@ -358,6 +363,7 @@ class VerificationEngine:
         sources += [None] * (len(tokens) - len(sources))
         hit = sequence.foreseen
         state: torch.Tensor | None = None
+        told = job.log_probs(rows.raw, accepted, tokens)
         if tokens:
             observe_commit(sequence.tree, tokens, self.planner.models)
         self.clock.enter("rollback")
@@ -375,4 +381,5 @@ class VerificationEngine:
             if not sequence.tree.size:
                 for clock in sequence.clocks.values():
                     clock.asked(len(sequence.tokens), now)
-        return SequenceOutcome(spec.sequence_id, tokens, sources, len(sequence.tokens), drafted, finish, hit, state)
+        length = len(sequence.tokens)
+        return SequenceOutcome(spec.sequence_id, tokens, sources, length, drafted, finish, hit, state, told)

@@ -9,6 +9,7 @@ from speculative_engine.acceptance_rules.rule import Rule, Visit
 from speculative_engine.distributions import probabilities
 from speculative_engine.drafters.probing import NO_PROBES
 from speculative_engine.kv_slots import SlotPool
+from speculative_engine.log_probs import LogProbs, log_probs
 from speculative_engine.logit_editor import TreeRows
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.sampling_batch import SamplingBatch
@@ -29,6 +30,8 @@ class VerificationJob:
         self._chain_length = chain_length
         self._finishes_chain = chain_length == sequence.pending
         self.slots = np.empty(0, dtype=np.int64)
+        self.chain_rows: list[int] = []
+        """Rows of the batch that hold the pending tokens."""
         self.sampled_positions: list[int] = []
         """Position of each token to draw: after the chain, then after each node, then after each asked probe."""
 
@@ -49,7 +52,7 @@ class VerificationJob:
         self.slots = pool.take(self.rows)
         slots = self.slots.tolist()
         end = start + self._chain_length
-        chain: list[int] = []
+        chain = self.chain_rows
         for position in range(start, end):
             wanted = self._finishes_chain and position == end - 1
             chain.append(builder.add_row(sequence.tokens[position], position, slots[position - start], wanted))
@@ -107,6 +110,18 @@ class VerificationJob:
     def row_behind(self, accepted: list[Node]) -> int:
         """Which of the drawn tokens is the last one committed, if the accepted nodes are these."""
         return self.nodes.index(accepted[-1]) + 1 if accepted else 0
+
+    def log_probs(self, raw: Tensor, accepted: list[Node], tokens: list[int]) -> LogProbs | None:
+        """Of the tokens to commit, if the accepted nodes are these; None if they are not asked for.
+
+        raw [rows, V]: the target's own logits. Nothing is computed but for rows on the path.
+        """
+        top = self.sequence.spec.logprobs
+        if top is None or not tokens:
+            return None
+        rows = {id(node): row for row, node in enumerate(self.nodes, start=1)}
+        path = [0, *(rows[id(node)] for node in accepted)]
+        return log_probs(raw[path[: len(tokens)]], tokens, top)
 
     def walk_by(self, rule: Rule, drawn: list[int], logits: Tensor) -> tuple[list[Node], list[int]]:
         """As `walk`, by another rule than the coupled one. logits [len(drawn), V]: what the tokens were drawn from.

@@ -34,7 +34,7 @@ class Vocabulary:
         added = {token["id"]: token for token in parts["added_tokens"]}
         self.specials = {token["content"]: index for index, token in added.items() if token["special"]}
         """Special tokens by their name. They stand for no text."""
-        spell = _spelling(parts.get("decoder"))
+        spell = spelling_of(parts.get("decoder"))
         tokens = self._backend.get_vocab(with_added_tokens=True)
         self.spellings = [b""] * (max(tokens.values(), default=-1) + 1)
         """The bytes of each token; none for special ones and ids without a token."""
@@ -87,7 +87,7 @@ def _parts(text: bytes) -> list[str]:
     return _INVALID.split(text.decode(errors="surrogateescape"))
 
 
-def _spelling(decoder: dict[str, Any] | None) -> Callable[[str], bytes]:
+def spelling_of(decoder: dict[str, Any] | None) -> Callable[[str], bytes]:
     """The function from a token's name to its bytes, for the ways of spelling that are known. Raises
     VocabularyError."""
     steps = [] if decoder is None else decoder.get("decoders", [decoder])

@@ -16,9 +16,11 @@ from service_runtime.errors import FieldViolation, ServiceError, invalid_field
 from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance
 from speculative_engine.field_error import FieldError
 from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.tokenizer import ChatTemplateError, Tokenizer
+from speculative_engine.tokenizer import Tokenizer
 from verifier_service.acceptance_reader import read_acceptance
+from verifier_service.chat_text import chat_text
 from verifier_service.drafter_labels import read_labels
+from verifier_service.telling_reader import read_log_probs, read_max_time, read_stop_tokens
 
 _MAX_STOPS = 16
 _MAX_STOP_LENGTH = 256
@@ -59,6 +61,18 @@ class GenerateOrder:
     """Where its threshold comes from."""
     dynamic_temperature: bool = False
     """Whether drafters draft the cooler the less sure they are."""
+    stop_token_ids: frozenset[int] = frozenset()
+    """Tokens that end the output, whether or not end-of-sequence tokens do."""
+    include_stop: bool = False
+    """Whether what ended the output, if the request named it, stays in the text."""
+    max_time: float | None = None
+    """Seconds after which it ends with what there is."""
+    log_probs: int | None = None
+    """See SequenceSpec.logprobs."""
+    prompt_log_probs: int | None = None
+    """The same for the prompt."""
+    echo: bool = False
+    """Whether to report the prompt's text."""
 
 
 class RequestReader:
@@ -108,6 +122,12 @@ class RequestReader:
             acceptance=settled.acceptance,
             preset=settled.preset,
             dynamic_temperature=settled.dynamic_temperature,
+            stop_token_ids=read_stop_tokens(request, self.check_tokens),
+            include_stop=request.include_stop,
+            max_time=read_max_time(request),
+            log_probs=read_log_probs(request, "log_probs"),
+            prompt_log_probs=read_log_probs(request, "prompt_log_probs"),
+            echo=request.echo,
         )
 
     def check_tokens(self, field: str, token_ids: Sequence[int]) -> None:
@@ -149,15 +169,8 @@ class RequestReader:
         return tokens
 
     def _chat(self, chat: verifier_service_pb2.ChatMessages) -> list[int]:
-        messages = [{"role": message.role, "content": message.content} for message in chat.messages]
-        if not messages:
-            raise _refusal(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "messages.messages", "is empty")
-        try:
-            text = self._tokenizer.render_chat(messages)
-        except ChatTemplateError as error:
-            raise invalid_field("messages", str(error)) from error
         # The template writes the special tokens itself.
-        return self._tokenizer.encode(text, add_special_tokens=False)
+        return self._tokenizer.encode(chat_text(chat, self._tokenizer), add_special_tokens=False)
 
     def _max_length(self, request: verifier_service_pb2.GenerateRequest, prompt_length: int) -> int:
         if prompt_length >= self._longest:

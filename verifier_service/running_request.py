@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 
 import grpc
+import numpy as np
 
 from draftwire.v1 import speculation_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.token_log_probs_pb2 import TokenLogProbs
 from draftwire.v1.verifier_service_pb2 import (
     FinishReason,
     GenerateChunk,
@@ -20,11 +23,14 @@ from draftwire.v1.verifier_service_pb2 import (
     Usage,
 )
 from service_runtime.errors import ServiceError
+from speculative_engine.log_probs import LogProbs
 from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_result import Finish, SequenceOutcome
 from speculative_engine.tokenizer import Tokenizer
 from verifier_service.acceptance_reader import tell_acceptance
 from verifier_service.draft_source import drafter_of
+from verifier_service.log_prob_messages import log_prob_messages
+from verifier_service.prompt_telling import MOST_ENTRIES, PromptTelling
 from verifier_service.request_reader import GenerateOrder
 from verifier_service.stop_strings import StopStrings
 
@@ -32,8 +38,8 @@ from verifier_service.stop_strings import StopStrings
 class RunningRequest:
     """Takes the engine's outcomes and hands out events.
 
-    Outcomes that come faster than the caller reads are joined into one chunk, so what waits is bounded by the
-    request's own length.
+    Outcomes that come faster than the caller reads are joined into one chunk, or a few where each token has many
+    log-probabilities, so what waits is bounded by the request's own length.
     """
 
     def __init__(
@@ -49,17 +55,26 @@ class RunningRequest:
         self.tokens = [*order.prompt, *order.resumed]
         """Prompt and output committed so far, in step with the verdicts sent to drafters."""
         self.finished = False
-        self._eos = frozenset() if order.ignore_eos else eos_token_ids
+        self._ends = order.stop_token_ids | (frozenset() if order.ignore_eos else eos_token_ids)
+        self._kept_ends = order.stop_token_ids if order.include_stop else frozenset()
+        self._stop_token: int | None = None
         self._tokenizer = tokenizer
         self._model_fingerprint = model_fingerprint
         self._text = tokenizer.stream()
-        self._stops = StopStrings(order.stops)
+        self._characters = 0
+        """Of the output's text, before anything is taken away for a stop string."""
+        self._stops = StopStrings(order.stops, include=order.include_stop)
+        self._prompt: PromptTelling | None = None
+        if order.echo or order.prompt_log_probs is not None:
+            self._prompt = PromptTelling(order.prompt, tokenizer, order.prompt_log_probs)
         self._admitted = time.perf_counter()
         self._first_token: float | None = None
         self._stats = speculation_pb2.SpeculationStats()
         tell_acceptance(self._stats, order.acceptance, order.preset)
         self._by_drafter: dict[str, speculation_pb2.DrafterStats] = {}
         self._chunk = GenerateChunk()
+        self._chunks: deque[GenerateChunk] = deque()
+        """Those before it that are full."""
         self._finish_reason = FinishReason.FINISH_REASON_UNSPECIFIED
         self._fault: ServiceError | None = None
         self._changed = asyncio.Event()
@@ -72,38 +87,51 @@ class RunningRequest:
             tokens=list(self.tokens),
             max_length=self.order.max_length,
             sampling=self.order.sampling,
-            eos_token_ids=self._eos,
+            eos_token_ids=self._ends,
             max_draft_tokens=self.order.max_draft_tokens,
             acceptance=self.order.acceptance,
+            logprobs=self.order.log_probs,
+            prompt_logprobs=self.order.prompt_log_probs,
         )
 
     def take(self, outcome: SequenceOutcome) -> None:
         """Take in what a step did. May finish the request earlier than the engine does: at a stop string."""
         self._stats.steps += 1
         self._stats.hits += outcome.hit
+        self._stats.drafts += bool(outcome.drafted)
+        told = None if outcome.log_probs is None else log_prob_messages(outcome.log_probs, self._tokenizer.texts)
         for drafted_by, count in outcome.drafted.items():
             self._drafter(drafter_of(drafted_by)).draft_tokens += count
             self._stats.draft_tokens += count
-        for token, source in zip(outcome.tokens, outcome.sources, strict=True):
+        for index, (token, source) in enumerate(zip(outcome.tokens, outcome.sources, strict=True)):
             if source is not None:
                 self._drafter(drafter_of(source)).accepted_tokens += 1
                 self._stats.accepted_tokens += 1
-            self._commit(token, None if source is None else drafter_of(source))
+                self._count_position(index)
+            self._commit(token, None if source is None else drafter_of(source), told[index] if told else None)
             if self.finished:
                 break
         if outcome.finish is Finish.FAULT:
-            self.fail(
-                ServiceError(
-                    grpc.StatusCode.INTERNAL,
-                    ErrorReason.ERROR_REASON_INTERNAL,
-                    "the target model gave logits that are no numbers for this request",
-                )
-            )
+            self.fail(_no_numbers())
         elif outcome.finish is not None and not self.finished:
             self._finish(
                 FinishReason.FINISH_REASON_STOP if outcome.finish is Finish.EOS else FinishReason.FINISH_REASON_LENGTH
             )
         self._changed.set()
+
+    def take_prompt(self, told: LogProbs) -> None:
+        """Take in what a step told of the prompt's next tokens."""
+        if np.isnan(told.log_probs).any():
+            self.fail(_no_numbers())
+        elif self._prompt is not None:
+            self._prompt.take(told)
+            self._changed.set()
+
+    def expire(self) -> None:
+        """End the request with what there is: its time is over."""
+        if not self.finished:
+            self._finish(FinishReason.FINISH_REASON_DEADLINE)
+            self._changed.set()
 
     def count_stale(self, nodes: int) -> None:
         """Count nodes that came too late."""
@@ -117,7 +145,7 @@ class RunningRequest:
             self._changed.set()
 
     async def events(self) -> AsyncIterator[GenerateResponse]:
-        """Started, chunks, finished. Raises the ServiceError the request ended with."""
+        """Started, what is told of the prompt, chunks, finished. Raises the ServiceError the request ended with."""
         yield GenerateResponse(
             started=GenerateStarted(
                 request_id=self.order.request_id,
@@ -128,7 +156,11 @@ class RunningRequest:
             )
         )
         while True:
-            if self._chunk.token_ids:
+            if self._prompt is not None and self._prompt.ready:
+                yield GenerateResponse(prompt=await asyncio.to_thread(self._prompt.next))
+            elif self._chunks:
+                yield GenerateResponse(chunk=self._chunks.popleft())
+            elif self._chunk.token_ids:
                 chunk, self._chunk = self._chunk, GenerateChunk()
                 yield GenerateResponse(chunk=chunk)
             elif self._fault is not None:
@@ -160,25 +192,43 @@ class RunningRequest:
     def _replay(self) -> None:
         """Bring text and stop strings to where a resumed request was; its caller has that text already."""
         for index, token in enumerate(self.order.resumed):
-            self._stops.push("" if token in self._eos else self._text.push(token))
-            if token in self._eos or self._stops.found is not None:
-                self._finish(FinishReason.FINISH_REASON_STOP)
-            elif len(self.order.prompt) + index + 1 >= self.order.max_length:
+            self._read(token)
+            if not self.finished and len(self.order.prompt) + index + 1 >= self.order.max_length:
                 self._finish(FinishReason.FINISH_REASON_LENGTH)
             if self.finished:
                 self.tokens = self.tokens[: len(self.order.prompt) + index + 1]
                 return
 
-    def _commit(self, token: int, drafter: str | None) -> None:
+    def _read(self, token: int) -> str:
+        """The text that became final with the output's next token, which may be what ends it."""
+        text = self._text.push(token) if token not in self._ends or token in self._kept_ends else ""
+        self._characters += len(text)
+        final = self._stops.push(text)
+        if token in self._ends:
+            self._stop_token = token
+        if token in self._ends or self._stops.found is not None:
+            self._finish(FinishReason.FINISH_REASON_STOP)
+        return final
+
+    def _commit(self, token: int, drafter: str | None, log_probs: TokenLogProbs | None) -> None:
         if self._first_token is None:
             self._first_token = time.perf_counter()
         self.tokens.append(token)
         self._chunk.token_ids.append(token)
         self._chunk.token_texts.append(self._tokenizer.decode([token]))
         self._chunk.sources.append(self._source_number(drafter))
-        self._chunk.text += self._stops.push("" if token in self._eos else self._text.push(token))
-        if self._stops.found is not None:
-            self._finish(FinishReason.FINISH_REASON_STOP)
+        self._chunk.text_offsets.append(self._characters)
+        if log_probs is not None:
+            self._chunk.log_probs.append(log_probs)
+        self._chunk.text += self._read(token)
+        if len(self._chunk.log_probs) * (1 + (self.order.log_probs or 0)) >= MOST_ENTRIES:
+            self._chunks.append(self._chunk)
+            self._chunk = GenerateChunk()
+
+    def _count_position(self, index: int) -> None:
+        counts = self._stats.accepted_per_position
+        counts.extend([0] * (index + 1 - len(counts)))
+        counts[index] += 1
 
     def _source_number(self, drafter: str | None) -> int:
         if drafter is None:
@@ -217,4 +267,13 @@ class RunningRequest:
             ),
             speculation=self._stats,
             stop=self._stops.found or "",
+            stop_token_id=self._stop_token,
         )
+
+
+def _no_numbers() -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.INTERNAL,
+        ErrorReason.ERROR_REASON_INTERNAL,
+        "the target model gave logits that are no numbers for this request",
+    )

@@ -1,4 +1,4 @@
-"""Ends a text before the first stop string that is complete in it."""
+"""Ends a text at the first stop string that is complete in it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ class StopStrings:
     What is passed on depends on the pieces joined together, not on where they are cut.
     """
 
-    def __init__(self, stops: Sequence[str]):
+    def __init__(self, stops: Sequence[str], *, include: bool = False):
+        """include: whether the string that ends the text stays in it."""
         self._stops = tuple(stops)
+        self._include = include
         self._held = ""
         self.found: str | None = None
         """The stop string that ended the text."""
 
     def push(self, text: str) -> str:
-        """The text that became final; once a stop string is found, what stands before it and nothing more."""
+        """The text that became final; once a stop string is found, what stands before it, or up to its end,
+        and nothing more."""
         if self.found is not None:
             return ""
         if not self._stops:
@@ -29,7 +32,7 @@ class StopStrings:
             # The one that ends first, whatever may follow; of those that end together, the longest.
             place, self.found = min(found, key=lambda each: (each[0] + len(each[1]), each[0]))
             self._held = ""
-            return held[:place]
+            return held[: place + len(self.found) if self._include else place]
         keep = max(self._overlap(held, stop) for stop in self._stops)
         self._held = held[len(held) - keep :]
         return held[: len(held) - keep]

@@ -16,6 +16,7 @@ from service_runtime.logs import get_logger
 from service_runtime.tasks import BackgroundTasks
 from speculative_engine.acceptance_model import AcceptanceModel
 from speculative_engine.drafters.prediction import prediction_drafter
+from speculative_engine.log_probs import LogProbs
 from speculative_engine.proposal import Proposal, ProposalError
 from speculative_engine.step_result import StepResult
 from speculative_engine.tokenizer import Tokenizer
@@ -161,12 +162,17 @@ class Verifier:
         self._requests[request.sequence_id] = request
         self._acceptance_counts.begin(order.acceptance)
         self._idle.clear()
+        timer: asyncio.TimerHandle | None = None
+        if order.max_time is not None:
+            timer = asyncio.get_running_loop().call_later(order.max_time, self._expire, request)
         try:
             self._steps.add(request.spec())
             self.pool.admit(request)
             self._draft_prediction(request)
             yield request
         finally:
+            if timer is not None:
+                timer.cancel()
             self._end(request)
 
     @contextmanager
@@ -199,6 +205,9 @@ class Verifier:
                 self._requests[sequence_id].count_stale(nodes)
         self.pool.count_drafting(result)
         self.scores.take(result.scores)
+        for sequence_id, told in result.prompts.items():
+            if sequence_id in self._requests:
+                self._tell_prompt(self._requests[sequence_id], told)
         for outcome in result.outcomes:
             request = self._requests.get(outcome.sequence_id)
             if request is None:
@@ -209,8 +218,7 @@ class Verifier:
             request.take(outcome)
             if request.finished:
                 ended.append(request)
-                if self.traffic.followed and not request.failed:
-                    self.traffic.tell(request.served(self.pool.drafters_of(request.sequence_id)))
+                self._tell_traffic(request)
             else:
                 verdicts.append(
                     Verdict(
@@ -249,6 +257,21 @@ class Verifier:
             drafter = prediction_drafter(order.prediction, len(order.prompt), self._predictions)
             self._steps.add_drafter(source, drafter)
             self._steps.attach(request.sequence_id, source, kind=PREDICTION)
+
+    def _tell_prompt(self, request: RunningRequest, told: LogProbs) -> None:
+        request.take_prompt(told)
+        if request.failed:
+            self._end(request)
+
+    def _expire(self, request: RunningRequest) -> None:
+        if not request.finished:
+            request.expire()
+            self._tell_traffic(request)
+            self._end(request)
+
+    def _tell_traffic(self, request: RunningRequest) -> None:
+        if self.traffic.followed and not request.failed:
+            self.traffic.tell(request.served(self.pool.drafters_of(request.sequence_id)))
 
     def _end(self, request: RunningRequest) -> None:
         if self._requests.pop(request.sequence_id, None) is not None:

@@ -13,6 +13,7 @@ from service_runtime.grpc_stream import accept_call
 from service_runtime.logs import log_context
 from verifier_service.peer_limits import peer_host
 from verifier_service.score_reader import read_score
+from verifier_service.tokenizing import tokenize
 from verifier_service.verifier import Verifier
 from verifier_service.verify_conversation import VerifyConversation
 
@@ -38,10 +39,7 @@ class VerifierServicer(VerifierServiceServicer):
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: Any) -> pb.TokenizeResponse:
         """See the contract."""
-        ids = await asyncio.to_thread(
-            self._verifier.tokenizer.encode, request.text, add_special_tokens=request.add_special_tokens
-        )
-        return pb.TokenizeResponse(token_ids=ids)
+        return await asyncio.to_thread(tokenize, request, self._verifier.tokenizer)
 
     async def Detokenize(self, request: pb.DetokenizeRequest, context: Any) -> pb.DetokenizeResponse:
         """See the contract."""

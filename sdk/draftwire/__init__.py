@@ -61,6 +61,7 @@ from draftwire.scoring import Prediction
 from draftwire.speculation import Acceptance, DrafterShare, Preset, Speculation, SpeculationStats
 from draftwire.step_cost import StepCost
 from draftwire.step_times import StepTimes
+from draftwire.tokenization import Tokenization
 from draftwire.traffic import ServedRequest, Traffic
 from draftwire.transport import Stream
 from draftwire.version import __version__
@@ -138,6 +139,7 @@ __all__ = [
     "TokenLogProb",
     "TokenLogProbs",
     "TokenOutOfRangeError",
+    "Tokenization",
     "TokenizerMismatchError",
     "Traffic",
     "UnavailableError",

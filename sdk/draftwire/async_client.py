@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -16,6 +17,7 @@ from draftwire.async_transport import AsyncStream, AsyncTransport
 from draftwire.channel import parse_addresses
 from draftwire.failover import RetryPolicy
 from draftwire.generation import Chunk, Generation
+from draftwire.logprobs import PromptReport
 from draftwire.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
 from draftwire.model import VerifierInfo, read_verifier_info
 from draftwire.options import BatchOptions, GenerateOptions
@@ -26,10 +28,12 @@ from draftwire.requests import (
     Prepared,
     Prompt,
     batch_seeds,
+    choices,
     prepare,
     token_ids,
 )
 from draftwire.scoring import Prediction, ScoreReader
+from draftwire.tokenization import Tokenization, read_tokenization, tokenize_request
 from draftwire.traffic import Traffic, TrafficReader
 from draftwire.v1 import verifier_service_pb2 as pb
 
@@ -79,11 +83,13 @@ class AsyncClient:
         """Address of the verifier in use."""
         return self._transport.address
 
-    async def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Generation:
+    async def generate(self, prompt: Prompt, *, n: int = 1, **options: Unpack[GenerateOptions]) -> Generation:
         """Continue a prompt and return the result.
 
         Args:
             prompt: text, or token ids.
+            n: how many results, from 1 to 128, to generate concurrently; ``Generation.choices`` holds all. The i-th,
+                counted from 0, is what the call gives alone with the seed plus i.
             options: see ``GenerateOptions``.
 
         Raises:
@@ -96,7 +102,7 @@ class AsyncClient:
             ModelMismatchError: the request broke off, and the next verifier has another target model.
             DraftwireError: the call failed otherwise.
         """
-        return await _finish(self.stream(prompt, **options))
+        return await self._choices(prepare(prompt, **options), n)
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> AsyncGenerationStream:
         """Continue a prompt and iterate over its chunks as they are committed.
@@ -113,17 +119,18 @@ class AsyncClient:
         """
         return self._stream(prepare(prompt, **options))
 
-    async def chat(self, messages: Messages, **options: Unpack[GenerateOptions]) -> Generation:
+    async def chat(self, messages: Messages, *, n: int = 1, **options: Unpack[GenerateOptions]) -> Generation:
         """Answer a conversation, rendered by the chat template of the target's tokenizer, and return the result.
 
         Args:
             messages: mappings with ``role`` (system, user, assistant, ...) and ``content``, oldest first.
+            n: see ``generate``.
             options: see ``GenerateOptions``.
 
         Raises:
             DraftwireError: as ``generate``.
         """
-        return await _finish(self.stream_chat(messages, **options))
+        return await self._choices(prepare(Conversation(messages), **options), n)
 
     def stream_chat(self, messages: Messages, **options: Unpack[GenerateOptions]) -> AsyncGenerationStream:
         """Answer a conversation and iterate over the chunks; as ``stream``, with the messages of ``chat``."""
@@ -152,33 +159,45 @@ class AsyncClient:
         prompts = list(prompts)
         seeds = batch_seeds(seed, len(prompts))
         requests = [prepare(p, seed=s, **options) for p, s in zip(prompts, seeds, strict=True)]
-        slots = asyncio.Semaphore(max(1, max_concurrency))
+        return await self._run_all(requests, max_concurrency)
 
-        async def run(request: Prepared) -> Generation:
-            async with slots:
-                return await _finish(self._stream(request))
-
-        tasks = [asyncio.create_task(run(request)) for request in requests]
-        try:
-            return await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def tokenize(self, text: str, *, add_special_tokens: bool = False, timeout: float | None = None) -> list[int]:
-        """Return the token ids of a text, by the target's tokenizer.
+    async def tokenize(
+        self,
+        text: str | None = None,
+        *,
+        messages: Messages | None = None,
+        add_special_tokens: bool = False,
+        timeout: float | None = None,
+    ) -> list[int]:
+        """Return the token ids of a text or a conversation, by the target's tokenizer.
 
         Args:
             text: the text.
-            add_special_tokens: add the special tokens the tokenizer puts around a text.
+            messages: a conversation instead, rendered by the chat template; see ``chat``.
+            add_special_tokens: add the special tokens the tokenizer puts around a text. A chat template writes them
+                itself.
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
+            InvalidFieldError: the conversation cannot be rendered, or there is not one of text and messages.
             DraftwireError: the call failed.
         """
-        request = pb.TokenizeRequest(text=text, add_special_tokens=add_special_tokens)
-        return list((await self._transport.call(TOKENIZE, request, timeout)).token_ids)
+        tokens = await self.tokenization(
+            text, messages=messages, add_special_tokens=add_special_tokens, timeout=timeout
+        )
+        return tokens.token_ids
+
+    async def tokenization(
+        self,
+        text: str | None = None,
+        *,
+        messages: Messages | None = None,
+        add_special_tokens: bool = False,
+        timeout: float | None = None,
+    ) -> Tokenization:
+        """As ``tokenize``, with the place and the text of each token."""
+        request = tokenize_request(text, messages, add_special_tokens)
+        return read_tokenization(await self._transport.call(TOKENIZE, request, timeout))
 
     async def detokenize(
         self, ids: Iterable[int], *, skip_special_tokens: bool = False, timeout: float | None = None
@@ -257,6 +276,29 @@ class AsyncClient:
     def _make_transport(self, addresses: tuple[str, ...], **options: Any) -> AsyncTransport:
         return AsyncTransport(addresses, **options)
 
+    async def _choices(self, request: Prepared, number: int) -> Generation:
+        requests = choices(request, number)
+        if number == 1:
+            return await _finish(self._stream(request))
+        first, *further = await self._run_all(requests, number)
+        return replace(first, further=further)
+
+    async def _run_all(self, requests: Sequence[Prepared], max_concurrency: int) -> list[Generation]:
+        """Run requests to their ends. Raises what failed first, and cancels the others."""
+        slots = asyncio.Semaphore(max(1, max_concurrency))
+
+        async def run(request: Prepared) -> Generation:
+            async with slots:
+                return await _finish(self._stream(request))
+
+        tasks = [asyncio.create_task(run(request)) for request in requests]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
     def _stream(self, request: Prepared) -> AsyncGenerationStream:
         return AsyncGenerationStream(
             self._transport, GenerationReader(request.message), self._transport.deadline(request.timeout)
@@ -275,6 +317,11 @@ class AsyncGenerationStream(AsyncStream[Chunk]):
     def seed(self) -> int:
         """The seed in use."""
         return self._generation.seed
+
+    @property
+    def prompt(self) -> PromptReport | None:
+        """What was reported of the prompt so far, where the request asked for it: all of it from the first chunk on."""
+        return self._generation.prompt
 
     @property
     def result(self) -> Generation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -13,6 +14,7 @@ from draftwire.channel import parse_addresses
 from draftwire.drafters import Drafters
 from draftwire.failover import RetryPolicy
 from draftwire.generation import Chunk, Generation
+from draftwire.logprobs import PromptReport
 from draftwire.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
 from draftwire.model import VerifierInfo, read_verifier_info
 from draftwire.options import BatchOptions, GenerateOptions
@@ -23,10 +25,12 @@ from draftwire.requests import (
     Prepared,
     Prompt,
     batch_seeds,
+    choices,
     prepare,
     token_ids,
 )
 from draftwire.scoring import Prediction, ScoreReader
+from draftwire.tokenization import Tokenization, read_tokenization, tokenize_request
 from draftwire.traffic import Traffic, TrafficReader
 from draftwire.transport import Stream, Transport
 from draftwire.v1 import verifier_service_pb2 as pb
@@ -76,11 +80,13 @@ class Client:
         """Address of the verifier in use."""
         return self._transport.address
 
-    def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Generation:
+    def generate(self, prompt: Prompt, *, n: int = 1, **options: Unpack[GenerateOptions]) -> Generation:
         """Continue a prompt and return the result.
 
         Args:
             prompt: text, or token ids.
+            n: how many results, from 1 to 128, to generate concurrently; ``Generation.choices`` holds all. The i-th,
+                counted from 0, is what the call gives alone with the seed plus i.
             options: see ``GenerateOptions``.
 
         Raises:
@@ -93,7 +99,7 @@ class Client:
             ModelMismatchError: the request broke off, and the next verifier has another target model.
             DraftwireError: the call failed otherwise.
         """
-        return _finish(self.stream(prompt, **options))
+        return self._choices(prepare(prompt, **options), n)
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> GenerationStream:
         """Continue a prompt and iterate over its chunks as they are committed.
@@ -109,17 +115,18 @@ class Client:
         """
         return self._stream(prepare(prompt, **options))
 
-    def chat(self, messages: Messages, **options: Unpack[GenerateOptions]) -> Generation:
+    def chat(self, messages: Messages, *, n: int = 1, **options: Unpack[GenerateOptions]) -> Generation:
         """Answer a conversation, rendered by the chat template of the target's tokenizer, and return the result.
 
         Args:
             messages: mappings with ``role`` (system, user, assistant, ...) and ``content``, oldest first.
+            n: see ``generate``.
             options: see ``GenerateOptions``.
 
         Raises:
             DraftwireError: as ``generate``.
         """
-        return _finish(self.stream_chat(messages, **options))
+        return self._choices(prepare(Conversation(messages), **options), n)
 
     def stream_chat(self, messages: Messages, **options: Unpack[GenerateOptions]) -> GenerationStream:
         """Answer a conversation and iterate over the chunks; as ``stream``, with the messages of ``chat``."""
@@ -148,44 +155,43 @@ class Client:
         prompts = list(prompts)
         seeds = batch_seeds(seed, len(prompts))
         requests = [prepare(p, seed=s, **options) for p, s in zip(prompts, seeds, strict=True)]
-        if not requests:
-            return []
-        streams: list[GenerationStream] = []
-        stopped = False
+        return self._run_all(requests, max_concurrency)
 
-        def run(request: Prepared) -> Generation:
-            stream = self._stream(request)
-            streams.append(stream)
-            if stopped:
-                stream.close()
-            return _finish(stream)
-
-        pool = ThreadPoolExecutor(max(1, min(max_concurrency, len(requests))), "draftwire-batch")
-        futures = [pool.submit(run, request) for request in requests]
-        try:
-            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            for future in done:
-                future.result()  # raises what failed first, before the cancelled ones
-            return [future.result() for future in futures]
-        finally:
-            stopped = True
-            pool.shutdown(wait=False, cancel_futures=True)
-            for stream in streams:
-                stream.close()
-
-    def tokenize(self, text: str, *, add_special_tokens: bool = False, timeout: float | None = None) -> list[int]:
-        """Return the token ids of a text, by the target's tokenizer.
+    def tokenize(
+        self,
+        text: str | None = None,
+        *,
+        messages: Messages | None = None,
+        add_special_tokens: bool = False,
+        timeout: float | None = None,
+    ) -> list[int]:
+        """Return the token ids of a text or a conversation, by the target's tokenizer.
 
         Args:
             text: the text.
-            add_special_tokens: add the special tokens the tokenizer puts around a text.
+            messages: a conversation instead, rendered by the chat template; see ``chat``.
+            add_special_tokens: add the special tokens the tokenizer puts around a text. A chat template writes them
+                itself.
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
+            InvalidFieldError: the conversation cannot be rendered, or there is not one of text and messages.
             DraftwireError: the call failed.
         """
-        request = pb.TokenizeRequest(text=text, add_special_tokens=add_special_tokens)
-        return list(self._transport.call(TOKENIZE, request, timeout).token_ids)
+        tokens = self.tokenization(text, messages=messages, add_special_tokens=add_special_tokens, timeout=timeout)
+        return tokens.token_ids
+
+    def tokenization(
+        self,
+        text: str | None = None,
+        *,
+        messages: Messages | None = None,
+        add_special_tokens: bool = False,
+        timeout: float | None = None,
+    ) -> Tokenization:
+        """As ``tokenize``, with the place and the text of each token."""
+        request = tokenize_request(text, messages, add_special_tokens)
+        return read_tokenization(self._transport.call(TOKENIZE, request, timeout))
 
     def detokenize(self, ids: Iterable[int], *, skip_special_tokens: bool = False, timeout: float | None = None) -> str:
         """Return the text of token ids, by the target's tokenizer.
@@ -262,6 +268,40 @@ class Client:
     def _make_transport(self, addresses: tuple[str, ...], **options: Any) -> Transport:
         return Transport(addresses, **options)
 
+    def _choices(self, request: Prepared, number: int) -> Generation:
+        requests = choices(request, number)
+        if number == 1:
+            return _finish(self._stream(request))
+        first, *further = self._run_all(requests, number)
+        return replace(first, further=further)
+
+    def _run_all(self, requests: Sequence[Prepared], max_concurrency: int) -> list[Generation]:
+        """Run requests to their ends. Raises what failed first, and cancels the others."""
+        if not requests:
+            return []
+        streams: list[GenerationStream] = []
+        stopped = False
+
+        def run(request: Prepared) -> Generation:
+            stream = self._stream(request)
+            streams.append(stream)
+            if stopped:
+                stream.close()
+            return _finish(stream)
+
+        pool = ThreadPoolExecutor(max(1, min(max_concurrency, len(requests))), "draftwire-batch")
+        futures = [pool.submit(run, request) for request in requests]
+        try:
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()  # raises what failed first, before the cancelled ones
+            return [future.result() for future in futures]
+        finally:
+            stopped = True
+            pool.shutdown(wait=False, cancel_futures=True)
+            for stream in streams:
+                stream.close()
+
     def _stream(self, request: Prepared) -> GenerationStream:
         return GenerationStream(
             self._transport, GenerationReader(request.message), self._transport.deadline(request.timeout)
@@ -280,6 +320,11 @@ class GenerationStream(Stream[Chunk]):
     def seed(self) -> int:
         """The seed in use."""
         return self._generation.seed
+
+    @property
+    def prompt(self) -> PromptReport | None:
+        """What was reported of the prompt so far, where the request asked for it: all of it from the first chunk on."""
+        return self._generation.prompt
 
     @property
     def result(self) -> Generation:

@@ -88,6 +88,13 @@ class Generation:
     """The prompt's text and log-probabilities, where the request asked for them (``echo``, ``prompt_logprobs``)."""
     resumes: int = 0
     """How often the request broke off and was resumed, here or at another verifier."""
+    further: list[Generation] = field(default_factory=list)
+    """The other results, where ``n`` asked for several."""
+
+    @property
+    def choices(self) -> list[Generation]:
+        """All results of the call: this one, then the further ones."""
+        return [self, *self.further]
 
     def __str__(self) -> str:
         """Return the generated text."""

@@ -68,7 +68,8 @@ class GenerationReader:
         self._token_texts: list[str] = []
         self._text_offsets: list[int] = []
         self._logprobs: list[TokenLogProbs] = []
-        self._prompt: PromptReport | None = None
+        self._prompt = pb.PromptReport()
+        self._prompt_tokens = 0
         self._result: Generation | None = None
         self._model_fingerprint = ""
         self.seed: int = request.sampling.seed
@@ -91,13 +92,20 @@ class GenerationReader:
             raise RuntimeError("the stream has not ended: its result comes with its last chunk")
         return self._result
 
+    @property
+    def prompt(self) -> PromptReport | None:
+        """What was reported of the prompt so far, None if nothing was."""
+        return read_prompt(self._prompt) if self._prompt.token_ids else None
+
     def next_request(self, *, resumable: bool) -> pb.GenerateRequest:
         """Return the request, with the tokens read so far to be resumed after."""
         self._resumed_tokens = len(self._token_ids)
         request = pb.GenerateRequest()
         request.CopyFrom(self._request)
         request.resumable = resumable
-        if self._prompt is not None:  # it is told once
+        if len(self._prompt.token_ids) < self._prompt_tokens:
+            self._prompt.Clear()  # it broke off in the middle
+        elif self._prompt.token_ids:  # it is told once
             request.ClearField("echo")
             request.ClearField("prompt_log_probs")
         if request.HasField("max_time"):
@@ -121,7 +129,9 @@ class GenerationReader:
         if event == "chunk":
             return self._read_chunk(response.chunk)
         if event == "prompt":
-            self._prompt = read_prompt(response.prompt)
+            text = self._prompt.text + response.prompt.text
+            self._prompt.MergeFrom(response.prompt)
+            self._prompt.text = text
             return None
         if event == "finished":
             return self._read_finished(response.finished)
@@ -129,6 +139,7 @@ class GenerationReader:
 
     def _read_started(self, started: pb.GenerateStarted) -> None:
         self.request_id = started.request_id
+        self._prompt_tokens = started.prompt_tokens
         if self._resumed_tokens:
             self._check_model(started.model_fingerprint)
             self._resumes += 1
@@ -181,7 +192,7 @@ class GenerationReader:
             token_texts=self._token_texts,
             text_offsets=self._text_offsets,
             logprobs=self._logprobs,
-            prompt=self._prompt,
+            prompt=self.prompt,
             resumes=self._resumes,
         )
         return Chunk(text=message.text) if message.text else None

@@ -37,6 +37,7 @@ class Conversation(NamedTuple):
 
 _UINT32_END, _UINT64_END = 1 << 32, 1 << 64
 _LONGEST_TIME = 366 * 86400
+_MOST_CHOICES = 128
 
 
 class Prepared(NamedTuple):
@@ -134,7 +135,7 @@ def prepare(
     if prefix_cache is not None:
         request.prefix_cache = prefix_cache
     if isinstance(prompt, Conversation):
-        request.messages.CopyFrom(_messages(prompt))
+        request.messages.CopyFrom(message_list(prompt))
     elif isinstance(prompt, str):
         request.text = prompt
     elif isinstance(prompt, bytes | bytearray):
@@ -178,13 +179,37 @@ def batch_seeds(seed: int | Sequence[int] | None, count: int) -> list[int | None
     return list(seed)
 
 
-def _messages(conversation: Conversation) -> pb.ChatMessages:
+def message_list(conversation: Conversation) -> pb.ChatMessages:
+    """Return the messages of a conversation.
+
+    Raises:
+        InvalidFieldError: one of them has not exactly a role and content.
+    """
     messages = pb.ChatMessages()
     for index, message in enumerate(conversation.messages):
         if set(message) != {"role", "content"}:
             raise invalid_field(f"messages.messages[{index}]", "expected exactly the keys role and content")
         messages.messages.add(role=message["role"], content=message["content"])
     return messages
+
+
+def choices(request: Prepared, number: int) -> list[Prepared]:
+    """Return the requests for several results: the i-th, counted from 0, has the seed plus i.
+
+    Raises:
+        InvalidFieldError: none, or too many.
+    """
+    if not 1 <= number <= _MOST_CHOICES:
+        raise invalid_field("n", f"must be from 1 to {_MOST_CHOICES}, got {number}")
+    requests = [request]
+    for index in range(1, number):
+        message = pb.GenerateRequest()
+        message.CopyFrom(request.message)
+        message.sampling.seed = (message.sampling.seed + index) % _UINT64_END
+        if message.request_id:
+            message.request_id += f"-{index}"
+        requests.append(Prepared(message, request.timeout))
+    return requests
 
 
 def _logit_bias(bias: Mapping[int, float] | None) -> dict[int, float] | None:

@@ -19,7 +19,7 @@ SECONDS = 60
 def blocks() -> list[Any]:
     """The Python blocks, but those marked with a comment that begins `not run`."""
     found = []
-    for document in ("README.md", "docs/getting-started.md", "docs/methods.md"):
+    for document in ("README.md", "docs/getting-started.md", "docs/methods.md", "docs/results.md"):
         text = (ROOT / document).read_text(encoding="utf-8")
         for match in BLOCK.finditer(text):
             if not (match["note"] or "").startswith("not run"):

@@ -47,6 +47,14 @@ def test_the_same_tokens(client: Client, edge: EdgeClient, options: dict[str, An
     assert r.speculation.steps == 96 - r.speculation.accepted_tokens
 
 
+def test_the_same_is_told(client: Client, edge: EdgeClient) -> None:
+    asked: dict[str, Any] = {**SAMPLED, "n": 2, "logprobs": 3, "prompt_logprobs": 1, "echo": True}
+    plain, drafted = client.generate(PROMPT, **asked), edge.generate(PROMPT, **asked)
+    for one, other in zip(plain.choices, drafted.choices, strict=True):
+        assert (one.logprobs, one.prompt, one.text_offsets) == (other.logprobs, other.prompt, other.text_offsets)
+        assert len(one.logprobs) == 96 and one.prompt is not None
+
+
 def test_several_at_once(client: Client, edge: EdgeClient) -> None:
     prompts = ["def fib(n):", "class Stack:", "import os\n", "for line in"]
     plain = client.generate_batch(prompts, **SAMPLED)

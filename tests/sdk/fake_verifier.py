@@ -24,6 +24,7 @@ from draftwire.v1 import speculation_pb2
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1 import verifier_service_pb2_grpc as pb_grpc
 from draftwire.v1.proposal_pb2 import Proposal
+from draftwire.v1.token_log_probs_pb2 import TokenLogProb, TokenLogProbs
 from draftwire.v1.verdict_pb2 import Verdict
 
 PROMPT = "def f"
@@ -37,6 +38,31 @@ def expected_ids(seed: int, count: int, prompt: Sequence[int] = PROMPT_IDS) -> l
 
 def text_of(ids: Sequence[int]) -> str:
     return "".join(chr(token_id) for token_id in ids)
+
+
+def log_probs_of(token: int, top: int) -> TokenLogProbs:
+    """Made-up numbers: of each token the code of its letter."""
+
+    def one(token: int) -> TokenLogProb:
+        return TokenLogProb(token_id=token, log_prob=-token, text=chr(token), text_bytes=chr(token).encode())
+
+    return TokenLogProbs(token=one(token), rank=2, top=[one(token + index) for index in range(top)])
+
+
+def prompt_report(request: pb.GenerateRequest, prompt: Sequence[int], at: int) -> pb.PromptReport:
+    """Two tokens of a prompt."""
+    part = prompt[at : at + 2]
+    report = pb.PromptReport(
+        text=text_of(part),
+        token_ids=part,
+        token_texts=[chr(each) for each in part],
+        text_offsets=range(at, at + len(part)),
+    )
+    if request.HasField("prompt_log_probs"):
+        report.log_probs.extend(log_probs_of(each, request.prompt_log_probs) for each in part)
+        if at == 0:
+            report.log_probs[0].Clear()
+    return report
 
 
 def rich_status(
@@ -72,6 +98,8 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.remaining_seconds: list[float | None] = []
         self.break_after: list[int] = []
         """For each of the next Generate calls the tokens after which it breaks off with `break_status`."""
+        self.breaks_in_prompt = 0
+        """How many of the next Generate calls break off between two parts of the prompt's report."""
         self.break_status = rich_status(grpc.StatusCode.UNAVAILABLE, "the connection broke")
         self.fingerprint = "one target"
         self.pool_requests: list[Any] = []
@@ -211,6 +239,11 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
             model_fingerprint=self.fingerprint,
         )
         yield pb.GenerateResponse(started=started)
+        for at in range(0, len(prompt), 2) if request.echo or request.HasField("prompt_log_probs") else ():
+            yield pb.GenerateResponse(prompt=prompt_report(request, prompt, at))
+            if self.breaks_in_prompt:
+                self.breaks_in_prompt -= 1
+                context.abort_with_status(rpc_status.to_status(self.break_status))
         skew = self.skew_drafted if request.speculation.enabled else 0
         ids = expected_ids(request.sampling.seed + skew, request.max_tokens, prompt)
         done = len(request.resume_token_ids)
@@ -232,6 +265,10 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
                     sources=sources,
                     drafters=["good"],
                     token_texts=[chr(token_id) for token_id in step],
+                    text_offsets=range(at, at + len(step)),
+                    log_probs=[log_probs_of(each, request.log_probs) for each in step]
+                    if request.HasField("log_probs")
+                    else (),
                 )
             )
             sent, steps = sent + len(step), steps + 1
@@ -248,6 +285,8 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         finished.speculation.draft_tokens = 2 * steps
         finished.speculation.accepted_tokens = sent // 2
         finished.speculation.hits = steps // 2
+        finished.speculation.drafts = steps
+        finished.speculation.accepted_per_position.append(sent // 2)
         if request.speculation.preset:
             finished.speculation.preset = speculation_pb2.ACCEPTANCE_PRESET_CODE
             finished.speculation.acceptance = speculation_pb2.ACCEPTANCE_RULE_THRESHOLD
@@ -258,8 +297,13 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
 
     def Tokenize(self, request: pb.TokenizeRequest, context: Any) -> pb.TokenizeResponse:
         self.begin("Tokenize", context)
-        ids = [ord(letter) for letter in request.text]
-        return pb.TokenizeResponse(token_ids=[1, *ids] if request.add_special_tokens else ids)
+        text = request.text or "".join(each.role + each.content for each in request.messages.messages)
+        ids = [ord(letter) for letter in text]
+        return pb.TokenizeResponse(
+            token_ids=[1, *ids] if request.add_special_tokens else ids,
+            text_offsets=range(len(ids)),
+            token_texts=text,
+        )
 
     def Detokenize(self, request: pb.DetokenizeRequest, context: Any) -> pb.DetokenizeResponse:
         self.begin("Detokenize", context)

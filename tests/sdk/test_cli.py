@@ -82,6 +82,47 @@ def test_generate_passes_its_options_on(command: Command, verifier: FakeVerifier
     assert verifier.remaining_seconds[0] is not None
 
 
+def test_generate_says_how_to_end_and_what_to_tell(command: Command, verifier: FakeVerifier) -> None:
+    options = (
+        "--stop-token-id 4 --stop-token-id 7 --include-stop --max-time 2.5 --logprobs 3 --prompt-logprobs 1 --echo"
+    )
+    assert command("generate", "x", *options.split(), "--max-tokens", "2").code == 0
+    request = verifier.requests[0]
+    assert (list(request.stop_token_ids), request.include_stop) == ([4, 7], True)
+    assert 2 < request.max_time.ToTimedelta().total_seconds() <= 2.5
+    assert (request.log_probs, request.prompt_log_probs, request.echo) == (3, 1, True)
+
+
+def test_generate_echoes_the_prompt(command: Command) -> None:
+    done = command("generate", PROMPT, "--max-tokens", "7", "--seed", "5", "--echo")
+    assert (done.code, done.out) == (0, PROMPT + text_of(expected_ids(5, 7)) + "\n")
+
+
+def test_generate_prints_log_probabilities(command: Command) -> None:
+    done = command("generate", "x", "--max-tokens", "2", "--seed", "5", "--logprobs", "1")
+    text, heading, *lines = done.out.splitlines()
+    first, second = text
+    assert heading.split() == ["OUTPUT", "LOGPROB", "RANK", "LIKELIEST"]
+    assert lines[0].split() == [repr(first), f"{-ord(first)}.0000", "2", repr(first), f"{-ord(first)}.0000"]
+    assert lines[1].startswith(repr(second))
+    prompt = command("generate", "xy", "--max-tokens", "2", "--prompt-logprobs", "0").out.splitlines()
+    assert prompt[1].split()[0] == "PROMPT"
+    assert prompt[2].split() == ["'y'", "-121.0000", "2"]
+
+
+def test_generate_json_tells_everything(command: Command) -> None:
+    options = ("--logprobs", "1", "--prompt-logprobs", "0", "--echo", "--json")
+    result = json.loads(command("generate", "xy", "--max-tokens", "2", "--seed", "5", *options).out)
+    first = result["token_ids"][0]
+    own = {"token_id": first, "logprob": -first, "text": chr(first), "bytes": [first]}
+    assert result["logprobs"][0] == {**own, "rank": 2, "top": [own]}
+    assert (result["text_offsets"], result["stop_token_id"]) == ([0, 1], None)
+    assert result["prompt"]["text"] == "xy"
+    assert result["prompt"]["logprobs"][0] is None
+    assert result["prompt"]["logprobs"][1]["token_id"] == ord("y")
+    assert (result["speculation"]["drafts"], result["speculation"]["accepted_per_position"]) == (1, [1])
+
+
 def test_generate_with_several_drafters_by_name(command: Command, verifier: FakeVerifier) -> None:
     assert command("generate", "x", "--drafter", "local:ngram", "--drafter", "good", "--max-tokens", "2").code == 0
     speculation = verifier.requests[0].speculation

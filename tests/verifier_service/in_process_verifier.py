@@ -18,6 +18,7 @@ import torch
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire.v1.sampling_pb2 import SamplingParams
+from draftwire.v1.token_log_probs_pb2 import TokenLogProbs
 from service_runtime.in_process_stream import InProcessStream, in_process_call
 from service_runtime.message_stream import MessageStream, StreamBroken
 from service_runtime.tasks import BackgroundTasks
@@ -145,6 +146,9 @@ class Output:
     text: str = ""
     sources: list[str | None] = field(default_factory=list)
     finished: pb.GenerateFinished = field(default_factory=pb.GenerateFinished)
+    text_offsets: list[int] = field(default_factory=list)
+    log_probs: list[TokenLogProbs] = field(default_factory=list)
+    prompts: list[pb.PromptReport] = field(default_factory=list)
 
     def take(self, event: pb.GenerateResponse) -> None:
         kind = event.WhichOneof("event")
@@ -155,7 +159,14 @@ class Output:
             assert len(chunk.sources) == len(chunk.token_texts) == len(chunk.token_ids) > 0
             self.token_ids += chunk.token_ids
             self.text += chunk.text
+            assert len(chunk.text_offsets) == len(chunk.token_ids)
+            assert len(chunk.log_probs) in (0, len(chunk.token_ids))
+            self.text_offsets += chunk.text_offsets
+            self.log_probs += chunk.log_probs
             self.sources += [chunk.drafters[source - 1] if source else None for source in chunk.sources]
+        elif kind == "prompt":
+            assert not self.token_ids, "before the first chunk"
+            self.prompts.append(event.prompt)
         else:
             self.finished = event.finished
             self.text += event.finished.text

@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.sampling_pb2 import SamplingParams
@@ -96,6 +97,17 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "too many stop strings": ({"stop": ["x"] * 17}, "INVALID_FIELD", "stop"),
     "an empty stop string": ({"stop": ["x", ""]}, "INVALID_FIELD", "stop[1]"),
+    "too many stop tokens": ({"stop_token_ids": [3] * 65}, "INVALID_FIELD", "stop_token_ids"),
+    "stop token beyond the vocabulary": (
+        {"stop_token_ids": [3, VOCABULARY]},
+        "TOKEN_OUT_OF_RANGE",
+        "stop_token_ids[1]",
+    ),
+    "no time": ({"max_time": Duration()}, "INVALID_FIELD", "max_time"),
+    "negative time": ({"max_time": Duration(seconds=-1)}, "INVALID_FIELD", "max_time"),
+    "time without end": ({"max_time": Duration(seconds=2**62)}, "INVALID_FIELD", "max_time"),
+    "too many alternatives": ({"log_probs": 65}, "INVALID_FIELD", "log_probs"),
+    "too many alternatives of the prompt": ({"prompt_log_probs": 2**32 - 1}, "INVALID_FIELD", "prompt_log_probs"),
     "a stop string that is too long": ({"stop": ["x" * 257]}, "INVALID_FIELD", "stop[0]"),
 }
 

@@ -3,8 +3,10 @@
 import asyncio
 import string
 from collections.abc import Sequence
+from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 from tokenizers import AddedToken, decoders, pre_tokenizers
 from tokenizers import Tokenizer as Backend
@@ -14,10 +16,12 @@ from transformers import PreTrainedTokenizerFast
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import FinishReason
 from service_runtime.errors import ServiceError
+from speculative_engine.log_probs import LogProbs
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.step_result import Finish, SequenceOutcome
 from speculative_engine.tokenizer import Tokenizer
 from tests.verifier_service.in_process_verifier import PATIENCE, Output
+from verifier_service import running_request
 from verifier_service.request_reader import GenerateOrder
 from verifier_service.running_request import RunningRequest
 
@@ -51,7 +55,13 @@ class Requests:
         return self.tokenizer.encode(text)
 
     def make(
-        self, *, stops: Sequence[str] = (), resumed: Sequence[int] = (), max_tokens: int = 100, ignore_eos: bool = False
+        self,
+        *,
+        stops: Sequence[str] = (),
+        resumed: Sequence[int] = (),
+        max_tokens: int = 100,
+        ignore_eos: bool = False,
+        **fields: Any,
     ) -> RunningRequest:
         order = GenerateOrder(
             request_id="r",
@@ -65,6 +75,7 @@ class Requests:
             speculate=True,
             drafter_names=(),
             max_draft_tokens=None,
+            **fields,
         )
         return RunningRequest(9, order, self.tokenizer, frozenset({self.eos}))
 
@@ -75,10 +86,12 @@ class Requests:
         sources: Sequence[str | None] | None = None,
         finish: Finish | None = None,
         hit: bool = False,
+        log_probs: LogProbs | None = None,
     ) -> None:
         found = list(sources) if sources is not None else [None] * len(tokens)
         drafted = {name: found.count(name) + 1 for name in found if name is not None}
-        request.take(SequenceOutcome(9, list(tokens), found, len(request.tokens) + len(tokens), drafted, finish, hit))
+        length = len(request.tokens) + len(tokens)
+        request.take(SequenceOutcome(9, list(tokens), found, length, drafted, finish, hit, log_probs=log_probs))
 
 
 @pytest.fixture
@@ -235,7 +248,111 @@ async def test_an_event_wakes_the_caller_that_waits(requests: Requests) -> None:
     assert (await waiting).text == "a"
 
 
+async def test_offsets_are_characters_of_the_text(requests: Requests) -> None:
+    request = requests.make()
+    text = "né€!🐍x"
+    requests.step(request, requests.encode(text), finish=Finish.LENGTH)
+    events = [event async for event in request.events()]
+    expected = [place for place, character in enumerate(text) for _ in character.encode()]
+    assert list(events[1].chunk.text_offsets) == expected
+
+
+async def test_offsets_go_on_where_a_stop_string_is_left_out(requests: Requests) -> None:
+    request = requests.make(stops=["STOP"])
+    requests.step(request, requests.encode("abSTOP"))
+    events = [event async for event in request.events()]
+    assert events[1].chunk.text == "ab"
+    assert list(events[1].chunk.text_offsets) == [0, 1, 2, 3, 4, 5]
+
+
+async def test_a_stop_string_that_stays(requests: Requests) -> None:
+    request = requests.make(stops=["STOP"], include_stop=True)
+    requests.step(request, requests.encode("aSTOPbc"))
+    output = await collect(request)
+    assert (output.text, output.finished.stop) == ("aSTOP", "STOP")
+
+
+@pytest.mark.parametrize("kept", [False, True])
+async def test_a_stop_token(requests: Requests, kept: bool) -> None:
+    (stop,) = requests.encode("!")
+    request = requests.make(stop_token_ids=frozenset({stop}), include_stop=kept, ignore_eos=True)
+    assert request.spec().eos_token_ids == {stop}
+    requests.step(request, requests.encode("ab!"), finish=Finish.EOS)
+    output = await collect(request)
+    assert (output.text, output.finished.stop_token_id) == ("ab!" if kept else "ab", stop)
+    assert output.finished.finish_reason == FinishReason.FINISH_REASON_STOP
+
+
+async def test_the_end_of_the_sequence_is_told_and_never_kept(requests: Requests) -> None:
+    request = requests.make(include_stop=True)
+    requests.step(request, [*requests.encode("ab"), requests.eos], finish=Finish.EOS)
+    output = await collect(request)
+    assert (output.text, output.finished.stop_token_id) == ("ab", requests.eos)
+
+
+async def test_a_stop_string_that_its_own_stop_token_completes(requests: Requests) -> None:
+    (stop,) = requests.encode("!")
+    request = requests.make(stops=["b!"], stop_token_ids=frozenset({stop}), include_stop=True)
+    requests.step(request, requests.encode("ab!"), finish=Finish.EOS)
+    output = await collect(request)
+    assert (output.text, output.finished.stop, output.finished.stop_token_id) == ("ab!", "b!", stop)
+
+
+async def test_many_log_probs_that_nobody_reads_come_in_several_chunks(
+    requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running_request, "MOST_ENTRIES", 12)
+    request = requests.make(log_probs=2)
+    for letter in string.ascii_lowercase:
+        (token,) = requests.encode(letter)
+        told = LogProbs(np.array([token]), np.zeros(1), np.ones(1, np.int64), np.array([[token, 0]]), np.zeros((1, 2)))
+        requests.step(request, [token], log_probs=told)
+    request.expire()
+    chunks = [event.chunk async for event in request.events() if event.HasField("chunk")]
+    assert [len(chunk.token_ids) for chunk in chunks] == [4] * 6 + [2]
+    assert all(len(chunk.log_probs) == len(chunk.token_ids) for chunk in chunks)
+    assert "".join(chunk.text for chunk in chunks) == string.ascii_lowercase
+
+
+async def test_a_request_whose_time_is_over_ends_with_what_it_has(requests: Requests) -> None:
+    request = requests.make(stops=["STOP"])
+    requests.step(request, requests.encode("aST"))
+    request.expire()
+    output = await collect(request)
+    assert (output.text, output.finished.finish_reason) == ("aST", FinishReason.FINISH_REASON_DEADLINE)
+    request.expire()
+    assert request.finished
+
+
+async def test_accepted_tokens_are_counted_by_their_place(requests: Requests) -> None:
+    request = requests.make()
+    requests.step(request, requests.encode("abc"), ["x", "x", None])
+    requests.step(request, requests.encode("d"), [None])
+    requests.step(request, requests.encode("ef"), ["x", None], finish=Finish.LENGTH)
+    stats = (await collect(request)).finished.speculation
+    assert (stats.drafts, list(stats.accepted_per_position)) == (2, [2, 1])
+
+
 class TestResume:
+    @pytest.mark.parametrize("known", range(9))
+    @pytest.mark.parametrize("kept", [False, True])
+    async def test_ends_that_stay_and_offsets(self, requests: Requests, known: int, kept: bool) -> None:
+        (stop,) = requests.encode("!")
+        fields = {"stop_token_ids": frozenset({stop}), "include_stop": kept}
+        tokens = requests.encode("é €b!")
+        whole = requests.make(**fields)
+        requests.step(whole, tokens, finish=Finish.EOS)
+        events = [event async for event in whole.events()]
+        offsets = list(events[1].chunk.text_offsets)
+        resumed = requests.make(resumed=tokens[:known], **fields)
+        assert resumed.finished == (known == len(tokens))
+        if not resumed.finished:
+            requests.step(resumed, tokens[known:], finish=Finish.EOS)
+        output = await collect(resumed)
+        assert output.text_offsets == offsets[known:]
+        assert output.finished.stop_token_id == stop
+        assert ("é €b!" if kept else "é €b").endswith(output.text)
+
     @pytest.mark.parametrize("known", range(12))
     async def test_the_rest_of_the_text_follows_what_the_caller_has(self, requests: Requests, known: int) -> None:
         """Wherever it broke off: in a character, in what may be a stop string, before it or behind it."""

@@ -8,6 +8,7 @@ from typing import Annotated, cast
 
 import typer
 
+from draftwire.cli.logprobs import print_logprobs
 from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Labels, Verifiers, parse_labels
 from draftwire.cli.results import generation_json
 from draftwire.client import Client
@@ -27,6 +28,20 @@ def generate(
     seed: Annotated[int | None, typer.Option(help="Seed; the same one gives the same text.")] = None,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on past end-of-sequence tokens.")] = False,
     stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be given several times.")] = None,
+    stop_token_id: Annotated[
+        list[int] | None, typer.Option(help="End with this token; may be given several times.")
+    ] = None,
+    include_stop: Annotated[
+        bool, typer.Option("--include-stop", help="Keep in the text the stop text, or the stop token's text.")
+    ] = False,
+    max_time: Annotated[
+        float | None, typer.Option(help="Seconds after which the request ends with what it has.")
+    ] = None,
+    logprobs: Annotated[
+        int | None, typer.Option(help="Tell each token's log-probability, and of so many of the likeliest.")
+    ] = None,
+    prompt_logprobs: Annotated[int | None, typer.Option(help="The same for the prompt's tokens.")] = None,
+    echo: Annotated[bool, typer.Option("--echo", help="Print the prompt's text, too.")] = False,
     no_speculation: Annotated[bool, typer.Option("--no-speculation", help="Decode plainly.")] = False,
     drafter: Annotated[
         list[str] | None, typer.Option(help="Name of a drafter to use; several draft at once when given several times.")
@@ -77,6 +92,12 @@ def generate(
             seed=seed,
             ignore_eos=ignore_eos,
             stop=stop,
+            stop_token_ids=stop_token_id,
+            include_stop=include_stop,
+            max_time=max_time,
+            logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
+            echo=echo,
             speculation=speculation,
         ) as stream,
     ):
@@ -84,11 +105,19 @@ def generate(
         try:
             for chunk in stream:
                 if not as_json:
+                    if echo and not begun and stream.prompt:
+                        sys.stdout.write(stream.prompt.text)
                     sys.stdout.write(chunk.text)
                     sys.stdout.flush()
                     begun = True
         finally:
             if begun:
                 print()
+        result = stream.result
         if as_json:
-            print(json.dumps(generation_json(stream.result)))
+            print(json.dumps(generation_json(result)))
+            return
+        if result.prompt and result.prompt.logprobs:
+            print_logprobs("PROMPT", result.prompt.logprobs)
+        if result.logprobs:
+            print_logprobs("OUTPUT", result.logprobs)

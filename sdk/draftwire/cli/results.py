@@ -7,6 +7,7 @@ from typing import Any
 from draftwire.drafter import Drafter
 from draftwire.drafter_service import ModelLoad
 from draftwire.generation import Generation
+from draftwire.logprobs import PromptReport, TokenLogProb, TokenLogProbs
 from draftwire.rollout import Rollout, RolloutSide
 from draftwire.speculation import DrafterShare
 
@@ -19,6 +20,11 @@ def generation_json(result: Generation) -> dict[str, Any]:
         "token_ids": result.token_ids,
         "finish_reason": result.finish_reason,
         "stop": result.stop,
+        "stop_token_id": result.stop_token_id,
+        "token_texts": result.token_texts,
+        "text_offsets": result.text_offsets,
+        "logprobs": [_logprobs_json(each) for each in result.logprobs],
+        "prompt": _prompt_json(result.prompt) if result.prompt else None,
         "seed": result.seed,
         "request_id": result.request_id,
         "resumes": result.resumes,
@@ -43,8 +49,38 @@ def generation_json(result: Generation) -> dict[str, Any]:
             "posterior_threshold": speculation.posterior_threshold,
             "posterior_alpha": speculation.posterior_alpha,
             "lossless": speculation.lossless,
+            "drafts": speculation.drafts,
+            "accepted_per_position": speculation.accepted_per_position,
             "drafters": [share_json(share) for share in speculation.drafters],
         },
+    }
+
+
+def _prompt_json(prompt: PromptReport) -> dict[str, Any]:
+    """Return what was reported of a prompt as a JSON value."""
+    return {
+        "text": prompt.text,
+        "token_ids": prompt.token_ids,
+        "token_texts": prompt.token_texts,
+        "text_offsets": prompt.text_offsets,
+        "logprobs": [each and _logprobs_json(each) for each in prompt.logprobs],
+    }
+
+
+def _logprobs_json(logprobs: TokenLogProbs) -> dict[str, Any]:
+    return {
+        **_logprob_json(logprobs.token),
+        "rank": logprobs.rank,
+        "top": [_logprob_json(each) for each in logprobs.top],
+    }
+
+
+def _logprob_json(logprob: TokenLogProb) -> dict[str, Any]:
+    return {
+        "token_id": logprob.token_id,
+        "logprob": logprob.logprob,
+        "text": logprob.text,
+        "bytes": list(logprob.text_bytes),
     }
 
 

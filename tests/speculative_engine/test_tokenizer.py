@@ -1,0 +1,166 @@
+"""Text of tokens as they come, of single tokens, and where tokens begin in a text."""
+
+from functools import cache
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, decoders
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
+
+from speculative_engine.tokenizer import ChatTemplateError, Tokenizer
+from tests.support.byte_tokenizers import END, TEXT, backend
+
+KINDS = ["target", "fallback"]
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+@cache
+def tokenizer(kind: str, template: str | None = None) -> Tokenizer:
+    made = backend(kind)
+    made.add_special_tokens([AddedToken("<|turn|>", special=True)])
+    made.add_tokens([AddedToken("<think>", special=False)])
+    return Tokenizer(PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END[kind], chat_template=template))
+
+
+def streamed(tokens: list[int], made: Tokenizer) -> tuple[list[str], str]:
+    """What each token made final, and what was left."""
+    stream = made.stream()
+    return [stream.push(token) for token in tokens], stream.flush()
+
+
+ids = st.lists(st.integers(0, 420), max_size=40)
+texts = st.text(st.sampled_from("aé€🐍日本 \n<_"), max_size=20)
+
+
+class TestStream:
+    @pytest.mark.parametrize("kind", KINDS)
+    @given(tokens=ids)
+    @settings(max_examples=300, deadline=None)
+    def test_any_tokens_joined_are_what_all_decode_to(self, kind: str, tokens: list[int]) -> None:
+        """Ids of every kind: parts of characters in any order, special ones, and ids without a token.
+
+        With tokens for single bytes, one that is no UTF-8 spoils those before it, which may be out by then.
+        """
+        made = tokenizer(kind)
+        pieces, rest = streamed(tokens, made)
+        whole = made.decode(tokens)
+        if kind == "target" or REPLACEMENT not in whole:
+            assert "".join(pieces) + rest == whole
+        else:
+            assert REPLACEMENT in "".join(pieces) + rest
+
+    @given(text=texts)
+    @settings(max_examples=100, deadline=None)
+    def test_a_tokenizer_that_takes_a_space_off_the_beginning(self, text: str) -> None:
+        """As Llama 2's: only the first of all spaces goes, not that of each piece."""
+        made = backend("fallback")
+        made.decoder = decoders.Sequence([made.decoder, decoders.Strip(" ", 1, 0)])
+        stripping = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END["fallback"]))
+        pieces, rest = streamed(stripping.encode(f" {text}", add_special_tokens=False), stripping)
+        assert "".join(pieces) + rest == text
+
+    def test_a_text_goes_on_behind_bytes_that_spoil_it(self) -> None:
+        made = tokenizer("fallback")
+        space, odd = (made.vocabulary().by_spelling[each] for each in (b" ", b"\x80"))
+        byte = made._backend.token_to_id("<0x20>")
+        following = made.encode(" self 日本", add_special_tokens=False)
+        pieces, rest = streamed([space, byte, odd, *following], made)
+        assert "".join(pieces) + rest == f"  {REPLACEMENT} self 日本"
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @given(text=texts, cut=st.integers(0, 60))
+    @example(text="🐍", cut=2)
+    @settings(max_examples=200, deadline=None)
+    def test_no_character_is_split(self, kind: str, text: str, cut: int) -> None:
+        made = tokenizer(kind)
+        pieces, rest = streamed(made.encode(text, add_special_tokens=False)[:cut], made)
+        assert not any(REPLACEMENT in piece for piece in pieces), "nothing of an unfinished character"
+        assert text.startswith("".join(pieces))
+        assert not rest.replace(REPLACEMENT, "")
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_a_long_text(self, kind: str) -> None:
+        made = tokenizer(kind)
+        tokens = made.encode("".join(TEXT) * 3)
+        pieces, rest = streamed(tokens, made)
+        assert "".join(pieces) + rest == "".join(TEXT) * 3
+
+
+class TestTokenTexts:
+    @pytest.mark.parametrize("kind", KINDS)
+    @given(text=texts)
+    @settings(max_examples=100, deadline=None)
+    def test_bytes_joined_are_the_texts(self, kind: str, text: str) -> None:
+        made = tokenizer(kind)
+        found = [made.texts.of(token) for token in made.encode(text, add_special_tokens=False)]
+        assert b"".join(each.text_bytes for each in found) == text.encode()
+        assert all(each.text == each.text_bytes.decode(errors="replace") for each in found)
+
+    def test_added_tokens_are_called_by_their_names(self) -> None:
+        made = tokenizer("target")
+        for name in ("<|turn|>", "<think>", END["target"]):
+            (token,) = made.encode(name, add_special_tokens=False)
+            assert made.texts.of(token) == (name, name.encode())
+
+    def test_an_id_without_a_token_is_nothing(self) -> None:
+        assert tokenizer("target").texts.of(100_000) == ("", b"")
+
+
+class TestOffsets:
+    @pytest.mark.parametrize("kind", KINDS)
+    @given(text=texts)
+    @settings(max_examples=100, deadline=None)
+    def test_each_token_begins_where_its_text_stands(self, kind: str, text: str) -> None:
+        made = tokenizer(kind)
+        tokens, offsets = made.encode_with_offsets(text, add_special_tokens=False)
+        assert tokens == made.encode(text, add_special_tokens=False)
+        assert offsets == sorted(offsets)
+        for token, offset in zip(tokens, offsets, strict=True):
+            whole = made.texts.of(token).text
+            if REPLACEMENT not in whole:
+                assert text.startswith(whole, offset)
+
+    def test_what_is_put_around_a_text_is_at_its_ends(self) -> None:
+        made = backend("target")
+        end = made.token_to_id(END["target"])
+        made.post_processor = TemplateProcessing(
+            single=f"{END['target']} $A {END['target']}", special_tokens=[(END["target"], end)]
+        )
+        around = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END["target"]))
+        tokens, offsets = around.encode_with_offsets("self", add_special_tokens=True)
+        assert (tokens[0], tokens[-1]) == (end, end)
+        assert (offsets[0], offsets[-1]) == (0, 4)
+        assert around.encode_with_offsets("self", add_special_tokens=False)[0] == tokens[1:-1]
+
+
+PLAIN = "{% for m in messages %}<|turn|>{{ m.role }}\n{{ m.content }}{% endfor %}<|turn|>assistant"
+STRICT = "{% if messages[0].role != 'system' %}{{ raise_exception('the first has to be system') }}{% endif %}" + PLAIN
+
+
+class TestChat:
+    def test_roles_and_system_prompts(self) -> None:
+        made = tokenizer("target", PLAIN)
+        messages = [{"role": "system", "content": "be short"}, {"role": "user", "content": "hi"}]
+        text = made.render_chat(messages)
+        assert text == "<|turn|>system\nbe short<|turn|>user\nhi<|turn|>assistant"
+        (turn,) = made.encode("<|turn|>", add_special_tokens=False)
+        assert made.encode(text, add_special_tokens=False).count(turn) == 3
+
+    def test_a_template_that_refuses_says_why(self) -> None:
+        with pytest.raises(ChatTemplateError, match="the first has to be system"):
+            tokenizer("target", STRICT).render_chat([{"role": "user", "content": "hi"}])
+
+    @pytest.mark.parametrize(
+        "attempt",
+        [
+            "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+            "{{ messages.__class__.__base__.__subclasses__() }}",
+            "{{ raise_exception.__globals__['os'].system('true') }}",
+            "{{ messages.append(1) }}",
+        ],
+    )
+    def test_a_template_cannot_leave_its_sandbox(self, attempt: str) -> None:
+        with pytest.raises(ChatTemplateError, match=r"unsafe|not safely callable|undefined"):
+            tokenizer("target", attempt).render_chat([{"role": "user", "content": "hi"}])
