@@ -27,7 +27,7 @@ typedef struct {
 
 typedef struct {
     int64_t row, blocks;
-    float temperature, least;
+    float temperature, least, most;
     uint64_t seed;
     uint32_t position;
     int greedy;
@@ -112,6 +112,7 @@ static void bound_blocks(Row *r) {
             }
         }
         float scaled = r->top[b] / r->temperature;
+        if (scaled > r->most) scaled = r->most;
         r->bound[b] = scaled >= r->least && scaled > -INFINITY ? scaled + (r->greedy ? 0.0f : r->noise[b]) : -INFINITY;
     }
     for (int64_t b = r->blocks; b % LANES; b++) r->bound[b] = -INFINITY;
@@ -144,7 +145,7 @@ static int64_t open_block(const Call *call, const Row *r, int64_t b, int64_t *to
     const float most = r->greedy ? 0.0f : r->noise[b];
     for (int64_t token = begin; token < end; token++) {
         float scaled = logit(call, r->row, token) / r->temperature;
-        if (!(scaled >= r->least) || scaled == -INFINITY) continue;
+        if (!(scaled >= r->least && scaled <= r->most) || scaled == -INFINITY) continue;
         if (found == call->wanted && scaled + most < scores[found - 1]) continue;
         float noise = most;
         if (!r->greedy) {
@@ -229,6 +230,7 @@ int32_t draftwire_best_tokens(const Call *call) {
             .row = row, .blocks = blocks, .temperature = call->temperatures[row],
             .seed = (uint64_t)call->seeds[row], .position = (uint32_t)call->positions[row],
             .greedy = call->greedy[row],
+            .most = call->filters && !call->greedy[row] ? call->filters[row].most : INFINITY,
             .first = memory, .top = rest, .bound = rest + room, .noise = rest + 2 * room,
         };
         best_of_row(call, &r, &scratch);

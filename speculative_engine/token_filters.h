@@ -1,5 +1,6 @@
 /* top-k, top-p and min-p of one row as the least scaled logit that stays: what speculative_engine/token_filters.py computes
- * with torch, and defines. Probability mass is counted in integers, whose sums are the same in any order.
+ * with torch, and defines. (What typical_p leaves is found there alone.) Probability mass is counted in integers, whose sums
+ * are the same in any order.
  */
 #ifndef DRAFTWIRE_TOKEN_FILTERS_H
 #define DRAFTWIRE_TOKEN_FILTERS_H
@@ -18,6 +19,8 @@ typedef struct {
     int64_t top_k;   /* 0: none */
     double top_p;    /* 1: none */
     float log_min_p; /* -inf: none */
+    float least;     /* -inf: none */
+    float most;      /* inf: none */
 } Filters;
 
 /* Memory of the filters, for one row after the other. */
@@ -123,7 +126,7 @@ static float least_of_top_p(const Filters *f, const FilterScratch *s, int64_t vo
 /* top: the largest scaled logit, which is finite. */
 INLINE float least_kept(const Filters *f, const FilterScratch *s, int64_t vocabulary, const float *tops, int64_t blocks,
                         float temperature, float top) {
-    float least = -INFINITY;
+    float least = f->least;
     if (f->top_k && f->top_k < vocabulary) least = least_of_top_k(f, s, vocabulary, tops, blocks, temperature, top);
     else if (f->top_p < 1) least = least_of_top_p(f, s, vocabulary, top);
     return top + f->log_min_p > least ? top + f->log_min_p : least;

@@ -14,11 +14,12 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.speculation_pb2 import AcceptancePreset
 from service_runtime.errors import FieldViolation, ServiceError, invalid_field
 from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance
-from speculative_engine.field_error import FieldError
+from speculative_engine.logit_editors.logit_changes import NO_CHANGES, LogitChanges
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.tokenizer import ChatTemplateError, Tokenizer
 from verifier_service.acceptance_reader import read_acceptance
 from verifier_service.drafter_labels import read_labels
+from verifier_service.sampling_reader import read_changes, read_sampling
 
 _MAX_STOPS = 16
 _MAX_STOP_LENGTH = 256
@@ -59,6 +60,8 @@ class GenerateOrder:
     """Where its threshold comes from."""
     dynamic_temperature: bool = False
     """Whether drafters draft the cooler the less sure they are."""
+    changes: LogitChanges = NO_CHANGES
+    """What is done to the logits before tokens are drawn."""
 
 
 class RequestReader:
@@ -83,7 +86,8 @@ class RequestReader:
         speculation = request.speculation
         most = speculation.max_draft_tokens if speculation.HasField("max_draft_tokens") else None
         enabled = speculation.enabled if speculation.HasField("enabled") else True
-        sampling = _sampling(request)
+        sampling = read_sampling(request.sampling)
+        max_length = self._max_length(request, len(prompt))
         settled = await read_acceptance(
             speculation,
             matters=enabled and most != 0 and not sampling.greedy,
@@ -95,7 +99,7 @@ class RequestReader:
             prompt_was_text=request.WhichOneof("prompt") != "token_ids",
             resumed=resumed,
             sampling=sampling,
-            max_length=self._max_length(request, len(prompt)),
+            max_length=max_length,
             ignore_eos=request.ignore_eos,
             stops=_stops(request.stop),
             speculate=enabled and most != 0,
@@ -108,6 +112,9 @@ class RequestReader:
             acceptance=settled.acceptance,
             preset=settled.preset,
             dynamic_temperature=settled.dynamic_temperature,
+            changes=await read_changes(
+                request, max_length - len(prompt), self._tokenizer, self._vocab_size, self.check_tokens
+            ),
         )
 
     def check_tokens(self, field: str, token_ids: Sequence[int]) -> None:
@@ -177,21 +184,6 @@ class RequestReader:
                 f"is {request.max_tokens}, with a prompt of {prompt_length} tokens more than {self._bound_by}",
             )
         return prompt_length + request.max_tokens
-
-
-def _sampling(request: verifier_service_pb2.GenerateRequest) -> SamplingParams:
-    given = request.sampling
-    params = SamplingParams(
-        temperature=given.temperature if given.HasField("temperature") else 1.0,
-        top_k=given.top_k,
-        top_p=given.top_p if given.HasField("top_p") else 1.0,
-        min_p=given.min_p,
-        seed=given.seed if given.HasField("seed") else secrets.randbits(63),
-    )
-    try:
-        return params.validate("sampling")
-    except FieldError as error:
-        raise invalid_field(error.field, error.description) from error
 
 
 def _drafters(speculation: speculation_pb2.SpeculationOptions) -> int | None:

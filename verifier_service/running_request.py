@@ -20,6 +20,7 @@ from draftwire.v1.verifier_service_pb2 import (
     Usage,
 )
 from service_runtime.errors import ServiceError
+from speculative_engine.logit_editors.editors import editors_of
 from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_result import Finish, SequenceOutcome
 from speculative_engine.tokenizer import Tokenizer
@@ -75,6 +76,7 @@ class RunningRequest:
             eos_token_ids=self._eos,
             max_draft_tokens=self.order.max_draft_tokens,
             acceptance=self.order.acceptance,
+            editors=editors_of(self.order.changes, self.order.prompt, self.tokens[len(self.order.prompt) :], self._eos),
         )
 
     def take(self, outcome: SequenceOutcome) -> None:
@@ -97,6 +99,14 @@ class RunningRequest:
                     grpc.StatusCode.INTERNAL,
                     ErrorReason.ERROR_REASON_INTERNAL,
                     "the target model gave logits that are no numbers for this request",
+                )
+            )
+        elif outcome.finish is Finish.NOTHING_ALLOWED:
+            self.fail(
+                ServiceError(
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    ErrorReason.ERROR_REASON_NOTHING_ALLOWED,
+                    f"what the request allows leaves no token at position {outcome.committed_length}",
                 )
             )
         elif outcome.finish is not None and not self.finished:
@@ -160,7 +170,7 @@ class RunningRequest:
     def _replay(self) -> None:
         """Bring text and stop strings to where a resumed request was; its caller has that text already."""
         for index, token in enumerate(self.order.resumed):
-            self._stops.push("" if token in self._eos else self._text.push(token))
+            self._stops.push("" if token in self._eos else self._text.push(token), ends=self._may_stop(index + 1))
             if token in self._eos or self._stops.found is not None:
                 self._finish(FinishReason.FINISH_REASON_STOP)
             elif len(self.order.prompt) + index + 1 >= self.order.max_length:
@@ -176,9 +186,14 @@ class RunningRequest:
         self._chunk.token_ids.append(token)
         self._chunk.token_texts.append(self._tokenizer.decode([token]))
         self._chunk.sources.append(self._source_number(drafter))
-        self._chunk.text += self._stops.push("" if token in self._eos else self._text.push(token))
+        text = "" if token in self._eos else self._text.push(token)
+        self._chunk.text += self._stops.push(text, ends=self._may_stop(len(self.tokens) - len(self.order.prompt)))
         if self._stops.found is not None:
             self._finish(FinishReason.FINISH_REASON_STOP)
+
+    def _may_stop(self, output_length: int) -> bool:
+        """Whether a stop string that the last of so many output tokens completes ends the output."""
+        return output_length > self.order.changes.min_tokens
 
     def _source_number(self, drafter: str | None) -> int:
         if drafter is None:
@@ -201,7 +216,8 @@ class RunningRequest:
         text = ""
         if self._stops.found is None:
             # What was incomplete may complete a stop string only now.
-            text = self._stops.push(self._text.flush()) + self._stops.flush()
+            ends = self._may_stop(len(self.tokens) - len(self.order.prompt))
+            text = self._stops.push(self._text.flush(), ends=ends) + self._stops.flush()
             if self._stops.found is not None:
                 self._finish_reason = FinishReason.FINISH_REASON_STOP
         now = time.perf_counter()
