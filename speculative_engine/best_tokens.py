@@ -79,7 +79,8 @@ def _filters(logits: Tensor, batch: SamplingBatch) -> list[tuple[int, float, flo
     if batch.typical_p:  # few ask for it: torch finds what all filters of such a row keep
         rows = list(batch.typical_p)
         kept = kept_range(logits[rows], block_tops(logits[rows]), batch.select(rows))
-        assert kept is not None and kept.most is not None, "all of them filter by it"
+        assert kept is not None, "all of them filter by it"
+        assert kept.most is not None, "all of them filter by it"
         for row, least, most in zip(rows, kept.least.tolist(), kept.most.tolist(), strict=True):
             filters[row] = (0, 1.0, -math.inf, least, most)
     return filters

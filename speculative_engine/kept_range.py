@@ -5,8 +5,8 @@ reaches it (Meister et al., arXiv 2202.00666). With s = logit / T relative to th
 
     -log p(v) - H = (log Z - s(v)) - (log Z - sum p s) = sum p s - s(v)
 
-so the distance is that of s from its own mean, no logarithm is taken, and what stays is one range of s. Tokens as near as
-the last one kept stay too. The sums are of integers, as for top_p: the same in any order, and in any batch.
+so the distance is that of s from its own mean, no logarithm is taken, and what stays is one range of s. Tokens as near
+as the last one kept stay too. The sums are of integers, as for top_p: the same in any order, and in any batch.
 """
 
 from __future__ import annotations

@@ -35,8 +35,11 @@ def read_sampling(given: sampling_pb2.SamplingParams) -> SamplingParams:
 
 
 def tell_sampling(params: SamplingParams) -> sampling_pb2.SamplingParams:
-    """The same for whoever drafts. The request's changes to the logits are not told: lists of tokens would go with every
-    opening, and what they make of a guess is seen in whether it is accepted."""
+    """The same for whoever drafts.
+
+    The changes to the logits are not told: lists of tokens would go with every opening, and what they make of a guess
+    is seen in whether it is accepted.
+    """
     return sampling_pb2.SamplingParams(
         temperature=params.temperature,
         top_k=params.top_k,

@@ -26,7 +26,7 @@ class Penalties:
 
     def __init__(self, changes: LogitChanges, prompt: Iterable[int], output: Sequence[int]):
         """output: what it has already."""
-        self._repetition = changes.repetition_penalty
+        self._repetition = min(max(changes.repetition_penalty, 1 / _LARGEST), _LARGEST)
         self._presence, self._frequency = changes.presence_penalty, changes.frequency_penalty
         seen = dict.fromkeys(prompt if self._repetition != 1 else ())
         self._places = {token: place for place, token in enumerate(seen)}
