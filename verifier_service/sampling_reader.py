@@ -74,8 +74,8 @@ async def read_changes(
         presence_penalty=given.presence_penalty,
         frequency_penalty=given.frequency_penalty,
         logit_bias=bias,
-        allowed_token_ids=list(given.allowed_token_ids),
-        banned_token_ids=list(given.banned_token_ids),
+        allowed_token_ids=tuple(given.allowed_token_ids),
+        banned_token_ids=tuple(given.banned_token_ids),
         bad_words=await asyncio.to_thread(_spellings, words, tokenizer, vocab_size) if words else (),
         min_tokens=request.min_tokens,
     )
@@ -97,7 +97,7 @@ def _bad_words(words: Sequence[str]) -> Sequence[str]:
     return words
 
 
-def _spellings(words: Sequence[str], tokenizer: Tokenizer, vocab_size: int) -> list[tuple[int, ...]]:
+def _spellings(words: Sequence[str], tokenizer: Tokenizer, vocab_size: int) -> tuple[tuple[int, ...], ...]:
     """The tokens of each word, with a space before it and without."""
     found: dict[tuple[int, ...], None] = {}
     for word in words:
@@ -106,4 +106,4 @@ def _spellings(words: Sequence[str], tokenizer: Tokenizer, vocab_size: int) -> l
             spelled = tuple(tokenizer.encode(text, add_special_tokens=False))
             if spelled and max(spelled) < vocab_size:  # what the target has no token for cannot come
                 found[spelled] = None
-    return list(found)
+    return tuple(found)
