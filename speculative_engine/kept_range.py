@@ -58,17 +58,19 @@ def kept_range(logits: Tensor, block_top: Tensor, batch: SamplingBatch) -> KeptR
 
     logits [R, V], block_top [R, ceil(V / 64)] float32 their largest values by blocks of 64.
     """
-    least = thresholds(logits, block_top, batch)
+    below = thresholds(logits, block_top, batch)
     if not batch.typical_p:
-        return None if least is None else KeptRange(least, None)
-    if least is None:
-        least = torch.full((len(batch),), -torch.inf, dtype=torch.float32, device=logits.device)
+        return None if below is None else KeptRange(below, None)
+    least = torch.full((len(batch),), -torch.inf, dtype=torch.float32, device=logits.device)
     most = torch.full_like(least, torch.inf)
+    if below is not None:
+        least.copy_(below)
     typical, step = list(batch.typical_p), rows_a_pass(logits)
     for first in range(0, len(typical), step):
         rows = typical[first : first + step]
         scaled = logits[rows] / batch.temperatures[rows]
-        scaled.masked_fill_(scaled < least[rows].unsqueeze(1), -torch.inf)
+        if below is not None:
+            scaled = torch.where(scaled < below[rows].unsqueeze(1), -torch.inf, scaled)
         p = torch.tensor([batch.typical_p[row] for row in rows], dtype=torch.float64, device=logits.device)
         least[rows], most[rows] = _typical(scaled, p)
     return KeptRange(least, most)
@@ -79,10 +81,11 @@ def _typical(scaled: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
     rows, device = len(scaled), scaled.device
     relative = (scaled - scaled.amax(1, keepdim=True)).nan_to_num_(nan=-torch.inf)  # bad rows: any answer, but no fault
     mass = mass_of(relative.clone())
-    target = p * mass.sum(1).double()
-    exact = relative.clamp_(min=_NO_MASS).double()
-    mean = (exact * mass).to(torch.int64).sum(1).double() / mass.sum(1).clamp(min=1)
-    distance = exact.sub_(mean.unsqueeze(1)).abs_()
+    total = mass.sum(1)
+    target = p * total.double()
+    moment = relative.clamp_(min=_NO_MASS).mul(mass.float()).to(torch.int64).sum(1)
+    mean = moment.double() / total.clamp(min=1)
+    distance = relative.sub_(mean.float().unsqueeze(1)).abs_()
 
     # As for top_p: binned by size, and only the bin that holds the edge is sorted.
     bin_index = (distance * BINS_PER_UNIT).clamp_(max=BINS - 1).to(torch.int64)
@@ -93,10 +96,11 @@ def _typical(scaled: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
     before = (running - bins).gather(1, edge)
     row, token = (bin_index == edge).nonzero(as_tuple=True)
     column, width = columns(row, rows)
-    ranked = torch.full((rows, width), torch.inf, dtype=torch.float64, device=device)
+    ranked = torch.full((rows, width), torch.inf, dtype=torch.float32, device=device)
     masses = torch.zeros((rows, width), dtype=torch.int64, device=device)
     ranked[row, column], masses[row, column] = distance[row, token], mass[row, token]
     ranked, order = ranked.sort(dim=1)
     _, rank = rank_reaching(before + masses.gather(1, order).cumsum(1), target)
     kept = (distance <= ranked.gather(1, rank.unsqueeze(1))) & (mass > 0)
-    return scaled.masked_fill(~kept, torch.inf).amin(1), scaled.masked_fill(~kept, -torch.inf).amax(1)
+    nothing = scaled.new_tensor(torch.inf)
+    return torch.where(kept, scaled, nothing).amin(1), torch.where(kept, scaled, -nothing).amax(1)
