@@ -12,16 +12,15 @@ import torch
 from torch import Tensor
 
 from speculative_engine.compiled_library import HALF, library, loaded
-from speculative_engine.kept_range import kept_range
 from speculative_engine.sampling_batch import SamplingBatch
-from speculative_engine.token_filters import block_tops
 
 
 class _Filters(ctypes.Structure):
     _fields_ = (
         ("top_k", ctypes.c_int64),
         ("top_p", ctypes.c_double),
-        *((name, ctypes.c_float) for name in ("log_min_p", "least", "most")),
+        ("typical_p", ctypes.c_double),
+        ("log_min_p", ctypes.c_float),
     )
 
 
@@ -58,7 +57,7 @@ def best_tokens(
     tokens = torch.empty((rows, k), dtype=torch.int64)
     scores = torch.empty((rows, k), dtype=torch.float32)
     found = torch.empty((rows, k), dtype=torch.float32) if log_probs else None
-    filters = (_Filters * rows)(*_filters(logits, batch)) if batch.filters else None
+    filters = (_Filters * rows)(*_filters(batch)) if batch.filters else None
     call = _Call(
         logits.data_ptr(), batch.temperatures.data_ptr(), batch.seeds.data_ptr(), batch.positions.data_ptr(),
         batch.greedy.data_ptr(), None if filters is None else ctypes.addressof(filters),
@@ -70,17 +69,14 @@ def best_tokens(
     return tokens, scores, found
 
 
-def _filters(logits: Tensor, batch: SamplingBatch) -> list[tuple[int, float, float, float, float]]:
+def _filters(batch: SamplingBatch) -> list[tuple[int, float, float, float]]:
     log_min_p = dict(zip(batch.min_p_rows, batch.log_min_p.tolist(), strict=True))
-    filters = [
-        (batch.top_k.get(row, 0), batch.top_p.get(row, 1.0), log_min_p.get(row, -math.inf), -math.inf, math.inf)
+    return [
+        (
+            batch.top_k.get(row, 0),
+            batch.top_p.get(row, 1.0),
+            batch.typical_p.get(row, 1.0),
+            log_min_p.get(row, -math.inf),
+        )
         for row in range(len(batch))
     ]
-    if batch.typical_p:  # few ask for it: torch finds what all filters of such a row keep
-        rows = list(batch.typical_p)
-        kept = kept_range(logits[rows], block_tops(logits[rows]), batch.select(rows))
-        assert kept is not None, "all of them filter by it"
-        assert kept.most is not None, "all of them filter by it"
-        for row, least, most in zip(rows, kept.least.tolist(), kept.most.tolist(), strict=True):
-            filters[row] = (0, 1.0, -math.inf, least, most)
-    return filters
