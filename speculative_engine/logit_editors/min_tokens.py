@@ -29,7 +29,8 @@ class MinTokens:
     def edit(self, logits: Tensor, rows: TreeRows) -> None:
         """See LogitEditor."""
         if len(self._rows):
-            self._ends = self._ends.to(logits.device)
+            # A checkpoint may name ends that its vocabulary lacks.
+            self._ends = self._ends[self._ends < logits.shape[1]].to(logits.device)
             logits[self._rows.to(logits.device).unsqueeze(1), self._ends] = -torch.inf
 
     def commit(self, tokens: Sequence[int]) -> None:

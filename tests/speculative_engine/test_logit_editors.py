@@ -134,6 +134,14 @@ def test_what_is_no_number_stays_none(value: float) -> None:
     assert str(found[0, 1].item()) == str(value)
 
 
+def test_an_end_that_is_no_token_is_passed_over() -> None:
+    rows, logits = TreeRows([-1], [-1]), torch.zeros(1, VOCABULARY)
+    (editor,) = editors_of(LogitChanges(min_tokens=1), [], [], [3, VOCABULARY + 5])
+    editor.prepare(rows)
+    editor.edit(logits, rows)
+    assert logits.isinf().nonzero().tolist() == [[0, 3]]
+
+
 def test_many_tokens_are_counted() -> None:
     """More than there was room for at first."""
     output = [token % 45 for token in range(400)]
