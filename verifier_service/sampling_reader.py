@@ -64,8 +64,10 @@ async def read_changes(
     given = request.sampling
     bias = dict(given.logit_bias)
     check_tokens("sampling.logit_bias", list(bias))
-    check_tokens("sampling.allowed_token_ids", given.allowed_token_ids)
-    check_tokens("sampling.banned_token_ids", given.banned_token_ids)
+    for field, ids in (("allowed_token_ids", given.allowed_token_ids), ("banned_token_ids", given.banned_token_ids)):
+        if len(ids) > vocab_size:
+            raise invalid_field(f"sampling.{field}", f"has {len(ids)} ids, the vocabulary has {vocab_size} tokens")
+        check_tokens(f"sampling.{field}", ids)
     if request.min_tokens > most_tokens:
         raise invalid_field("min_tokens", f"is {request.min_tokens}, the output has at most {most_tokens} tokens")
     words = _bad_words(given.bad_words)

@@ -15,7 +15,7 @@ class AllowedTokens(ConstantEditor):
     """Leaves the logits of some tokens and no others."""
 
     def __init__(self, token_ids: Iterable[int]):
-        self._ids = torch.tensor(sorted(set(token_ids)), dtype=torch.int64)
+        self._ids = torch.tensor(list(token_ids), dtype=torch.int64).unique()
 
     def edit(self, logits: Tensor, rows: TreeRows) -> None:
         """See LogitEditor."""

@@ -16,6 +16,7 @@ from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
 from speculative_engine.logit_editors.editors import editors_of
 from speculative_engine.logit_editors.logit_changes import LogitChanges
 from speculative_engine.packed_model import PackedModel
+from speculative_engine.proposal import Proposal
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_result import Finish
@@ -285,3 +286,20 @@ def test_where_nothing_is_allowed_the_request_ends_and_others_go_on(
         ran = run(target, prompt, cases, draft=drafts, ngram=drafts is None)
         assert ran.tokens == [plain, plain[:1], [], plain[:1]]
         assert ran.finishes == [Finish.LENGTH, *[Finish.NOTHING_ALLOWED] * 3]
+
+
+def test_a_drafted_token_after_which_nothing_is_allowed_hurts_nobody(target: PackedModel, prompt: list[int]) -> None:
+    dead, right = 700, 701
+    changes = LogitChanges(
+        logit_bias={right: 100.0}, allowed_token_ids=[dead, right], bad_words=[[dead, dead], [dead, right]]
+    )
+    engine = engine_of(target)
+    editors = editors_of(changes, prompt, [], ())
+    engine.add(SequenceSpec(0, prompt, len(prompt) + 5, SamplingParams(temperature=0.0), editors=editors))
+    engine.attach(0, "d")
+    assert engine.step().outcomes[0].tokens == [right]
+    engine.propose(0, "d", Proposal(len(prompt) + 1, 1, [dead, right, dead], [0, 0, 2]))
+    outcome = engine.step().outcomes[0]
+    assert (outcome.tokens, outcome.drafted, outcome.finish) == ([right, right], {"d": 3}, None)
+    engine.remove(0)
+    assert target.pool.used == 0

@@ -98,6 +98,11 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "TOKEN_OUT_OF_RANGE",
         "sampling.banned_token_ids[2]",
     ),
+    "more banned ids than tokens": (
+        sampling(banned_token_ids=[3] * (VOCABULARY + 1)),
+        "INVALID_FIELD",
+        "sampling.banned_token_ids",
+    ),
     "empty bad word": (sampling(bad_words=["w1", ""]), "INVALID_FIELD", "sampling.bad_words[1]"),
     "long bad word": (sampling(bad_words=["w" * 257]), "INVALID_FIELD", "sampling.bad_words[0]"),
     "too many bad words": (sampling(bad_words=["w1"] * 257), "INVALID_FIELD", "sampling.bad_words"),
