@@ -112,6 +112,7 @@ def _sampling(message: sampling_pb2.SamplingParams) -> SamplingParams:
             top_k=message.top_k,
             top_p=message.top_p if message.HasField("top_p") else 1.0,
             min_p=message.min_p,
+            typical_p=message.typical_p if message.HasField("typical_p") else 1.0,
             seed=message.seed,
         ).validate()
     except FieldError as error:

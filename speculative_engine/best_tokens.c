@@ -27,7 +27,7 @@ typedef struct {
 
 typedef struct {
     int64_t row, blocks;
-    float temperature, least;
+    float temperature, least, most;
     uint64_t seed;
     uint32_t position;
     int greedy;
@@ -112,6 +112,7 @@ static void bound_blocks(Row *r) {
             }
         }
         float scaled = r->top[b] / r->temperature;
+        if (scaled > r->most) scaled = r->most;
         r->bound[b] = scaled >= r->least && scaled > -INFINITY ? scaled + (r->greedy ? 0.0f : r->noise[b]) : -INFINITY;
     }
     for (int64_t b = r->blocks; b % LANES; b++) r->bound[b] = -INFINITY;
@@ -144,7 +145,7 @@ static int64_t open_block(const Call *call, const Row *r, int64_t b, int64_t *to
     const float most = r->greedy ? 0.0f : r->noise[b];
     for (int64_t token = begin; token < end; token++) {
         float scaled = logit(call, r->row, token) / r->temperature;
-        if (!(scaled >= r->least) || scaled == -INFINITY) continue;
+        if (!(scaled >= r->least && scaled <= r->most) || scaled == -INFINITY) continue;
         if (found == call->wanted && scaled + most < scores[found - 1]) continue;
         float noise = most;
         if (!r->greedy) {
@@ -178,17 +179,20 @@ INLINE double log_mass(const Call *call, const Row *r, float top, int half) {
     return log(mass);
 }
 
-/* The least logit / temperature that the row keeps. */
-INLINE float threshold(const Call *call, const Row *r, const FilterScratch *scratch, float largest, int half) {
-    if (!call->filters || r->greedy) return -INFINITY; /* no filter moves the largest */
+/* The least and the most logit / temperature that the row keeps. */
+INLINE void filter(const Call *call, Row *r, const FilterScratch *scratch, float largest, int half) {
+    r->least = -INFINITY, r->most = INFINITY;
+    if (!call->filters || r->greedy) return; /* greedy is the largest, whatever the filters */
     int64_t c = 0, at = r->row * call->stride;
     for (; c + LANES <= call->vocabulary; c += LANES) {
         vec scaled = widened(call->logits, at + c, half) / r->temperature;
         memcpy(scratch->scaled + c, &scaled, sizeof scaled);
     }
     for (; c < call->vocabulary; c++) scratch->scaled[c] = logit(call, r->row, c) / r->temperature;
-    return least_kept(call->filters + r->row, scratch, call->vocabulary, r->top, r->blocks, r->temperature,
-                      largest / r->temperature);
+    const Filters *filters = call->filters + r->row;
+    const float top = largest / r->temperature;
+    r->least = least_kept(filters, scratch, call->vocabulary, r->top, r->blocks, r->temperature, top);
+    if (filters->typical_p < 1) keep_typical(filters, scratch, call->vocabulary, top, &r->least, &r->most);
 }
 
 CLONES static void best_of_row(const Call *call, Row *r, const FilterScratch *scratch) {
@@ -196,7 +200,8 @@ CLONES static void best_of_row(const Call *call, Row *r, const FilterScratch *sc
     float *scores = call->scores + r->row * call->wanted;
     float largest = call->half ? block_tops(call, r, 1) : block_tops(call, r, 0);
     if (isfinite(largest)) {
-        r->least = call->half ? threshold(call, r, scratch, largest, 1) : threshold(call, r, scratch, largest, 0);
+        if (call->half) filter(call, r, scratch, largest, 1);
+        else filter(call, r, scratch, largest, 0);
         bound_blocks(r);
         for (;;) {
             int64_t b = most_promising(r);
@@ -219,11 +224,12 @@ int32_t draftwire_best_tokens(const Call *call) {
     const int64_t blocks = (call->vocabulary + BLOCK - 1) / BLOCK, room = (blocks + LANES - 1) / LANES * LANES;
     const int64_t filtered = call->filters ? call->vocabulary : 0;
     double *memory = malloc((size_t)room * (sizeof(double) + 3 * sizeof(float)) + 2 * (size_t)filtered * sizeof(float) +
-                            (filtered ? BINS * sizeof(int64_t) : 0));
+                            (filtered ? BINS * sizeof(int64_t) + (size_t)filtered * sizeof(Near) : 0));
     if (!memory) return 1;
     int64_t *bins = (int64_t *)(memory + room);
-    float *rest = (float *)(bins + (filtered ? BINS : 0));
-    FilterScratch scratch = {.bins = bins, .scaled = rest + 3 * room, .picked = rest + 3 * room + filtered};
+    Near *near = (Near *)(bins + (filtered ? BINS : 0));
+    float *rest = (float *)(near + filtered);
+    FilterScratch scratch = {.bins = bins, .near = near, .scaled = rest + 3 * room, .picked = rest + 3 * room + filtered};
     for (int64_t row = 0; row < call->row_count; row++) {
         Row r = {
             .row = row, .blocks = blocks, .temperature = call->temperatures[row],

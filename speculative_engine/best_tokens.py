@@ -16,7 +16,12 @@ from speculative_engine.sampling_batch import SamplingBatch
 
 
 class _Filters(ctypes.Structure):
-    _fields_ = (("top_k", ctypes.c_int64), ("top_p", ctypes.c_double), ("log_min_p", ctypes.c_float))
+    _fields_ = (
+        ("top_k", ctypes.c_int64),
+        ("top_p", ctypes.c_double),
+        ("typical_p", ctypes.c_double),
+        ("log_min_p", ctypes.c_float),
+    )
 
 
 class _Call(ctypes.Structure):
@@ -64,8 +69,14 @@ def best_tokens(
     return tokens, scores, found
 
 
-def _filters(batch: SamplingBatch) -> list[tuple[int, float, float]]:
+def _filters(batch: SamplingBatch) -> list[tuple[int, float, float, float]]:
     log_min_p = dict(zip(batch.min_p_rows, batch.log_min_p.tolist(), strict=True))
     return [
-        (batch.top_k.get(row, 0), batch.top_p.get(row, 1.0), log_min_p.get(row, -math.inf)) for row in range(len(batch))
+        (
+            batch.top_k.get(row, 0),
+            batch.top_p.get(row, 1.0),
+            batch.typical_p.get(row, 1.0),
+            log_min_p.get(row, -math.inf),
+        )
+        for row in range(len(batch))
     ]

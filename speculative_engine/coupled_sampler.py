@@ -1,6 +1,6 @@
 """Gumbel-max sampling with noise that depends on (seed, position, token) alone: law 1 of the design.
 
-    y_t = argmax_v  z_t(v) / T + g(seed, t, v)          over the tokens that top_k, top_p, min_p keep
+    y_t = argmax_v  z_t(v) / T + g(seed, t, v)          over the tokens that top_k, top_p, min_p, typical_p keep
 
 It is an exact sample, and whoever knows the seed can predict it: verifying a draft is comparing tokens. Daliri,
 Musco, Suresh, "Coupling without communication and drafter-invariant speculative decoding", arXiv 2408.07978.
@@ -23,8 +23,9 @@ from speculative_engine.gumbel import (
     gumbel_of_waits,
     winners_and_waits,
 )
+from speculative_engine.kept_range import KeptRange, kept_range
 from speculative_engine.sampling_batch import SamplingBatch
-from speculative_engine.token_filters import MASS_BITS, block_logits, columns, thresholds, total_mass
+from speculative_engine.token_filters import MASS_BITS, block_logits, block_tops, columns, total_mass
 
 __all__ = ["Candidates", "Sampled", "SamplingBatch", "sample", "top_candidates"]
 
@@ -64,7 +65,7 @@ def sample(logits: Tensor, batch: SamplingBatch, vocab_size: int | None = None) 
     if fits(logits):
         token_ids = best_tokens(logits, batch, 1, log_probs=False)[0][:, 0]
         return Sampled(token_ids, token_ids == NO_TOKEN)
-    block_top = _block_top(logits)
+    block_top = block_tops(logits)
     bad_rows = ~block_top.amax(1).isfinite()
     if not batch.sampled_rows:
         token_ids = _argmax(logits, block_top)
@@ -86,7 +87,7 @@ def top_candidates(logits: Tensor, batch: SamplingBatch, k: int, vocab_size: int
         token_ids, scores, log_probs = best_tokens(logits, batch, k, log_probs=True)
         assert log_probs is not None, "they were asked for"
         return Candidates(token_ids, scores, log_probs, token_ids[:, 0] == NO_TOKEN)
-    block_top = _block_top(logits)
+    block_top = block_tops(logits)
     top = block_top.amax(1)
     bad_rows = ~top.isfinite()
     token_ids, scores = _best(logits, block_top, batch, k)
@@ -115,22 +116,22 @@ def _best(
     Returns ids [R, k] int64 and scores [R, k] float32; -1 and -inf where a row has fewer, and in greedy rows if they
     are not wanted. Bad rows hold anything.
     """
-    least = thresholds(logits, block_top, batch)
+    kept = kept_range(logits, block_top, batch)
     first, noise_top = _block_noise(batch, block_top)
 
     # No token of a block scores above this: float32 division and addition are monotone, and g <= M_b.
     bound = block_top / batch.temperatures
-    if least is not None:
-        bound.masked_fill_(bound < least.unsqueeze(1), -torch.inf)
+    if kept is not None:
+        kept.bound(bound)
     bound += noise_top
     if not greedy_rows and len(batch.sampled_rows) < len(batch):
         bound.masked_fill_(batch.greedy.unsqueeze(1), -torch.inf)
 
-    reach = _reach(logits, batch, k, least, first, noise_top, bound)
+    reach = _reach(logits, batch, k, kept, first, noise_top, bound)
 
     # Some tens of tokens a row get this far, whatever the logits: see docs/coupled-sampling.md.
     row, block = ((bound >= reach) & (bound > -torch.inf)).nonzero(as_tuple=True)
-    scaled = _scaled(logits, batch, block.unsqueeze(1), least, row).squeeze(1)
+    scaled = _scaled(logits, batch, block.unsqueeze(1), kept, row).squeeze(1)
     ceiling = scaled + noise_top[row, block].unsqueeze(1)
     pair, offset = ((ceiling >= reach[row]) & (scaled > -torch.inf)).nonzero(as_tuple=True)
     row, block = row[pair], block[pair]
@@ -146,7 +147,7 @@ def _reach(
     logits: Tensor,
     batch: SamplingBatch,
     k: int,
-    least: Tensor | None,
+    kept: KeptRange | None,
     first: Tensor | None,
     noise_top: Tensor,
     bound: Tensor,
@@ -157,7 +158,7 @@ def _reach(
     noise maximum (which win where logits are flat) and those with the largest logits (where they are peaked).
     """
     blocks = bound.topk(min(k * FIRST_BLOCKS, bound.shape[1]), dim=1, sorted=False).indices
-    scaled = _scaled(logits, batch, blocks, least)
+    scaled = _scaled(logits, batch, blocks, kept)
     maxima = noise_top.gather(1, blocks)
     ceiling = (scaled + maxima.unsqueeze(-1)).flatten(1)
     if first is None:
@@ -189,15 +190,6 @@ def _argmax(logits: Tensor, block_top: Tensor) -> Tensor:
     return block[:, 0] * BLOCK + block_logits(logits, row, block)[:, 0].argmax(1)
 
 
-def _block_top(logits: Tensor) -> Tensor:
-    """Largest logit of each 64 consecutive ids, [R, V] -> [R, ceil(V / 64)] float32. The one pass over the logits."""
-    whole = logits.shape[1] // BLOCK * BLOCK
-    parts = [logits[:, :whole].unflatten(1, (-1, BLOCK)).amax(2)] if whole else []
-    if whole < logits.shape[1]:
-        parts.append(logits[:, whole:].amax(1, keepdim=True))
-    return torch.cat(parts, dim=1).float()
-
-
 def _block_noise(batch: SamplingBatch, block_top: Tensor) -> tuple[Tensor | None, Tensor]:
     """First arrivals (float64; None if all rows are greedy) and M_b (float32; 0 in greedy rows), both [R, blocks]."""
     noise_top = torch.zeros_like(block_top)
@@ -214,7 +206,7 @@ def _block_noise(batch: SamplingBatch, block_top: Tensor) -> tuple[Tensor | None
 
 
 def _scaled(
-    logits: Tensor, batch: SamplingBatch, blocks: Tensor, least: Tensor | None, row: Tensor | None = None
+    logits: Tensor, batch: SamplingBatch, blocks: Tensor, kept: KeptRange | None, row: Tensor | None = None
 ) -> Tensor:
     """Scaled logits of all 64 ids of the given blocks, -inf for ids beyond the vocabulary or filtered out.
 
@@ -223,9 +215,7 @@ def _scaled(
     if row is None:
         row = torch.arange(len(batch), device=logits.device)
     scaled = block_logits(logits, row, blocks) / batch.temperatures[row].unsqueeze(-1)
-    if least is not None:
-        scaled.masked_fill_(scaled < least[row][:, None, None], -torch.inf)
-    return scaled
+    return scaled if kept is None else kept.drop(scaled, row)
 
 
 def _rank(row: Tensor, token: Tensor, score: Tensor, rows: int, k: int) -> tuple[Tensor, Tensor]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torch import Tensor, float32
+from torch import Tensor, float32, isfinite
 
 from speculative_engine.logit_editor import TreeRows
+from speculative_engine.step_result import Finish
 from speculative_engine.verification_job import VerificationJob
 
 
@@ -37,3 +38,8 @@ class EditedLogits:
             for editor in job.sequence.spec.editors:
                 editor.edit(edited[which], rows)
         return edited
+
+
+def why_no_token(raw: Tensor) -> Finish:
+    """Why none could be drawn from a row whose logits were these, [V], before the request's changes."""
+    return Finish.NOTHING_ALLOWED if bool(isfinite(raw.max())) else Finish.FAULT

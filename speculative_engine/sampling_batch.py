@@ -40,6 +40,8 @@ class SamplingBatch:
     """Rows that filter by it."""
     log_min_p: Tensor
     """[len(min_p_rows)] float32."""
+    typical_p: dict[int, float]
+    """Row -> p, for rows that filter by it."""
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -47,7 +49,7 @@ class SamplingBatch:
     @property
     def filters(self) -> bool:
         """Whether any row drops tokens."""
-        return bool(self.top_k or self.top_p or self.min_p_rows)
+        return bool(self.top_k or self.top_p or self.min_p_rows or self.typical_p)
 
     @classmethod
     def build(
@@ -80,6 +82,7 @@ class SamplingBatch:
             top_p={row: params[row].top_p for row in sampled if params[row].top_p < 1},
             min_p_rows=tuple(min_p_rows),
             log_min_p=log_min_p.to(device),
+            typical_p={row: params[row].typical_p for row in sampled if params[row].typical_p < 1},
         )
 
     def select(self, rows: Sequence[int]) -> "SamplingBatch":
@@ -97,6 +100,7 @@ class SamplingBatch:
             top_p={place[row]: p for row, p in self.top_p.items() if row in place},
             min_p_rows=tuple(row for row, _ in min_p),
             log_min_p=self.log_min_p[[index for _, index in min_p]],
+            typical_p={place[row]: p for row, p in self.typical_p.items() if row in place},
         )
 
 

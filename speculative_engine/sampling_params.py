@@ -15,7 +15,8 @@ of size z/T no longer resolve the noise. (vLLM draws the line at the same place.
 class SamplingParams:
     """What fixes, together with the prompt and the target's weights, every token of a request.
 
-    The filters apply in the order temperature, top_k, top_p, min_p; see `speculative_engine.token_filters`.
+    The filters apply in the order temperature, top_k, top_p, min_p, typical_p; see
+    `speculative_engine.token_filters` and `speculative_engine.kept_range`.
     """
 
     temperature: float = 1.0
@@ -26,6 +27,8 @@ class SamplingParams:
     """Keep the smallest set of most likely tokens whose probability reaches top_p, in (0, 1]."""
     min_p: float = 0.0
     """Keep tokens with at least min_p times the probability of the most likely one, in [0, 1]."""
+    typical_p: float = 1.0
+    """Keep the tokens whose surprise is closest to the entropy until their probability reaches typical_p, in (0, 1]."""
     seed: int = 0
     """Key of the noise, an unsigned 64-bit integer."""
 
@@ -44,6 +47,8 @@ class SamplingParams:
             raise FieldError(f"{prefix}.top_p", f"must be in (0, 1], got {self.top_p}")
         if not 0 <= self.min_p <= 1:
             raise FieldError(f"{prefix}.min_p", f"must be in [0, 1], got {self.min_p}")
+        if not 0 < self.typical_p <= 1:
+            raise FieldError(f"{prefix}.typical_p", f"must be in (0, 1], got {self.typical_p}")
         if not 0 <= self.seed < 1 << 64:
             raise FieldError(f"{prefix}.seed", f"must be an unsigned 64-bit integer, got {self.seed}")
         return self

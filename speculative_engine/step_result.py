@@ -18,6 +18,8 @@ class Finish(enum.Enum):
     LENGTH = "length"
     FAULT = "fault"
     """Its logits were no numbers; no other sequence is affected."""
+    NOTHING_ALLOWED = "nothing_allowed"
+    """Its own changes to the logits left no token."""
 
 
 @dataclass(slots=True)
@@ -26,7 +28,7 @@ class SequenceOutcome:
 
     sequence_id: int
     tokens: list[int]
-    """Tokens committed; empty only with Finish.FAULT."""
+    """Tokens committed; empty only with Finish.FAULT and NOTHING_ALLOWED."""
     sources: list[str | None]
     """For each token the drafter that drafted it, None for the target's own."""
     committed_length: int

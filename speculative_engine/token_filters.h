@@ -1,5 +1,6 @@
-/* top-k, top-p and min-p of one row as the least scaled logit that stays: what speculative_engine/token_filters.py computes
- * with torch, and defines. Probability mass is counted in integers, whose sums are the same in any order.
+/* top-k, top-p and min-p of one row as the least scaled logit that stays, and typical_p as a range of them: what
+ * speculative_engine/token_filters.py and kept_range.py compute with torch, and define. Probability mass is counted in
+ * integers, whose sums are the same in any order.
  */
 #ifndef DRAFTWIRE_TOKEN_FILTERS_H
 #define DRAFTWIRE_TOKEN_FILTERS_H
@@ -15,16 +16,24 @@
 #define BINS (DEPTH * BINS_PER_UNIT + 1)
 
 typedef struct {
-    int64_t top_k;   /* 0: none */
-    double top_p;    /* 1: none */
-    float log_min_p; /* -inf: none */
+    int64_t top_k;    /* 0: none */
+    double top_p;     /* 1: none */
+    double typical_p; /* 1: none */
+    float log_min_p;  /* -inf: none */
 } Filters;
+
+/* How far a token's surprise is from the entropy, and its mass. */
+typedef struct {
+    float distance;
+    int64_t mass;
+} Near;
 
 /* Memory of the filters, for one row after the other. */
 typedef struct {
     float *scaled; /* [vocabulary] logit / temperature */
     float *picked; /* [vocabulary] */
     int64_t *bins; /* [BINS] */
+    Near *near;    /* [vocabulary] */
 } FilterScratch;
 
 INLINE int64_t mass_of(float relative) {
@@ -118,6 +127,61 @@ static float least_of_top_p(const Filters *f, const FilterScratch *s, int64_t vo
         if (relative >= -DEPTH && (int64_t)(relative * -BINS_PER_UNIT) == edge) s->picked[count++] = s->scaled[token];
     }
     return value_reaching(s->picked, count, top, running, target);
+}
+
+static int nearer(const void *a, const void *b) {
+    float x = ((const Near *)a)->distance, y = ((const Near *)b)->distance;
+    return (x > y) - (x < y);
+}
+
+/* Of what is not below *least, the range that typical_p keeps. */
+INLINE void keep_typical(const Filters *f, const FilterScratch *s, int64_t vocabulary, float top, float *least, float *most) {
+    float *masses = s->picked;
+    int64_t total = 0, moment = 0, running = 0, count = 0, edge = 0;
+    for (int64_t first = 0; first < vocabulary; first += LANES) {
+        const int64_t width = vocabulary - first < LANES ? vocabulary - first : LANES;
+        float relative[LANES], mass[LANES];
+        vec all;
+        for (int64_t i = 0; i < LANES; i++)
+            relative[i] = i < width && s->scaled[first + i] >= *least ? s->scaled[first + i] - top : -INFINITY;
+        memcpy(&all, relative, sizeof all);
+        all = exp_of(all) * MASS_UNIT;
+        memcpy(mass, &all, sizeof all);
+        for (int64_t i = 0; i < width; i++) {
+            if (relative[i] < -DEPTH) mass[i] = 0;
+            masses[first + i] = mass[i];
+            if (mass[i] < 1) continue;
+            total += (int64_t)mass[i];
+            moment += (int64_t)(mass[i] * relative[i]);
+        }
+    }
+    const float mean = (float)((double)moment / (double)total);
+    const double target = f->typical_p * (double)total;
+    memset(s->bins, 0, BINS * sizeof *s->bins);
+    for (int64_t token = 0; token < vocabulary; token++) {
+        if (masses[token] < 1) continue;
+        s->bins[(int64_t)(fabsf(s->scaled[token] - top - mean) * BINS_PER_UNIT)] += (int64_t)masses[token];
+    }
+    for (; edge < BINS - 1 && (double)(running + s->bins[edge]) < target; edge++) running += s->bins[edge];
+    for (int64_t token = 0; token < vocabulary; token++) {
+        float distance = fabsf(s->scaled[token] - top - mean);
+        if (masses[token] >= 1 && (int64_t)(distance * BINS_PER_UNIT) == edge)
+            s->near[count++] = (Near){distance, (int64_t)masses[token]};
+    }
+    qsort(s->near, (size_t)count, sizeof *s->near, nearer);
+    int64_t last = 0;
+    for (; last < count - 1; last++) {
+        running += s->near[last].mass;
+        if ((double)running >= target) break;
+    }
+    const float reach = s->near[last].distance;
+    *least = INFINITY, *most = -INFINITY;
+    for (int64_t token = 0; token < vocabulary; token++) {
+        float scaled = s->scaled[token];
+        if (masses[token] < 1 || fabsf(scaled - top - mean) > reach) continue;
+        if (scaled < *least) *least = scaled;
+        if (scaled > *most) *most = scaled;
+    }
 }
 
 /* top: the largest scaled logit, which is finite. */

@@ -1,4 +1,4 @@
-"""top-k, top-p and min-p as one number a row: the least scaled logit that stays.
+"""top-k, top-p and min-p as one number a row: the least scaled logit that stays. (For typical_p see `kept_range`.)
 
 All three keep the tokens at and above some value of s = logit / T, so a filter never builds a mask over the
 vocabulary. Tokens tied with the last one kept stay too: dropping some of them would need an order among equals, and
@@ -32,7 +32,7 @@ def thresholds(logits: Tensor, block_top: Tensor, batch: SamplingBatch) -> Tenso
 
     logits [R, V], block_top [R, ceil(V / 64)] float32 their largest values by blocks of 64.
     """
-    if not batch.filters:
+    if not (batch.top_k or batch.top_p or batch.min_p_rows):
         return None
     least = torch.full((len(batch),), -torch.inf, dtype=torch.float32, device=logits.device)
     vocabulary = logits.shape[1]
@@ -40,7 +40,7 @@ def thresholds(logits: Tensor, block_top: Tensor, batch: SamplingBatch) -> Tenso
     for rows in _by_depth(top_k):
         least[rows] = _top_k_then_top_p(logits, block_top, batch, rows)
     nucleus = [row for row in batch.top_p if row not in top_k]
-    step = _rows_a_pass(logits)
+    step = rows_a_pass(logits)
     for i in range(0, len(nucleus), step):
         rows = nucleus[i : i + step]
         p = torch.tensor([batch.top_p[row] for row in rows], dtype=torch.float64, device=logits.device)
@@ -52,15 +52,24 @@ def thresholds(logits: Tensor, block_top: Tensor, batch: SamplingBatch) -> Tenso
     return least
 
 
+def block_tops(logits: Tensor) -> Tensor:
+    """Largest logit of each 64 consecutive ids, [R, V] -> [R, ceil(V / 64)] float32. The one pass over the logits."""
+    whole = logits.shape[1] // BLOCK * BLOCK
+    parts = [logits[:, :whole].unflatten(1, (-1, BLOCK)).amax(2)] if whole else []
+    if whole < logits.shape[1]:
+        parts.append(logits[:, whole:].amax(1, keepdim=True))
+    return torch.cat(parts, dim=1).float()
+
+
 def total_mass(logits: Tensor, temperatures: Tensor, top: Tensor) -> Tensor:
     """Sum over the row of exp(s - top) in units of 2^-42, int64 [R]; `top` [R] float32 is the row's largest s."""
     if logits.shape[1] > MAX_VOCABULARY:
         raise ValueError(f"vocabulary of {logits.shape[1]} is above {MAX_VOCABULARY}")
-    step = _rows_a_pass(logits)
+    step = rows_a_pass(logits)
     total = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
     for i in range(0, len(logits), step):
         rows = slice(i, i + step)
-        torch.sum(_mass((logits[rows] / temperatures[rows]).sub_(top[rows, None])), 1, out=total[rows])
+        torch.sum(mass_of((logits[rows] / temperatures[rows]).sub_(top[rows, None])), 1, out=total[rows])
     return total
 
 
@@ -84,12 +93,12 @@ def columns(row: Tensor, rows: int) -> tuple[Tensor, int]:
     return column, int(counts.max()) if rows else 0
 
 
-def _rows_a_pass(logits: Tensor) -> int:
+def rows_a_pass(logits: Tensor) -> int:
     """How many whole rows to work on at a time."""
     return max(1, CPU_CHUNK // max(logits.shape[1], BINS) if logits.device.type == "cpu" else len(logits))
 
 
-def _mass(relative: Tensor) -> Tensor:
+def mass_of(relative: Tensor) -> Tensor:
     """Exponentials of scaled logits relative to the row's largest (<= 0), in units of 2^-42; float32 -> int64."""
     return relative.exp_().mul_(2.0**MASS_BITS).to(torch.int64)
 
@@ -112,14 +121,14 @@ def _top_k_then_top_p(logits: Tensor, block_top: Tensor, batch: SamplingBatch, r
     if not any(row in batch.top_p for row in rows):
         return least.squeeze(1)
     p = torch.tensor([batch.top_p.get(row, 1.0) for row in rows], dtype=torch.float64, device=device)
-    mass = _mass(ranked - ranked[:, :1])
+    mass = mass_of(ranked - ranked[:, :1])
     mass = mass.masked_fill_(torch.arange(mass.shape[1], device=device) >= k, 0)
     # Tokens tied with the k-th are kept, so they count; they may lie beyond the ranks looked at.
     row, block = (block_top / temperatures >= least).nonzero(as_tuple=True)
     kept = (block_logits(logits, which[row], block.unsqueeze(1)).flatten(1) / temperatures[row] >= least[row]).sum(1)
     kept = torch.zeros(len(rows), dtype=torch.int64, device=device).index_add_(0, row, kept)
     total = mass.sum(1) + (kept - k.squeeze(1)) * mass.gather(1, k - 1).squeeze(1)
-    reached, rank = _rank_reaching(mass.cumsum(1), p * total.double())
+    reached, rank = rank_reaching(mass.cumsum(1), p * total.double())
     nucleus = torch.where(reached, ranked.gather(1, rank.unsqueeze(1)).squeeze(1), least.squeeze(1))
     return torch.where(p < 1, nucleus, least.squeeze(1))
 
@@ -148,9 +157,9 @@ def _top_p(logits: Tensor, top: Tensor, temperatures: Tensor, p: Tensor) -> Tens
     relative = (scaled - top.unsqueeze(1)).nan_to_num_(nan=-torch.inf)  # bad rows: any answer, but no fault
     bin_index = (relative * -BINS_PER_UNIT).clamp_(max=BINS - 1).to(torch.int64)
     bins = torch.zeros((rows, BINS), dtype=torch.int64, device=device)
-    running = bins.scatter_add_(1, bin_index, _mass(relative)).cumsum(1)
+    running = bins.scatter_add_(1, bin_index, mass_of(relative)).cumsum(1)
     target = p * running[:, -1].double()
-    _, edge = _rank_reaching(running, target)
+    _, edge = rank_reaching(running, target)
     edge.unsqueeze_(1)
     before = (running - bins).gather(1, edge)
 
@@ -159,11 +168,11 @@ def _top_p(logits: Tensor, top: Tensor, temperatures: Tensor, p: Tensor) -> Tens
     ranked = torch.full((rows, width), -torch.inf, dtype=torch.float32, device=device)
     ranked[row, column] = scaled[row, token]
     ranked = ranked.sort(dim=1, descending=True).values
-    _, rank = _rank_reaching(before + _mass(ranked - top.unsqueeze(1)).cumsum(1), target)
+    _, rank = rank_reaching(before + mass_of(ranked - top.unsqueeze(1)).cumsum(1), target)
     return ranked.gather(1, rank.unsqueeze(1)).squeeze(1)
 
 
-def _rank_reaching(running: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def rank_reaching(running: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Whether, and at which rank first, a running sum [n, depth] int64 reaches target [n] float64."""
     enough = running.double() >= target.unsqueeze(1)
     return enough[:, -1], enough.to(torch.int8).argmax(1)

@@ -15,7 +15,7 @@ from speculative_engine.computed_step import AskedRows, ComputedStep
 from speculative_engine.coupled_sampler import sample
 from speculative_engine.drafter_timing import ProposalClock
 from speculative_engine.drafters.drafter import Drafter, EngineState
-from speculative_engine.edited_logits import EditedLogits
+from speculative_engine.edited_logits import EditedLogits, why_no_token
 from speculative_engine.local_drafters import LocalDrafters
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
@@ -350,8 +350,8 @@ class VerificationEngine:
         drafted: dict[str, int] = {}
         for node in job.nodes:
             drafted[node.source] = drafted.get(node.source, 0) + 1
-        finish = Finish.FAULT if -1 in tokens else None
-        if finish is Finish.FAULT:
+        finish = why_no_token(rows.raw[0]) if -1 in tokens else None
+        if finish is not None:
             tokens = []
         for index, token in enumerate(tokens):
             if token in spec.eos_token_ids:

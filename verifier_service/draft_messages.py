@@ -12,7 +12,6 @@ from google.rpc import status_pb2
 from draftwire.v1.drafter_service_pb2 import DraftRequest, OpenSequence
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
-from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import AcceptanceRule
 from draftwire.v1.verdict_pb2 import HiddenState
 from service_runtime.errors import ServiceError, failed_precondition
@@ -20,6 +19,7 @@ from service_runtime.message_stream import StreamBroken
 from speculative_engine.draft_distribution import DraftDistribution
 from speculative_engine.proposal import Proposal, ProposalError, ProposalFault
 from verifier_service.running_request import RunningRequest
+from verifier_service.sampling_reader import tell_sampling
 
 _CHUNK_TOKENS = 16384
 _MAX_STATUS_TEXT = 1000
@@ -37,20 +37,13 @@ class Dropped(enum.Enum):
 
 def openings(request: RunningRequest, epoch: int, max_tree_nodes: int) -> Iterator[DraftRequest]:
     """Open a sequence with the tokens it has, in chunks."""
-    sampling = request.order.sampling
     acceptance = AcceptanceRule.ACCEPTANCE_RULE_REJECTION if request.order.acceptance.draws else None
     for offset in range(0, len(request.tokens), _CHUNK_TOKENS):
         yield DraftRequest(
             open=OpenSequence(
                 sequence_id=request.sequence_id,
                 epoch=epoch,
-                sampling=SamplingParams(
-                    temperature=sampling.temperature,
-                    top_k=sampling.top_k,
-                    top_p=sampling.top_p,
-                    min_p=sampling.min_p,
-                    seed=sampling.seed,
-                ),
+                sampling=tell_sampling(request.order.sampling),
                 committed_length=len(request.tokens),
                 offset=offset,
                 token_ids=request.tokens[offset : offset + _CHUNK_TOKENS],

@@ -14,12 +14,13 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.speculation_pb2 import AcceptancePreset
 from service_runtime.errors import FieldViolation, ServiceError, invalid_field
 from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance
-from speculative_engine.field_error import FieldError
+from speculative_engine.logit_editors.logit_changes import NO_CHANGES, LogitChanges
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.tokenizer import Tokenizer
 from verifier_service.acceptance_reader import read_acceptance
 from verifier_service.chat_text import chat_text
 from verifier_service.drafter_labels import read_labels
+from verifier_service.sampling_reader import read_changes, read_sampling
 from verifier_service.telling_reader import read_log_probs, read_max_time, read_stop_tokens
 
 _MAX_STOPS = 16
@@ -73,6 +74,8 @@ class GenerateOrder:
     """The same for the prompt."""
     echo: bool = False
     """Whether to report the prompt's text."""
+    changes: LogitChanges = NO_CHANGES
+    """What is done to the logits before tokens are drawn."""
 
 
 class RequestReader:
@@ -97,7 +100,8 @@ class RequestReader:
         speculation = request.speculation
         most = speculation.max_draft_tokens if speculation.HasField("max_draft_tokens") else None
         enabled = speculation.enabled if speculation.HasField("enabled") else True
-        sampling = _sampling(request)
+        sampling = read_sampling(request.sampling)
+        max_length = self._max_length(request, len(prompt))
         settled = await read_acceptance(
             speculation,
             matters=enabled and most != 0 and not sampling.greedy,
@@ -109,7 +113,7 @@ class RequestReader:
             prompt_was_text=request.WhichOneof("prompt") != "token_ids",
             resumed=resumed,
             sampling=sampling,
-            max_length=self._max_length(request, len(prompt)),
+            max_length=max_length,
             ignore_eos=request.ignore_eos,
             stops=_stops(request.stop),
             speculate=enabled and most != 0,
@@ -128,6 +132,9 @@ class RequestReader:
             log_probs=read_log_probs(request, "log_probs"),
             prompt_log_probs=read_log_probs(request, "prompt_log_probs"),
             echo=request.echo,
+            changes=await read_changes(
+                request, max_length - len(prompt), self._tokenizer, self._vocab_size, self.check_tokens
+            ),
         )
 
     def check_tokens(self, field: str, token_ids: Sequence[int]) -> None:
@@ -190,21 +197,6 @@ class RequestReader:
                 f"is {request.max_tokens}, with a prompt of {prompt_length} tokens more than {self._bound_by}",
             )
         return prompt_length + request.max_tokens
-
-
-def _sampling(request: verifier_service_pb2.GenerateRequest) -> SamplingParams:
-    given = request.sampling
-    params = SamplingParams(
-        temperature=given.temperature if given.HasField("temperature") else 1.0,
-        top_k=given.top_k,
-        top_p=given.top_p if given.HasField("top_p") else 1.0,
-        min_p=given.min_p,
-        seed=given.seed if given.HasField("seed") else secrets.randbits(63),
-    )
-    try:
-        return params.validate("sampling")
-    except FieldError as error:
-        raise invalid_field(error.field, error.description) from error
 
 
 def _drafters(speculation: speculation_pb2.SpeculationOptions) -> int | None:

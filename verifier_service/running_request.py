@@ -24,6 +24,7 @@ from draftwire.v1.verifier_service_pb2 import (
 )
 from service_runtime.errors import ServiceError
 from speculative_engine.log_probs import LogProbs
+from speculative_engine.logit_editors.editors import editors_of
 from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_result import Finish, SequenceOutcome
 from speculative_engine.tokenizer import Tokenizer
@@ -92,6 +93,9 @@ class RunningRequest:
             acceptance=self.order.acceptance,
             logprobs=self.order.log_probs,
             prompt_logprobs=self.order.prompt_log_probs,
+            editors=editors_of(
+                self.order.changes, self.order.prompt, self.tokens[len(self.order.prompt) :], self._ends
+            ),
         )
 
     def take(self, outcome: SequenceOutcome) -> None:
@@ -113,6 +117,14 @@ class RunningRequest:
                 break
         if outcome.finish is Finish.FAULT:
             self.fail(_no_numbers())
+        elif outcome.finish is Finish.NOTHING_ALLOWED:
+            self.fail(
+                ServiceError(
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    ErrorReason.ERROR_REASON_NOTHING_ALLOWED,
+                    f"what the request allows leaves no token at position {outcome.committed_length}",
+                )
+            )
         elif outcome.finish is not None and not self.finished:
             self._finish(
                 FinishReason.FINISH_REASON_STOP if outcome.finish is Finish.EOS else FinishReason.FINISH_REASON_LENGTH
@@ -192,18 +204,19 @@ class RunningRequest:
     def _replay(self) -> None:
         """Bring text and stop strings to where a resumed request was; its caller has that text already."""
         for index, token in enumerate(self.order.resumed):
-            self._read(token)
+            self._read(token, index + 1)
             if not self.finished and len(self.order.prompt) + index + 1 >= self.order.max_length:
                 self._finish(FinishReason.FINISH_REASON_LENGTH)
             if self.finished:
                 self.tokens = self.tokens[: len(self.order.prompt) + index + 1]
                 return
 
-    def _read(self, token: int) -> str:
-        """The text that became final with the output's next token, which may be what ends it."""
+    def _read(self, token: int, output_length: int) -> str:
+        """The text that became final with the output's next token, which may be what ends it; the output's length is
+        with that token."""
         text = self._text.push(token) if token not in self._ends or token in self._kept_ends else ""
         self._characters += len(text)
-        final = self._stops.push(text)
+        final = self._stops.push(text, ends=self._may_stop(output_length))
         if token in self._ends:
             self._stop_token = token
         if token in self._ends or self._stops.found is not None:
@@ -220,7 +233,7 @@ class RunningRequest:
         self._chunk.text_offsets.append(self._characters)
         if log_probs is not None:
             self._chunk.log_probs.append(log_probs)
-        self._chunk.text += self._read(token)
+        self._chunk.text += self._read(token, len(self.tokens) - len(self.order.prompt))
         if len(self._chunk.log_probs) * (1 + (self.order.log_probs or 0)) >= MOST_ENTRIES:
             self._chunks.append(self._chunk)
             self._chunk = GenerateChunk()
@@ -229,6 +242,10 @@ class RunningRequest:
         counts = self._stats.accepted_per_position
         counts.extend([0] * (index + 1 - len(counts)))
         counts[index] += 1
+
+    def _may_stop(self, output_length: int) -> bool:
+        """Whether a stop string that the last of so many output tokens completes ends the output."""
+        return output_length > self.order.changes.min_tokens
 
     def _source_number(self, drafter: str | None) -> int:
         if drafter is None:
@@ -251,7 +268,8 @@ class RunningRequest:
         text = ""
         if self._stops.found is None:
             # What was incomplete may complete a stop string only now.
-            text = self._stops.push(self._text.flush()) + self._stops.flush()
+            ends = self._may_stop(len(self.tokens) - len(self.order.prompt))
+            text = self._stops.push(self._text.flush(), ends=ends) + self._stops.flush()
             if self._stops.found is not None:
                 self._finish_reason = FinishReason.FINISH_REASON_STOP
         now = time.perf_counter()

@@ -19,16 +19,21 @@ class StopStrings:
         self.found: str | None = None
         """The stop string that ended the text."""
 
-    def push(self, text: str) -> str:
-        """The text that became final; once a stop string is found, what stands before it, or up to its end,
-        and nothing more."""
+    def push(self, text: str, *, ends: bool = True) -> str:
+        """The text that became final; once a stop string is found, what stands before it, or up to its end, and
+        nothing more.
+
+        ends: whether a stop string that this piece completes is found; otherwise it passes by.
+        """
         if self.found is not None:
             return ""
         if not self._stops:
             return text
         held = self._held + text
-        found = [(held.find(stop), stop) for stop in self._stops if stop in held]
-        if found:
+        # What was held back may have one within it that passed by: only those count that end in this piece.
+        found = [(held.find(stop, max(0, len(self._held) - len(stop) + 1)), stop) for stop in self._stops]
+        found = [(place, stop) for place, stop in found if place >= 0]
+        if found and ends:
             # The one that ends first, whatever may follow; of those that end together, the longest.
             place, self.found = min(found, key=lambda each: (each[0] + len(each[1]), each[0]))
             self._held = ""

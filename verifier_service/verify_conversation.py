@@ -10,7 +10,6 @@ from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
-from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.verdict_pb2 import Verdict
 from service_runtime.engine_thread import TooManyCommands
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
@@ -18,9 +17,9 @@ from service_runtime.logs import get_logger, log_context
 from service_runtime.message_stream import MessageStream
 from speculative_engine.proposal import Proposal, ProposalError, ProposalFault
 from verifier_service.draft_messages import proposal_error
-from verifier_service.request_reader import GenerateOrder
 from verifier_service.request_source import CALLER
 from verifier_service.running_request import RunningRequest
+from verifier_service.sampling_reader import tell_sampling
 from verifier_service.verifier import Verifier
 
 log = get_logger(__name__)
@@ -94,7 +93,7 @@ class VerifyConversation:
     def _opened(self, request: RunningRequest, max_tree_nodes: int) -> pb.VerifyOpened:
         return pb.VerifyOpened(
             token_ids=request.tokens[: len(request.order.prompt) + len(request.order.resumed)],
-            sampling=_sampling(request.order),
+            sampling=tell_sampling(request.order.sampling),
             max_tree_nodes=max_tree_nodes,
             max_length=request.order.max_length,
             vocab_size=self._verifier.info.vocab_size,
@@ -183,17 +182,6 @@ def _check_tokenizer(own: ModelInfo, sha256: str) -> None:
             own_tokenizer_sha256=own.tokenizer_sha256,
             other_tokenizer_sha256=sha256,
         )
-
-
-def _sampling(order: GenerateOrder) -> SamplingParams:
-    sampling = order.sampling
-    return SamplingParams(
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        min_p=sampling.min_p,
-        seed=sampling.seed,
-    )
 
 
 def _start_expected(message: str) -> ServiceError:

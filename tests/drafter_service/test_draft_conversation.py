@@ -357,6 +357,7 @@ class TestSequenceFaults:
                 "sampling.temperature",
             ),
             ({"sampling": sampling_pb2.SamplingParams(top_p=0, seed=1)}, "INVALID_FIELD", "sampling.top_p"),
+            ({"sampling": sampling_pb2.SamplingParams(typical_p=2, seed=1)}, "INVALID_FIELD", "sampling.typical_p"),
             ({"sampling": sampling_pb2.SamplingParams()}, "INVALID_FIELD", "sampling.seed"),
         ],
     )

@@ -34,6 +34,22 @@ BAD: dict[str, tuple[Any, dict[str, Any], type[DraftwireError], str]] = {
     "top_p 0": ("x", {"top_p": 0.0}, draftwire.InvalidFieldError, "sampling.top_p"),
     "top_p above 1": ("x", {"top_p": 1.5}, draftwire.InvalidFieldError, "sampling.top_p"),
     "min_p above 1": ("x", {"min_p": 2.0}, draftwire.InvalidFieldError, "sampling.min_p"),
+    "typical_p 0": ("x", {"typical_p": 0.0}, draftwire.InvalidFieldError, "sampling.typical_p"),
+    "a penalty out of range": (
+        "x",
+        {"presence_penalty": 3.0},
+        draftwire.InvalidFieldError,
+        "sampling.presence_penalty",
+    ),
+    "a NaN bias": ("x", {"logit_bias": {5: math.nan}}, draftwire.InvalidFieldError, "sampling.logit_bias[5]"),
+    "a banned id beyond the vocabulary": (
+        "x",
+        {"banned_token_ids": [5, 4096]},
+        draftwire.TokenOutOfRangeError,
+        "sampling.banned_token_ids[1]",
+    ),
+    "an empty bad word": ("x", {"bad_words": [""]}, draftwire.InvalidFieldError, "sampling.bad_words[0]"),
+    "min_tokens above max_tokens": ("x", {"min_tokens": 9, "max_tokens": 8}, draftwire.InvalidFieldError, "min_tokens"),
     "max_tokens 0": ("x", {"max_tokens": 0}, draftwire.InvalidFieldError, "max_tokens"),
     "too many stop strings": ("x", {"stop": ["."] * 100}, draftwire.InvalidFieldError, "stop"),
     "an empty stop string": ("x", {"stop": [""]}, draftwire.InvalidFieldError, "stop[0]"),
@@ -55,6 +71,11 @@ def test_a_request(client: Client, name: str) -> None:
     assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
     assert caught.value.fields == (field,)
     assert field in str(caught.value)
+
+
+def test_a_request_that_allows_nothing(client: Client) -> None:
+    with pytest.raises(draftwire.NothingAllowedError, match="no token at position"):
+        client.generate([5, 6], allowed_token_ids=[7], banned_token_ids=[7])
 
 
 @pytest.mark.parametrize("size", [17 * 2**20, 40 * 2**20])

@@ -21,6 +21,14 @@ SAMPLINGS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
     "T 0.8": {"temperature": 0.8},
     "T 1.2, top-p 0.95": {"temperature": 1.2, "top_p": 0.95},
+    "changed logits": {
+        "temperature": 0.8,
+        "typical_p": 0.95,
+        "repetition_penalty": 1.1,
+        "frequency_penalty": 0.2,
+        "logit_bias": {199: -1.0},
+        "bad_words": ["return", "self"],
+    },
 }
 TOKENS = 24
 LONG = 160

@@ -184,6 +184,9 @@ def test_wrong_input(command: Command) -> None:
         ("drafters attach here:1 --label domain", "--label: expected KEY=VALUE, got 'domain'"),
         ("drafters attach here:1 --label a=1 --label a=2", "a is given twice"),
         ("generate x --label =code", "--label: expected KEY=VALUE"),
+        ("generate x --logit-bias 5", "--logit-bias: expected ID=VALUE, got '5'"),
+        ("generate x --logit-bias 5=much", "--logit-bias: expected ID=VALUE, got '5=much'"),
+        ("generate x --logit-bias 5=1 --logit-bias 5=2", "--logit-bias: 5 is given twice"),
         ("drafters rollout start good bad", "--share"),
         ("drafters rollout start good bad --share 20", "got '20'"),
         ("drafters rollout start good bad --share 0%", "got '0%'"),
@@ -228,6 +231,20 @@ def test_rollout(command: Command, verifier: FakeVerifier) -> None:
     failed = command(*rollout, "promote", "bad")
     assert (failed.code, failed.err) == (1, "draftwire: no roll-out of bad\n")
     assert [request.share for request in verifier.pool_requests] == [0.125, 0.1]
+
+
+def test_changes_to_the_logits(command: Command, verifier: FakeVerifier) -> None:
+    arguments = (
+        "--typical-p 0.5 --repetition-penalty 1.5 --presence-penalty -0.5 --frequency-penalty 0.25 --min-tokens 1 "
+        "--logit-bias 5=1.5 --logit-bias 7=-100 --bad-word foo --bad-word bar --max-tokens 2"
+    )
+    assert command("generate", "x", *arguments.split()).code == 0
+    asked = verifier.requests[0]
+    sampling = asked.sampling
+    assert (sampling.typical_p, sampling.repetition_penalty) == (0.5, 1.5)
+    assert (sampling.presence_penalty, sampling.frequency_penalty) == (-0.5, 0.25)
+    assert (dict(sampling.logit_bias), list(sampling.bad_words)) == ({5: 1.5, 7: -100.0}, ["foo", "bar"])
+    assert asked.min_tokens == 1
 
 
 def test_labels(command: Command, verifier: FakeVerifier) -> None:

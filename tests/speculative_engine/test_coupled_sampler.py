@@ -1,6 +1,7 @@
 """sample() and top_candidates() against brute force and against exact float64 distributions, bit by bit by row."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -33,6 +34,8 @@ FILTERS = [
     SamplingParams(top_p=0.8),
     SamplingParams(min_p=0.2),
     SamplingParams(temperature=1.3, top_k=40, top_p=0.9, min_p=0.05),
+    SamplingParams(typical_p=0.3),
+    SamplingParams(temperature=1.3, top_k=40, top_p=0.95, min_p=0.01, typical_p=0.7),
 ]
 
 
@@ -56,6 +59,12 @@ def filtered_softmax(logits: Tensor, params: SamplingParams) -> np.ndarray:
     if params.top_p < 1:
         probability[np.searchsorted(np.cumsum(probability), params.top_p) + 1 :] = 0
     probability[probability < params.min_p * probability[0]] = 0
+    if params.typical_p < 1:
+        probability /= probability.sum()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            surprise = -np.log(probability)
+            nearest = np.argsort(np.abs(surprise - np.nansum(surprise * probability)))
+        probability[nearest[np.searchsorted(np.cumsum(probability[nearest]), params.typical_p) + 1 :]] = 0
     result = np.empty_like(probability)
     result[order] = probability / probability.sum()
     return result
@@ -130,6 +139,7 @@ params_strategy = st.builds(
     top_k=st.sampled_from([0, 1, 2, 50, 300, 2000]),
     top_p=st.sampled_from([1e-6, 0.3, 0.9, 0.999, 1.0]),
     min_p=st.sampled_from([0.0, 0.01, 0.5, 1.0]),
+    typical_p=st.sampled_from([1e-6, 0.2, 0.9, 1.0]),
     seed=st.integers(0, 2**64 - 1),
 )
 
@@ -157,11 +167,12 @@ def test_a_row_does_not_depend_on_the_others(
 
 
 def test_rows_of_a_large_vocabulary_one_by_one_and_together() -> None:
-    logits = logits_of(12, 151_936, seed=3)
-    params = [SamplingParams(seed=i, temperature=0.8, top_k=p.top_k, top_p=p.top_p) for i, p in enumerate(FILTERS * 2)]
-    batch = SamplingBatch.build(params, range(12))
+    params = [replace(p, seed=i, temperature=0.8, min_p=0.0) for i, p in enumerate(FILTERS * 2)]
+    rows = len(params)
+    logits = logits_of(rows, 151_936, seed=3)
+    batch = SamplingBatch.build(params, range(rows))
     together = top_candidates(logits, batch, 3)
-    for i in range(12):
+    for i in range(rows):
         alone = top_candidates(logits[i : i + 1].clone(), SamplingBatch.build([params[i]], [i]), 3)
         assert torch.equal(alone.token_ids[0], together.token_ids[i])
         assert torch.equal(alone.log_probs[0], together.log_probs[i])

@@ -18,6 +18,7 @@ valid = st.builds(
     top_k=st.integers(0, 1 << 32),
     top_p=st.floats(0, 1, exclude_min=True),
     min_p=st.floats(0, 1),
+    typical_p=st.floats(0, 1, exclude_min=True),
     seed=st.integers(0, (1 << 64) - 1),
 )
 not_finite = st.sampled_from([math.nan, math.inf, -math.inf])
@@ -26,6 +27,7 @@ wrong = {
     "top_k": st.integers(max_value=-1),
     "top_p": not_finite | st.floats(max_value=0) | st.floats(min_value=1, exclude_min=True),
     "min_p": not_finite | st.floats(max_value=0, exclude_max=True) | st.floats(min_value=1, exclude_min=True),
+    "typical_p": not_finite | st.floats(max_value=0) | st.floats(min_value=1, exclude_min=True),
     "seed": st.integers(max_value=-1) | st.integers(min_value=1 << 64),
 }
 

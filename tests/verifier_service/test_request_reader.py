@@ -13,11 +13,13 @@ from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import AcceptancePreset, AcceptanceRule, SpeculationOptions
 from service_runtime.errors import ServiceError
 from speculative_engine.acceptance_rules.acceptance import COUPLED
+from speculative_engine.logit_editors.logit_changes import NO_CHANGES, LogitChanges
 from speculative_engine.tokenizer import Tokenizer
 from verifier_service import acceptance_reader
 from verifier_service.request_reader import GenerateOrder, RequestReader
 
 VOCABULARY, CONTEXT = 200, 64
+MODELS = Path(__file__).resolve().parents[2] / "models"
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +72,43 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "negative min_p": (sampling(min_p=-0.1), "INVALID_FIELD", "sampling.min_p"),
     "min_p above 1": (sampling(min_p=1.1), "INVALID_FIELD", "sampling.min_p"),
     "NaN min_p": (sampling(min_p=math.nan), "INVALID_FIELD", "sampling.min_p"),
+    "typical_p 0": (sampling(typical_p=0.0), "INVALID_FIELD", "sampling.typical_p"),
+    "NaN typical_p": (sampling(typical_p=math.nan), "INVALID_FIELD", "sampling.typical_p"),
+    "repetition_penalty 0": (sampling(repetition_penalty=0.0), "INVALID_FIELD", "sampling.repetition_penalty"),
+    "infinite repetition_penalty": (
+        sampling(repetition_penalty=math.inf),
+        "INVALID_FIELD",
+        "sampling.repetition_penalty",
+    ),
+    "presence_penalty above 2": (sampling(presence_penalty=2.1), "INVALID_FIELD", "sampling.presence_penalty"),
+    "NaN frequency_penalty": (sampling(frequency_penalty=math.nan), "INVALID_FIELD", "sampling.frequency_penalty"),
+    "bias above 100": (sampling(logit_bias={3: 1.0, 7: 100.5}), "INVALID_FIELD", "sampling.logit_bias[7]"),
+    "NaN bias": (sampling(logit_bias={7: math.nan}), "INVALID_FIELD", "sampling.logit_bias[7]"),
+    "bias beyond the vocabulary": (
+        sampling(logit_bias={VOCABULARY: 1.0}),
+        "TOKEN_OUT_OF_RANGE",
+        "sampling.logit_bias[0]",
+    ),
+    "allowed id beyond it": (
+        sampling(allowed_token_ids=[3, VOCABULARY]),
+        "TOKEN_OUT_OF_RANGE",
+        "sampling.allowed_token_ids[1]",
+    ),
+    "banned id beyond it": (
+        sampling(banned_token_ids=[3, 4, VOCABULARY + 9]),
+        "TOKEN_OUT_OF_RANGE",
+        "sampling.banned_token_ids[2]",
+    ),
+    "more banned ids than tokens": (
+        sampling(banned_token_ids=[3] * (VOCABULARY + 1)),
+        "INVALID_FIELD",
+        "sampling.banned_token_ids",
+    ),
+    "empty bad word": (sampling(bad_words=["w1", ""]), "INVALID_FIELD", "sampling.bad_words[1]"),
+    "long bad word": (sampling(bad_words=["w" * 257]), "INVALID_FIELD", "sampling.bad_words[0]"),
+    "too many bad words": (sampling(bad_words=["w1"] * 257), "INVALID_FIELD", "sampling.bad_words"),
+    "min_tokens above max_tokens": ({"min_tokens": 6, "max_tokens": 5}, "INVALID_FIELD", "min_tokens"),
+    "min_tokens beyond the context": ({"min_tokens": CONTEXT - 1}, "INVALID_FIELD", "min_tokens"),
     "max_tokens 0": ({"max_tokens": 0}, "INVALID_FIELD", "max_tokens"),
     "unknown acceptance rule": (
         {"speculation": SpeculationOptions(acceptance=99)},  # type: ignore[arg-type]
@@ -157,6 +196,41 @@ async def test_what_is_given_is_taken(reader: RequestReader) -> None:
     assert (found.sampling.min_p, found.sampling.seed) == (1.0, 2**64 - 1)
     assert (found.max_length, len(found.stops), found.ignore_eos) == (CONTEXT, 16, True)
     assert (found.resumed, found.drafter_names, found.max_draft_tokens) == ([VOCABULARY - 1], ("a",), 3)
+
+
+async def test_changes_to_the_logits_are_taken(reader: RequestReader) -> None:
+    assert (await read(reader)).changes == NO_CHANGES
+    found = await read(
+        reader,
+        sampling=SamplingParams(
+            typical_p=0.5,
+            repetition_penalty=1.5,
+            presence_penalty=-2.0,
+            frequency_penalty=0.25,
+            logit_bias={7: -100.0},
+            allowed_token_ids=[4, 5],
+            banned_token_ids=[6],
+        ),
+        min_tokens=5,
+        max_tokens=5,
+    )
+    assert found.sampling.typical_p == 0.5
+    assert found.changes == LogitChanges(1.5, -2.0, 0.25, {7: -100.0}, (4, 5), (6,), (), 5)
+
+
+async def test_a_bad_word_is_spelled_with_a_space_before_it_and_without() -> None:
+    tokenizer = Tokenizer.load(str(MODELS / "target"))
+    reader = RequestReader(tokenizer, 4096, CONTEXT, kv_tokens=1000)
+    found = await read(reader, sampling=SamplingParams(bad_words=["return", "  return", " ", "subtraction first"]))
+    texts = [tokenizer.decode(word) for word in found.changes.bad_words]
+    assert texts == ["return", " return", " ", "  ", "subtraction first", " subtraction first"]
+    assert min(len(word) for word in found.changes.bad_words) == 1 < len(found.changes.bad_words[-1])
+
+
+async def test_a_word_the_target_has_no_token_for_cannot_come(checkpoint: Path) -> None:
+    reader = RequestReader(Tokenizer.load(str(checkpoint)), 5, CONTEXT, kv_tokens=1000)
+    found = await read(reader, token_ids=ids(3), sampling=SamplingParams(bad_words=["w1", "w9 w1"]))
+    assert found.changes.bad_words == ((4,),)
 
 
 @pytest.mark.parametrize("options", [SpeculationOptions(enabled=False), SpeculationOptions(max_draft_tokens=0)])

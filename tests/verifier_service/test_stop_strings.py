@@ -79,3 +79,21 @@ def test_without_stop_strings_everything_passes() -> None:
     taken = StopStrings([])
     assert taken.push("a.") == "a."
     assert taken.flush() == ""
+
+
+@given(STOPS, st.text(LETTERS, max_size=12), st.text(LETTERS, max_size=12), st.lists(st.integers(0, 12), max_size=6))
+def test_only_what_is_complete_late_enough_ends_the_text(
+    stops: list[str], early: str, late: str, cuts: list[int]
+) -> None:
+    """A string may begin in what passes by; what is complete there is no end."""
+    taken = StopStrings(stops)
+    passed = "".join(taken.push(piece, ends=False) for piece in pieces(early, cuts))
+    passed += "".join(taken.push(piece) for piece in pieces(late, cuts))
+    passed += taken.flush()
+    text = early + late
+    for end in range(len(early) + 1, len(text) + 1):
+        for stop in sorted(stops, key=len, reverse=True):
+            if text[:end].endswith(stop):
+                assert (passed, taken.found) == (text[: end - len(stop)], stop)
+                return
+    assert (passed, taken.found) == (text, None)

@@ -9,7 +9,15 @@ from typing import Annotated, cast
 import typer
 
 from draftwire.cli.logprobs import print_logprobs
-from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Labels, Verifiers, parse_labels
+from draftwire.cli.options import (
+    DEFAULT_VERIFIERS,
+    Json,
+    Labels,
+    LogitBias,
+    Verifiers,
+    parse_labels,
+    parse_logit_bias,
+)
 from draftwire.cli.results import generation_json
 from draftwire.client import Client
 from draftwire.speculation import Acceptance, Preset, Speculation
@@ -25,6 +33,22 @@ def generate(
     top_k: Annotated[int | None, typer.Option(help="Keep the k most likely tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Keep the most likely tokens up to this probability.")] = None,
     min_p: Annotated[float | None, typer.Option(help="Keep tokens at least this likely, relative to the best.")] = None,
+    typical_p: Annotated[
+        float | None,
+        typer.Option(help="Keep the tokens whose surprise is nearest to the entropy up to this probability."),
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="Divides the logits of tokens in prompt or output; 1 is none.")
+    ] = None,
+    presence_penalty: Annotated[float | None, typer.Option(help="Subtracted for tokens in the output.")] = None,
+    frequency_penalty: Annotated[
+        float | None, typer.Option(help="Subtracted for each time a token is in the output.")
+    ] = None,
+    logit_bias: LogitBias = None,
+    bad_word: Annotated[
+        list[str] | None, typer.Option(help="Word that must not come; may be given several times.")
+    ] = None,
+    min_tokens: Annotated[int | None, typer.Option(help="Fewest tokens to generate.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed; the same one gives the same text.")] = None,
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on past end-of-sequence tokens.")] = False,
     stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be given several times.")] = None,
@@ -89,6 +113,13 @@ def generate(
             top_k=top_k,
             top_p=top_p,
             min_p=min_p,
+            typical_p=typical_p,
+            repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
+            logit_bias=parse_logit_bias(logit_bias),
+            bad_words=bad_word,
+            min_tokens=min_tokens,
             seed=seed,
             ignore_eos=ignore_eos,
             stop=stop,

@@ -23,6 +23,11 @@ Labels = Annotated[
     typer.Option("--label", metavar="KEY=VALUE", help="What the drafter is good for, as domain=code; may be repeated."),
 ]
 
+LogitBias = Annotated[
+    list[str] | None,
+    typer.Option("--logit-bias", metavar="ID=VALUE", help="Added to the logit of a token; may be repeated."),
+]
+
 DEFAULT_VERIFIERS = ["localhost:50051"]
 
 
@@ -41,3 +46,22 @@ def parse_labels(texts: Iterable[str] | None) -> dict[str, str]:
             raise ValueError(f"--label: {key} is given twice")
         labels[key] = value
     return labels
+
+
+def parse_logit_bias(texts: Iterable[str] | None) -> dict[int, float]:
+    """Return what is added to the logits of tokens, given as ``ID=VALUE``.
+
+    Raises:
+        ValueError: one that is not, or a token given twice.
+    """
+    bias: dict[int, float] = {}
+    for text in texts or ():
+        token, _, value = text.partition("=")
+        try:
+            token_id, number = int(token), float(value)
+        except ValueError:
+            raise ValueError(f"--logit-bias: expected ID=VALUE, got {text!r}") from None
+        if token_id in bias:
+            raise ValueError(f"--logit-bias: {token_id} is given twice")
+        bias[token_id] = number
+    return bias

@@ -84,6 +84,7 @@ class LocalDrafter:
                 top_k=opened.sampling.top_k,
                 top_p=opened.sampling.top_p,
                 min_p=opened.sampling.min_p,
+                typical_p=opened.sampling.typical_p if opened.sampling.HasField("typical_p") else 1.0,
                 seed=opened.sampling.seed,
             ),
             max_tree_nodes=opened.max_tree_nodes,

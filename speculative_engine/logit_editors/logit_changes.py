@@ -1,0 +1,61 @@
+"""The changes to the logits that a request asks for. Pure Python."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from speculative_engine.field_error import FieldError
+
+MOST_PENALTY = 2.0
+MOST_BIAS = 100.0
+MOST_BIASES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LogitChanges:
+    """In the order in which they are made; see `editors_of`."""
+
+    repetition_penalty: float = 1.0
+    """Divides the logits above 0, and multiplies those below, of tokens in prompt or output. Finite and above 0."""
+    presence_penalty: float = 0.0
+    """Subtracted from the logits of tokens in the output, in [-2, 2]."""
+    frequency_penalty: float = 0.0
+    """Subtracted from a token's logit once for each time it is in the output, in [-2, 2]."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    """Added to the logits of tokens, in [-100, 100]; at most 1024."""
+    allowed_token_ids: Sequence[int] = ()
+    """The only tokens that may come; empty allows all."""
+    banned_token_ids: Sequence[int] = ()
+    """Tokens that must not come."""
+    bad_words: Sequence[Sequence[int]] = ()
+    """Tokens that must not follow each other in the output: the last of them does not come after the others."""
+    min_tokens: int = 0
+    """Fewest output tokens: before, no token comes that ends the output."""
+
+    def validate(self, prefix: str = "sampling") -> Self:
+        """Return self, or raise `FieldError` for the first number out of range, named ``<prefix>.<field>``."""
+        if not (math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0):
+            raise FieldError(
+                f"{prefix}.repetition_penalty", f"must be finite and above 0, got {self.repetition_penalty}"
+            )
+        for name in ("presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            if not -MOST_PENALTY <= value <= MOST_PENALTY:  # NaN fails every comparison, so it lands here too
+                raise FieldError(f"{prefix}.{name}", f"must be in [-{MOST_PENALTY:g}, {MOST_PENALTY:g}], got {value}")
+        if len(self.logit_bias) > MOST_BIASES:
+            raise FieldError(
+                f"{prefix}.logit_bias", f"has {len(self.logit_bias)} tokens, at most {MOST_BIASES} are allowed"
+            )
+        for token, bias in self.logit_bias.items():
+            if not -MOST_BIAS <= bias <= MOST_BIAS:
+                raise FieldError(
+                    f"{prefix}.logit_bias[{token}]", f"must be in [-{MOST_BIAS:g}, {MOST_BIAS:g}], got {bias}"
+                )
+        return self
+
+
+NO_CHANGES = LogitChanges()
+"""The default: tokens are drawn from the target's own logits."""

@@ -1,0 +1,111 @@
+"""Reads how a request's tokens are drawn, and what it does to the logits before; tells drafters what they can use."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+
+from draftwire.v1 import sampling_pb2
+from draftwire.v1.verifier_service_pb2 import GenerateRequest
+from service_runtime.errors import invalid_field
+from speculative_engine.field_error import FieldError
+from speculative_engine.logit_editors.logit_changes import LogitChanges
+from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.tokenizer import Tokenizer
+
+_MAX_BAD_WORDS = 256
+_MAX_BAD_WORD_LENGTH = 256
+
+
+def read_sampling(given: sampling_pb2.SamplingParams) -> SamplingParams:
+    """How tokens are drawn. Raises ServiceError with INVALID_ARGUMENT."""
+    params = SamplingParams(
+        temperature=given.temperature if given.HasField("temperature") else 1.0,
+        top_k=given.top_k,
+        top_p=given.top_p if given.HasField("top_p") else 1.0,
+        min_p=given.min_p,
+        typical_p=given.typical_p if given.HasField("typical_p") else 1.0,
+        seed=given.seed if given.HasField("seed") else secrets.randbits(63),
+    )
+    try:
+        return params.validate("sampling")
+    except FieldError as error:
+        raise invalid_field(error.field, error.description) from error
+
+
+def tell_sampling(params: SamplingParams) -> sampling_pb2.SamplingParams:
+    """The same for whoever drafts.
+
+    The changes to the logits are not told: lists of tokens would go with every opening, and what they make of a guess
+    is seen in whether it is accepted.
+    """
+    return sampling_pb2.SamplingParams(
+        temperature=params.temperature,
+        top_k=params.top_k,
+        top_p=params.top_p,
+        min_p=params.min_p,
+        typical_p=params.typical_p,
+        seed=params.seed,
+    )
+
+
+async def read_changes(
+    request: GenerateRequest,
+    most_tokens: int,
+    tokenizer: Tokenizer,
+    vocab_size: int,
+    check_tokens: Callable[[str, Sequence[int]], None],
+) -> LogitChanges:
+    """The changes to the logits. Raises ServiceError with INVALID_ARGUMENT.
+
+    most_tokens: of the output. check_tokens: raises for a field with an id beyond the vocabulary.
+    """
+    given = request.sampling
+    bias = dict(given.logit_bias)
+    check_tokens("sampling.logit_bias", list(bias))
+    for field, ids in (("allowed_token_ids", given.allowed_token_ids), ("banned_token_ids", given.banned_token_ids)):
+        if len(ids) > vocab_size:
+            raise invalid_field(f"sampling.{field}", f"has {len(ids)} ids, the vocabulary has {vocab_size} tokens")
+        check_tokens(f"sampling.{field}", ids)
+    if request.min_tokens > most_tokens:
+        raise invalid_field("min_tokens", f"is {request.min_tokens}, the output has at most {most_tokens} tokens")
+    words = _bad_words(given.bad_words)
+    changes = LogitChanges(
+        repetition_penalty=given.repetition_penalty if given.HasField("repetition_penalty") else 1.0,
+        presence_penalty=given.presence_penalty,
+        frequency_penalty=given.frequency_penalty,
+        logit_bias=bias,
+        allowed_token_ids=tuple(given.allowed_token_ids),
+        banned_token_ids=tuple(given.banned_token_ids),
+        bad_words=await asyncio.to_thread(_spellings, words, tokenizer, vocab_size) if words else (),
+        min_tokens=request.min_tokens,
+    )
+    try:
+        return changes.validate("sampling")
+    except FieldError as error:
+        raise invalid_field(error.field, error.description) from error
+
+
+def _bad_words(words: Sequence[str]) -> Sequence[str]:
+    if len(words) > _MAX_BAD_WORDS:
+        raise invalid_field("sampling.bad_words", f"has {len(words)} words, at most {_MAX_BAD_WORDS} are allowed")
+    for index, word in enumerate(words):
+        if not 1 <= len(word) <= _MAX_BAD_WORD_LENGTH:
+            raise invalid_field(
+                f"sampling.bad_words[{index}]",
+                f"must have 1 to {_MAX_BAD_WORD_LENGTH} characters, has {len(word)}",
+            )
+    return words
+
+
+def _spellings(words: Sequence[str], tokenizer: Tokenizer, vocab_size: int) -> tuple[tuple[int, ...], ...]:
+    """The tokens of each word, with a space before it and without."""
+    found: dict[tuple[int, ...], None] = {}
+    for word in words:
+        bare = word.lstrip(" ") or word
+        for text in (bare, f" {bare}"):
+            spelled = tuple(tokenizer.encode(text, add_special_tokens=False))
+            if spelled and max(spelled) < vocab_size:  # what the target has no token for cannot come
+                found[spelled] = None
+    return tuple(found)
