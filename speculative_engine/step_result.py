@@ -38,6 +38,8 @@ class SequenceOutcome:
     hidden_state: torch.Tensor | None = None
     """The target's last hidden state [hidden] behind the last token, where a drafter outside of the engine's thread
     drafts from it."""
+    cached_tokens: int = 0
+    """Leading tokens that came from the prefix cache when the sequence began."""
 
     @property
     def accepted(self) -> int:

@@ -59,6 +59,8 @@ class GenerateOrder:
     """Where its threshold comes from."""
     dynamic_temperature: bool = False
     """Whether drafters draft the cooler the less sure they are."""
+    prefix_cache: bool = True
+    """Whether it takes from the prefix cache, and leaves something there."""
 
 
 class RequestReader:
@@ -108,6 +110,7 @@ class RequestReader:
             acceptance=settled.acceptance,
             preset=settled.preset,
             dynamic_temperature=settled.dynamic_temperature,
+            prefix_cache=request.prefix_cache if request.HasField("prefix_cache") else True,
         )
 
     def check_tokens(self, field: str, token_ids: Sequence[int]) -> None:

@@ -56,6 +56,7 @@ class RunningRequest:
         self._stops = StopStrings(order.stops)
         self._admitted = time.perf_counter()
         self._first_token: float | None = None
+        self._cached_tokens = 0
         self._stats = speculation_pb2.SpeculationStats()
         tell_acceptance(self._stats, order.acceptance, order.preset)
         self._by_drafter: dict[str, speculation_pb2.DrafterStats] = {}
@@ -75,12 +76,15 @@ class RunningRequest:
             eos_token_ids=self._eos,
             max_draft_tokens=self.order.max_draft_tokens,
             acceptance=self.order.acceptance,
+            takes_prefix=self.order.prefix_cache,
+            leaves_prefix=self.order.prefix_cache,
         )
 
     def take(self, outcome: SequenceOutcome) -> None:
         """Take in what a step did. May finish the request earlier than the engine does: at a stop string."""
         self._stats.steps += 1
         self._stats.hits += outcome.hit
+        self._cached_tokens = outcome.cached_tokens
         for drafted_by, count in outcome.drafted.items():
             self._drafter(drafter_of(drafted_by)).draft_tokens += count
             self._stats.draft_tokens += count
@@ -214,6 +218,7 @@ class RunningRequest:
                 completion_tokens=len(self.tokens) - len(self.order.prompt),
                 first_token_seconds=(self._first_token or now) - self._admitted,
                 total_seconds=now - self._admitted,
+                cached_tokens=self._cached_tokens,
             ),
             speculation=self._stats,
             stop=self._stops.found or "",
