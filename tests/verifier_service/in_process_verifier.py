@@ -188,10 +188,11 @@ class InProcessVerifier:
         return output
 
     async def plain(self, request: pb.GenerateRequest) -> Output:
-        """Run a request without drafters."""
+        """Run a request without drafters, and without what others have computed."""
         alone = pb.GenerateRequest()
         alone.CopyFrom(request)
         alone.speculation.enabled = False
+        alone.prefix_cache = False
         return await self.generate(alone)
 
     async def until(self, condition: Callable[[], object]) -> None:
