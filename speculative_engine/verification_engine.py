@@ -21,8 +21,8 @@ from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.planner import Candidate, Plan, Planner
 from speculative_engine.planning_record import PlanningRecord
-from speculative_engine.probe_planner import ProbePlanner
 from speculative_engine.prefix_cache import PrefixCache
+from speculative_engine.probe_planner import ProbePlanner
 from speculative_engine.prompt_shares import divide, to_compute
 from speculative_engine.proposal import MergeCount, Proposal, ProposalReader
 from speculative_engine.sampling_batch import SamplingBatch
