@@ -114,7 +114,7 @@ async def measure(client: AsyncClient, tokens: Sequence[int], options: argparse.
 def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:
     """What is printed."""
     found: dict[str, object] = {
-        "target": f"bundled, {options.target_millions:g} M parameters, 1 thread, on core {options.verifier_cores}",
+        "target": f"bundled, {options.target_millions:g} M parameters, 1 thread, cores {options.verifier_cores}",
         CHATS: f"{options.chats} side by side, {options.turns} turns of {options.user_tokens} tokens and "
         f"{options.max_tokens} more, greedy, plain decoding",
         SYSTEM: f"{options.requests} requests at once, {options.system_tokens} tokens alike and {options.user_tokens} "
