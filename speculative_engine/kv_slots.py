@@ -57,7 +57,7 @@ class SlotPool:
         return self.capacity - self.free
 
     def lean_on(self, reserve: SlotReserve) -> None:
-        """Have a reserve, in the place of an earlier one, which gives back all it has."""
+        """Have a reserve, in the place of an earlier one that nobody uses any more, which gives back all it has."""
         if self._reserve is not None:
             self.give_back(self._reserve.evict(self._reserve.idle))
         self._reserve = reserve

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from speculative_engine.drafters.local_model import LocalModelDrafter
 from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
@@ -16,6 +18,7 @@ from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_result import Finish, SequenceOutcome
 from tests.speculative_engine.support import GREEDY, ScriptedDrafter, generate, packed, random_tokens, tiny_model
 from tests.speculative_engine.test_early_exit_drafter import Attached, early_model, engine_with
+from tests.speculative_engine.test_preemption import check_slots
 
 COUNT = 20
 SYSTEM = random_tokens(61, seed=1)
@@ -119,6 +122,50 @@ def test_no_token_depends_on_it_where_slots_are_scarce(slots: int, drafter: str)
     assert cache is not None and cache.evicted_tokens > 0 and cache.hit_tokens > 0
     if (slots, drafter) == (130, "none"):
         assert engine.preemptions > 0
+
+
+events = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, len(PROMPTS) - 1)),
+        st.tuples(st.just("remove"), st.integers(0, 20)),
+        st.tuples(st.just("step"), st.integers(1, 12)),
+    ),
+    max_size=40,
+)
+
+
+@given(events, st.sampled_from([130, 170, 260]), st.sampled_from([8, 16, 64]))
+@settings(max_examples=25, deadline=None)
+def test_whatever_happens_tokens_are_the_same(script: list[tuple[str, int]], slots: int, max_step_rows: int) -> None:
+    engine = engine_of(slots, max_tree_nodes=8, max_step_rows=max_step_rows)
+    specs: list[SequenceSpec] = []
+    said: dict[int, list[int]] = {}
+    removed: set[int] = set()
+
+    def step() -> None:
+        for outcome in engine.step().outcomes:
+            said[outcome.sequence_id] += outcome.tokens
+        check_slots(engine)
+
+    for event, value in script:
+        if event == "add":
+            specs.append(spec_of(len(specs), PROMPTS[value], SAMPLED if value % 2 else GREEDY))
+            said[specs[-1].sequence_id] = []
+            engine.add(specs[-1])
+        elif event == "remove":
+            removed.add(value)
+            engine.remove(value)
+        else:
+            for _ in range(value):
+                step()
+        check_slots(engine)
+    while engine.running:
+        step()
+    assert engine.waiting == engine.model.pool.used == 0
+    for spec in specs:
+        tokens, expected = said[spec.sequence_id], plain(spec)
+        assert tokens == expected[: len(tokens)]
+        assert len(tokens) == COUNT or spec.sequence_id in removed
 
 
 def test_a_resumed_sequence_finds_what_it_had_said() -> None:
