@@ -98,7 +98,7 @@ class Sequence:
             self.prefix.leave(self.tokens, self.slots)
 
     def settle(self, *, sound: bool) -> None:
-        """Take note of logits of its own; of the first ones that are numbers, with what the cache had for it."""
+        """Note whether its last logits were numbers; at the first ones that are, count what the prefix cache had."""
         if sound and not self.sound and self.prefix is not None:
             self.prefix.count(len(self.spec.tokens))
         self.sound = sound

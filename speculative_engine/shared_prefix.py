@@ -33,12 +33,14 @@ class SharedPrefix:
         if self.takes and self._seen != self._cache.version:
             self._seen = self._cache.version
             found = self._cache.take(tokens, len(tokens) - 1)
+            unused: Prefix | None = found
             if found.length > len(slots):
                 own = slots.clear()[self._length :]
                 slots.extend(found.slots())
-                self._held, found = found, self._held or self._cache.take((), 0)
-                self.hits = len(slots)
-            self._cache.release(found)
+                self.hits = found.length
+                unused, self._held = self._held, found
+            if unused is not None:
+                self._cache.release(unused)
         return own
 
     def leave(self, tokens: Sequence[int], slots: SlotList) -> None:
