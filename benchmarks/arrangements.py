@@ -7,13 +7,15 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks.report import Spread, print_report
 from benchmarks.services import Services
 from benchmarks.stream_batch import StreamBatch, run_batch
 from draftwire import AsyncClient, Speculation
 from draftwire.options import BatchOptions
+
+WayT = TypeVar("WayT")
 
 PLAIN = Speculation(enabled=False)
 WARM_UP_TOKENS = 24
@@ -179,7 +181,7 @@ def summary(measured: Measured, name: str) -> str:
     )
 
 
-def turned(arrangements: Sequence[Arrangement], by: int) -> list[Arrangement]:
-    """The arrangements, another one first each time, so that none always follows the same moment."""
-    first = by % len(arrangements)
-    return [*arrangements[first:], *arrangements[:first]]
+def turned(ways: Sequence[WayT], by: int) -> list[WayT]:
+    """Ways to do something, another one first each time, so that none always follows the same moment."""
+    first = by % len(ways)
+    return [*ways[first:], *ways[:first]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +31,23 @@ class Stream:
     draft_tokens: int
     accepted_tokens: int
     hits: int
+    asked_at: float = 0.0
+    """Seconds, by time.perf_counter."""
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+    @property
+    def first_token_seconds(self) -> float:
+        """From the request to its first token."""
+        return self.arrivals[0].at - self.asked_at
+
+    @property
+    def gaps(self) -> list[float]:
+        """Seconds from each token to the next one; between those that came together none pass."""
+        gaps: list[float] = []
+        for before, arrival in zip(self.arrivals, self.arrivals[1:], strict=False):
+            gaps += [arrival.at - before.at] + [0.0] * (arrival.tokens - 1)
+        return gaps
 
 
 @dataclass(frozen=True)
@@ -70,6 +88,13 @@ class StreamBatch:
         return total
 
     @property
+    def whole_rate(self) -> float:
+        """Tokens per second from the first request to the last one's end, prompts included."""
+        start = min(stream.asked_at for stream in self.streams)
+        end = max(stream.arrivals[-1].at for stream in self.streams)
+        return sum(len(stream.token_ids) for stream in self.streams) / (end - start)
+
+    @property
     def token_ids(self) -> tuple[tuple[int, ...], ...]:
         """The outputs."""
         return tuple(stream.token_ids for stream in self.streams)
@@ -91,6 +116,7 @@ async def _stream(
     client: AsyncClient, prompt: Sequence[int], seed: int, options: BatchOptions, speculation: Speculation
 ) -> Stream:
     arrivals: list[Arrival] = []
+    asked_at = time.perf_counter()
     async with client.stream(prompt, seed=seed, ignore_eos=True, speculation=speculation, **options) as stream:
         async for chunk in stream:
             arrivals.append(Arrival(time.perf_counter(), len(chunk.token_ids)))
@@ -103,4 +129,12 @@ async def _stream(
         counts.draft_tokens,
         counts.accepted_tokens,
         counts.hits,
+        asked_at,
+        len(prompt),
+        result.usage.cached_tokens,
     )
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The least value that `share` of the values do not exceed. Raises IndexError if there is none."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]

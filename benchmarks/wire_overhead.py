@@ -94,7 +94,8 @@ async def measure(options: argparse.Namespace, services: Services) -> dict[str, 
     target = inflated(MODELS / "target", options.target_millions)
     draft = inflated(options.draft.resolve(), options.draft_millions)
     flags = ("--kv-slots", str(SLOTS))
-    verifier = services.verifier(target, *flags, cores=options.verifier_cores)
+    # One process has no prefix cache either.
+    verifier = services.verifier(target, *flags, "--no-prefix-cache", cores=options.verifier_cores)
     drafter = services.drafter(draft, *flags, cores=options.drafter_cores)
     addresses = [await asyncio.to_thread(lambda s=service: s.address) for service in (verifier, drafter)]
     without = WithoutServices(target, draft, options)

@@ -7,6 +7,7 @@ them to the free list: no tensor is copied and the cost does not depend on the c
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -23,8 +24,19 @@ class OutOfSlotsError(Exception):
     """More slots were asked for than are free."""
 
 
+class SlotReserve(Protocol):
+    """Somebody who keeps slots that a pool may have back at any time."""
+
+    @property
+    def idle(self) -> int:
+        """Number of them."""
+
+    def evict(self, count: int) -> np.ndarray:
+        """Give back `count` of them, int64, those first that are missed least."""
+
+
 class SlotPool:
-    """The free list of slots 1..capacity."""
+    """The free list of slots 1..capacity. What its reserve can give back counts as free."""
 
     def __init__(self, capacity: int):
         if capacity < 1:
@@ -32,21 +44,30 @@ class SlotPool:
         self.capacity = capacity
         self._free = np.arange(capacity, 0, -1, dtype=np.int64)
         self._count = capacity
+        self._reserve: SlotReserve | None = None
 
     @property
     def free(self) -> int:
         """Number of free slots."""
-        return self._count
+        return self._count if self._reserve is None else self._count + self._reserve.idle
 
     @property
     def used(self) -> int:
         """Number of slots in use."""
-        return self.capacity - self._count
+        return self.capacity - self.free
+
+    def lean_on(self, reserve: SlotReserve) -> None:
+        """Have a reserve, in the place of an earlier one that nobody uses any more, which gives back all it has."""
+        if self._reserve is not None:
+            self.give_back(self._reserve.evict(self._reserve.idle))
+        self._reserve = reserve
 
     def take(self, count: int) -> np.ndarray:
         """Take `count` slots, int64 [count]. Raises OutOfSlotsError and takes none if fewer are free."""
-        if count > self._count:
-            raise OutOfSlotsError(f"{count} KV slots asked for, {self._count} of {self.capacity} free")
+        if count > self.free:
+            raise OutOfSlotsError(f"{count} KV slots asked for, {self.free} of {self.capacity} free")
+        if count > self._count and self._reserve is not None:
+            self.give_back(self._reserve.evict(count - self._count))
         self._count -= count
         return self._free[self._count : self._count + count][::-1].copy()
 

@@ -10,10 +10,11 @@ import numpy as np
 from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance
 from speculative_engine.acceptance_rules.choice import rule_of, sampling_of
 from speculative_engine.drafter_timing import ProposalClock
-from speculative_engine.kv_slots import SlotList
+from speculative_engine.kv_slots import SlotList, SlotPool
 from speculative_engine.logit_editor import LogitEditor
 from speculative_engine.proposal import ProposalReader
 from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.shared_prefix import SharedPrefix
 from speculative_engine.token_tree import TokenTree
 
 
@@ -40,13 +41,19 @@ class SequenceSpec:
     token's own; None tells none."""
     prompt_logprobs: int | None = None
     """The same for `tokens`, all of which are then computed."""
+    takes_prefix: bool = True
+    """Whether its first tokens may come from the prefix cache, and their logits are never computed."""
+    leaves_prefix: bool = True
+    """Whether its tokens may go into the prefix cache."""
 
 
 class Sequence:
     """The engine's state of one sequence. `slots` holds the KV slots of the leading tokens that were computed."""
 
-    def __init__(self, spec: SequenceSpec):
+    def __init__(self, spec: SequenceSpec, prefix: SharedPrefix | None = None):
+        """prefix: its part in the prefix cache; None for none."""
         self.spec = spec
+        self.prefix = prefix
         self.sampling = sampling_of(spec.acceptance, spec.sampling)
         """How the target's tokens are drawn."""
         self.rule = rule_of(spec.acceptance, self.sampling)
@@ -65,6 +72,10 @@ class Sequence:
         """The next step verifies no nodes: the logits of the last one, which did, were bad."""
         self.told = 1
         """Tokens of the spec whose log-probabilities are told, where they are wanted; before the first is nothing."""
+        self.sound = False
+        """Its last logits were numbers, so its keys and values are."""
+        self.cached_tokens = 0
+        """Leading tokens that came from the prefix cache before it had committed any."""
 
     @property
     def pending(self) -> int:
@@ -81,14 +92,37 @@ class Sequence:
         """Committed tokens."""
         return len(self.tokens)
 
+    def take_up(self, pool: SlotPool) -> None:
+        """Read from the prefix cache what is there, in the place of what it has computed itself."""
+        if self.prefix is not None:
+            pool.give_back(self.prefix.take(self.tokens, self.slots))
+            if not self.sound:
+                self.cached_tokens = self.prefix.hits
+
+    def leave(self) -> None:
+        """Leave what it has computed in the prefix cache."""
+        if self.prefix is not None:
+            self.prefix.leave(self.tokens, self.slots)
+
+    def settle(self, *, sound: bool) -> None:
+        """Note whether its last logits were numbers; at the first ones that are, count what the prefix cache had."""
+        if sound and not self.sound and self.prefix is not None:
+            self.prefix.count(len(self.spec.tokens))
+        self.sound = sound
+
     def give_up(self) -> np.ndarray:
-        """Forget all KV slots and return them, int64. Tokens and tree stay: drafters hold the tree's mirror.
+        """Forget all KV slots and return its own, int64; the prefix cache keeps the others. Tokens and tree stay:
+        drafters hold the tree's mirror.
 
         What a drafter does while the sequence stands still says nothing of its pace, so its times start anew.
         """
         for clock in self.clocks.values():
             clock.restart()
-        return self.slots.clear()
+        if self.prefix is None:
+            return self.slots.clear()
+        if self.sound:
+            self.leave()
+        return self.prefix.give_up(self.slots)
 
     def attach(self, reader: ProposalReader, clock: ProposalClock | None, *, hidden_states: bool = False) -> None:
         """Take proposals of the reader's drafter from now on; without a clock they are never waited for."""

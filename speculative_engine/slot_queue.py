@@ -43,8 +43,15 @@ HolderT = TypeVar("HolderT", bound=SlotHolder)
 class SlotQueue(Generic[KeyT, HolderT]):
     """The sequences of one pool of slots. Each of them must fit into the pool when it is alone."""
 
-    def __init__(self, pool: SlotPool, tree_room: int, most_running: int | None = None):
-        """tree_room: slots that a sequence's tree is given at admission. most_running: None for any number."""
+    def __init__(
+        self,
+        pool: SlotPool,
+        tree_room: int,
+        most_running: int | None = None,
+        take_up: Callable[[HolderT], None] | None = None,
+    ):
+        """tree_room: slots that a sequence's tree is given at admission. most_running: None for any number. take_up:
+        gives a sequence the slots of those of its tokens that were computed for others."""
         self.running: dict[KeyT, HolderT] = {}
         """May hold slots; oldest first."""
         self.waiting: OrderedDict[KeyT, HolderT] = OrderedDict()
@@ -54,6 +61,7 @@ class SlotQueue(Generic[KeyT, HolderT]):
         self._pool = pool
         self._room = max(tree_room, _GROWTH)
         self._most_running = most_running
+        self._take_up = take_up
 
     def __len__(self) -> int:
         return len(self.running) + len(self.waiting)
@@ -95,9 +103,13 @@ class SlotQueue(Generic[KeyT, HolderT]):
         """Let waiting sequences run, in order, while their tokens fit beside what the running ones still lack."""
         while self.waiting and (self._most_running is None or len(self.running) < self._most_running):
             key, holder = next(iter(self.waiting.items()))
+            if self._take_up is not None:
+                self._take_up(holder)
             lacking = sum(other.pending for other in self.running.values())
             room = self._room * (len(self.running) + 1)
-            if self.running and self._pool.free < lacking + holder.length + room:
+            if self.running and self._pool.free < lacking + holder.pending + room:
+                if holder.pending < holder.length:
+                    self._pool.give_back(holder.give_up())
                 return
             self.running[key] = self.waiting.pop(key)
 
@@ -105,8 +117,8 @@ class SlotQueue(Generic[KeyT, HolderT]):
         """Preempt the youngest, one by one, until the slots that those who still run need are free."""
         while len(self.running) > 1 and self._pool.free < needed():
             key, holder = self.running.popitem()
-            slots = holder.give_up()
-            self._pool.give_back(slots)
-            self.preemptions += len(slots) > 0
+            free = self._pool.free
+            self._pool.give_back(holder.give_up())
+            self.preemptions += self._pool.free > free
             self.waiting[key] = holder
             self.waiting.move_to_end(key, last=False)

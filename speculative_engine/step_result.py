@@ -43,6 +43,8 @@ class SequenceOutcome:
     drafts from it."""
     log_probs: LogProbs | None = None
     """Of the tokens, where the sequence asks for them."""
+    cached_tokens: int = 0
+    """Leading tokens that came from the prefix cache when the sequence began."""
 
     @property
     def accepted(self) -> int:

@@ -21,13 +21,16 @@ from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.planner import Candidate, Plan, Planner
 from speculative_engine.planning_record import PlanningRecord
+from speculative_engine.prefix_cache import PrefixCache
 from speculative_engine.probe_planner import ProbePlanner
 from speculative_engine.prompt_log_probs import PromptLogProbs
+from speculative_engine.prompt_shares import divide, to_compute
 from speculative_engine.proposal import MergeCount, Proposal, ProposalReader
 from speculative_engine.sampling_batch import SamplingBatch
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.scoring import ScoreSpec, Scoring
 from speculative_engine.sequence import Sequence, SequenceSpec
+from speculative_engine.shared_prefix import SharedPrefix
 from speculative_engine.slot_queue import SlotQueue
 from speculative_engine.step_clock import StepClock
 from speculative_engine.step_cost import StepCost
@@ -45,6 +48,9 @@ class EngineLimits:
     """Most tokens of one forward pass."""
     max_tree_nodes: int = 64
     """Most live nodes of one drafter in a sequence's tree, and most nodes verified for a sequence in one step."""
+    prefix_cache: bool = False
+    """Whether sequences that begin with the same tokens share their KV slots, also when one ends before another
+    begins."""
 
 
 class VerificationEngine:
@@ -59,13 +65,19 @@ class VerificationEngine:
         self.record = PlanningRecord()
         self.clock = StepClock()
         """Whoever runs the engine enters what is done between its calls."""
+        self.prefix_cache = PrefixCache(model.pool) if limits.prefix_cache else None
         self._queue: SlotQueue[int, Sequence] = SlotQueue(
-            model.pool, tree_room=limits.max_tree_nodes, most_running=limits.max_sequences
+            model.pool,
+            tree_room=limits.max_tree_nodes,
+            most_running=limits.max_sequences,
+            take_up=lambda sequence: sequence.take_up(model.pool),
         )
         self._running = self._queue.running
         self._local = LocalDrafters(limits.max_tree_nodes, model.vocab_size, EngineState(self._running, cost))
         self._probes = ProbePlanner(cost)
         self._scoring = Scoring(model.pool)
+        self._prompts: list[Sequence] = []
+        """Those whose prompts the next step goes on with, oldest first."""
         self._plan: tuple[list[Sequence], list[Candidate], Plan] | None = None
 
     @property
@@ -98,7 +110,7 @@ class VerificationEngine:
             raise ValueError(f"sequence {spec.sequence_id} is running already")
         if self.slots_needed(spec.max_length) > self.model.pool.capacity:
             raise ValueError(f"sequence of {spec.max_length} tokens does not fit into the KV cache")
-        self._queue.add(spec.sequence_id, Sequence(spec))
+        self._queue.add(spec.sequence_id, Sequence(spec, self._prefix(spec)))
         self._plan = None
 
     def remove(self, sequence_id: int) -> None:
@@ -243,10 +255,8 @@ class VerificationEngine:
         room = self.planner.cost.prompt_rows(len(decoding), free)
         scored = self._scored_rows(room)
         room -= scored
-        for sequence in self._running.values():
-            if sequence.pending > 1 and room > 0:
-                jobs.append(VerificationJob(sequence, min(sequence.pending, room), []))
-                room -= jobs[-1].rows
+        rows = divide([sequence.pending for sequence in self._prompts], room)
+        jobs += [VerificationJob(*share, []) for share in zip(self._prompts, rows, strict=True) if share[1]]
         if len(jobs) == len(decoding) and not scored:
             self.record.probe_rows += self._probes.choose(jobs, free)
         return jobs, scored
@@ -294,7 +304,11 @@ class VerificationEngine:
             if self._scoring and self._queue.spare < 0:
                 self._scoring.give_up()
                 self._queue.admit()
+            for sequence in self._running.values():
+                if sequence.pending > 1:
+                    sequence.take_up(self.model.pool)
             self._queue.make_room(self._least_rows)
+            self._prompts = to_compute(self._running.values())
             decoding = [sequence for sequence in self._running.values() if sequence.pending == 1]
             candidates = [self._candidate(sequence) for sequence in decoding]
             pending = self._pending_prompts() + self._scoring.pending
@@ -311,7 +325,13 @@ class VerificationEngine:
         return pending.count(1) + (pending[0] > 1)
 
     def _pending_prompts(self) -> int:
-        return sum(sequence.pending for sequence in self._running.values() if sequence.pending > 1)
+        return sum(sequence.pending for sequence in self._prompts)
+
+    def _prefix(self, spec: SequenceSpec) -> SharedPrefix | None:
+        takes = spec.takes_prefix and spec.prompt_logprobs is None  # whose logits have to be computed
+        if self.prefix_cache is None or not (takes or spec.leaves_prefix):
+            return None
+        return SharedPrefix(self.prefix_cache, takes=takes, leaves=spec.leaves_prefix)
 
     def _scored_rows(self, room: int) -> int:
         """How many of a step's rows for prompts go to texts that are scored: what prompts leave, at least a quarter."""
@@ -368,8 +388,11 @@ class VerificationEngine:
             observe_commit(sequence.tree, tokens, self.planner.models)
         self.clock.enter("rollback")
         job.keep(accepted, self.model.pool)
+        sequence.settle(sound=finish is not Finish.FAULT)
         if tokens:
             sequence.commit(tokens)
+            if len(job.chain) > 1:
+                sequence.leave()
         self.clock.enter("walk")
         if tokens:
             self._local.commit(sequence, tokens)
@@ -381,5 +404,15 @@ class VerificationEngine:
             if not sequence.tree.size:
                 for clock in sequence.clocks.values():
                     clock.asked(len(sequence.tokens), now)
-        length = len(sequence.tokens)
-        return SequenceOutcome(spec.sequence_id, tokens, sources, length, drafted, finish, hit, state, told)
+        return SequenceOutcome(
+            sequence_id=spec.sequence_id,
+            tokens=tokens,
+            sources=sources,
+            committed_length=len(sequence.tokens),
+            drafted=drafted,
+            finish=finish,
+            hit=hit,
+            hidden_state=state,
+            log_probs=told,
+            cached_tokens=sequence.cached_tokens,
+        )

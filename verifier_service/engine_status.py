@@ -7,11 +7,12 @@ import asyncio
 from draftwire.v1.calibration_pb2 import AcceptanceClass, Calibration
 from draftwire.v1.planner_status_pb2 import PlannerStatus
 from draftwire.v1.step_cost_pb2 import StepCost
-from draftwire.v1.verifier_service_pb2 import EngineStatus
+from draftwire.v1.verifier_service_pb2 import EngineStatus, PrefixCacheStatus
 from service_runtime.duration import duration
 from service_runtime.step_times import step_times
 from speculative_engine.planner import Planner
 from speculative_engine.planning_record import PlanningRecord
+from speculative_engine.prefix_cache import PrefixCache
 from speculative_engine.verification_engine import VerificationEngine
 from verifier_service.acceptance_counts import AcceptanceCounts
 from verifier_service.draft_source import drafter_of
@@ -30,7 +31,19 @@ def engine_status(engine: VerificationEngine, acceptance: AcceptanceCounts) -> E
         tasks=len(asyncio.all_tasks()),
         times=step_times(clock.steps, clock.seconds()),
         planner=_planner_status(engine.planner, engine.record),
+        prefix_cache=_prefix_cache_status(engine.prefix_cache),
         acceptance=acceptance.messages(),
+    )
+
+
+def _prefix_cache_status(cache: PrefixCache | None) -> PrefixCacheStatus:
+    if cache is None:
+        return PrefixCacheStatus()
+    return PrefixCacheStatus(
+        cached_slots=cache.idle,
+        queried_tokens=cache.queried_tokens,
+        hit_tokens=cache.hit_tokens,
+        evicted_tokens=cache.evicted_tokens,
     )
 
 

@@ -76,6 +76,8 @@ class GenerateOrder:
     """Whether to report the prompt's text."""
     changes: LogitChanges = NO_CHANGES
     """What is done to the logits before tokens are drawn."""
+    prefix_cache: bool = True
+    """Whether it takes from the prefix cache, and leaves something there."""
 
 
 class RequestReader:
@@ -135,6 +137,7 @@ class RequestReader:
             changes=await read_changes(
                 request, max_length - len(prompt), self._tokenizer, self._vocab_size, self.check_tokens
             ),
+            prefix_cache=request.prefix_cache if request.HasField("prefix_cache") else True,
         )
 
     def check_tokens(self, field: str, token_ids: Sequence[int]) -> None:

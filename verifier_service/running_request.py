@@ -70,6 +70,7 @@ class RunningRequest:
             self._prompt = PromptTelling(order.prompt, tokenizer, order.prompt_log_probs)
         self._admitted = time.perf_counter()
         self._first_token: float | None = None
+        self._cached_tokens = 0
         self._stats = speculation_pb2.SpeculationStats()
         tell_acceptance(self._stats, order.acceptance, order.preset)
         self._by_drafter: dict[str, speculation_pb2.DrafterStats] = {}
@@ -96,6 +97,8 @@ class RunningRequest:
             editors=editors_of(
                 self.order.changes, self.order.prompt, self.tokens[len(self.order.prompt) :], self._ends
             ),
+            takes_prefix=self.order.prefix_cache,
+            leaves_prefix=self.order.prefix_cache,
         )
 
     def take(self, outcome: SequenceOutcome) -> None:
@@ -104,6 +107,7 @@ class RunningRequest:
         self._stats.hits += outcome.hit
         self._stats.drafts += bool(outcome.drafted)
         told = None if outcome.log_probs is None else log_prob_messages(outcome.log_probs, self._tokenizer.texts)
+        self._cached_tokens = outcome.cached_tokens
         for drafted_by, count in outcome.drafted.items():
             self._drafter(drafter_of(drafted_by)).draft_tokens += count
             self._stats.draft_tokens += count
@@ -282,6 +286,7 @@ class RunningRequest:
                 completion_tokens=len(self.tokens) - len(self.order.prompt),
                 first_token_seconds=(self._first_token or now) - self._admitted,
                 total_seconds=now - self._admitted,
+                cached_tokens=self._cached_tokens,
             ),
             speculation=self._stats,
             stop=self._stops.found or "",

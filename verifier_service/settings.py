@@ -39,6 +39,8 @@ class VerifierSettings(ServiceSettings):
     """Most tokens of one forward pass."""
     max_tree_nodes: int = Field(default=64, ge=1, le=256)
     """Most live nodes of one drafter in a request's token tree."""
+    prefix_cache: bool = True
+    """Compute what prompts begin with once: keep the KV slots of earlier requests until others need them."""
     max_drafters: int = Field(default=64, ge=1)
     """Most drafters attached at once; more are refused."""
     drafters_per_request: int = Field(default=1, ge=1)

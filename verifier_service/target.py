@@ -79,5 +79,6 @@ def load_target(settings: VerifierSettings) -> Target:
         max_sequences=settings.max_sequences,
         max_step_rows=settings.max_step_rows,
         max_tree_nodes=settings.max_tree_nodes,
+        prefix_cache=settings.prefix_cache,
     )
     return Target(VerificationEngine(model, cost, limits), tokenizer, info)

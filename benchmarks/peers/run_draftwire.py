@@ -21,7 +21,7 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
     atexit.register(running.close)
     verifying = running.enter_context(Services(threads=order["setting"]["verifier threads"]))
     drafting = running.enter_context(Services(threads=1))
-    verifier = verifying.verifier(Path(order["target"]), *_SLOTS, cores=order["cores"])
+    verifier = verifying.verifier(Path(order["target"]), *_SLOTS, "--no-prefix-cache", cores=order["cores"])
     drafter = drafting.drafter(Path(order["draft"]), *_SLOTS, cores=order["drafter_cores"])
     client = Client(verifier.address, timeout=300.0)
     client.drafters.attach(drafter.address, "drafter")

@@ -35,10 +35,11 @@ def _outputs(world: World) -> None:
 
 
 def _verifier_slots(world: World) -> None:
-    held: list[int] = []
+    held: dict[int, tuple[int, ...]] = {}
     for sequence in world.sequences.values():
-        held += sequence.slots.array().tolist()
-    assert len(held) == len(set(held)), "two tokens share a slot of the verifier"
+        for position, slot in enumerate(sequence.slots.array().tolist(), start=1):
+            path = tuple(sequence.tokens[:position])
+            assert held.setdefault(slot, path) == path, "two tokens share a slot of the verifier"
     assert world.engine.model.pool.used == len(held), "the verifier leaks slots"
 
 

@@ -28,6 +28,7 @@ from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.kv_slots import SlotPool
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.sequence import Sequence, SequenceSpec
+from speculative_engine.shared_prefix import SharedPrefix
 from speculative_engine.tree_growth import TreeGrowth
 from tests.protocol.checkpoints import Checkpoints
 from tests.protocol.held_calls import Direction, HeldCall
@@ -155,8 +156,8 @@ class World:
         sequences, made = self.sequences, self._made
 
         class NotedSequence(Sequence):
-            def __init__(self, spec: SequenceSpec) -> None:
-                super().__init__(spec)
+            def __init__(self, spec: SequenceSpec, prefix: SharedPrefix | None = None) -> None:
+                super().__init__(spec, prefix)
                 sequences[spec.sequence_id] = self
 
         class NotedDraft(draft_model._Draft):

@@ -284,7 +284,7 @@ class Generated:
 
 def engine_of(model: PackedModel, **limits: int) -> VerificationEngine:
     """An engine for which drafting always pays: a step costs the same whatever its rows."""
-    limits.setdefault("max_sequences", 8)
+    limits = {"max_sequences": 8, "prefix_cache": True, **limits}
     return VerificationEngine(model, StepCost([1, 64], [0.001, 0.001]), EngineLimits(**limits))
 
 

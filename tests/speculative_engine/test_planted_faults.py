@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from speculative_engine import packed_attention, packed_model
+from speculative_engine import packed_attention, packed_model, prefix_cache
 from speculative_engine.coupled_sampler import sample
-from speculative_engine.kv_slots import SlotPool
+from speculative_engine.kv_slots import SlotList, SlotPool
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel, UnsupportedModelError
+from speculative_engine.prefix_cache import PrefixCache
 from speculative_engine.sampling_batch import SamplingBatch
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.self_test import run_self_test
+from speculative_engine.shared_prefix import SharedPrefix
 from speculative_engine.token_tree import Node
 from speculative_engine.verification_job import VerificationJob
 from tests.speculative_engine.support import (
@@ -168,6 +170,57 @@ def test_noise_is_that_of_the_absolute_position() -> None:
         logits = plain_logits(model, text)[-1:]
         text.append(int(sample(logits, SamplingBatch.build([params], [len(text)])).token_ids))
     assert found == text[len(prompt) :]
+
+
+# ---- the prefix cache ------------------------------------------------------------------------------------------------
+
+
+def another_ones_tokens(patch: Patch) -> None:
+    """What is found goes on beyond where the texts part."""
+    patch.setattr(prefix_cache, "common_length", lambda first, second: min(len(first), len(second)))
+
+
+def read_slots_evicted(patch: Patch) -> None:
+    """Room is made of what a sequence reads."""
+
+    def evict(self: PrefixCache, count: int) -> np.ndarray:
+        stretch = self._root
+        while len(stretch.slots) < count:
+            stretch = next(iter(stretch.children.values()))
+        self.idle -= count
+        return stretch.slots[:count]
+
+    patch.setattr(PrefixCache, "evict", evict)
+
+
+def turns_of(model: PackedModel) -> dict[int, list[int]]:
+    """What is said where slots are scarce and texts begin alike."""
+    system = random_tokens(40, seed=1)
+    prompts = [[*system, *random_tokens(5, seed=2 + number)] for number in range(4)]
+    engine = engine_of(model, max_tree_nodes=8)
+    return {**generate(engine, specs_of(prompts[:2], 16)).tokens, **generate(engine, specs_of(prompts, 16)).tokens}
+
+
+@pytest.mark.parametrize("plant", [another_ones_tokens, read_slots_evicted])
+def test_what_is_wrong_with_shared_slots_shows(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    library = tiny_model("Llama")
+    expected = turns_of(packed(library, 110))
+    assert turns_of(packed(library, 4000)) == expected
+    plant(monkeypatch)
+    assert turns_of(packed(library, 110)) != expected
+
+
+def test_shared_slots_that_are_given_back_twice_show(monkeypatch: Patch) -> None:
+    give_up = SharedPrefix.give_up
+
+    def give_all(self: SharedPrefix, slots: SlotList) -> np.ndarray:
+        everything = slots.array().copy()
+        give_up(self, slots)
+        return everything
+
+    monkeypatch.setattr(SharedPrefix, "give_up", give_all)
+    with pytest.raises(ValueError, match="more KV slots given back"):
+        turns_of(packed(tiny_model("Llama"), 110))
 
 
 # ---- bits ------------------------------------------------------------------------------------------------------------

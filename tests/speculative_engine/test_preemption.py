@@ -56,11 +56,14 @@ def undisturbed() -> dict[int, list[int]]:
 
 
 def check_slots(engine: VerificationEngine) -> None:
-    """Between steps the slots in use are those of the running sequences' computed tokens, each held once, and whoever
-    waits has to."""
+    """Between steps the slots in use are those of the running sequences' computed tokens, each held by one token after
+    the same ones, and whoever waits has to."""
     queue = engine._queue
-    held = [slot for sequence in queue.running.values() for slot in sequence.slots.array().tolist()]
-    assert len(set(held)) == len(held) == engine.model.pool.used
+    held: dict[int, list[int]] = {}
+    for sequence in queue.running.values():
+        for end, slot in enumerate(sequence.slots.array().tolist(), start=1):
+            assert held.setdefault(slot, sequence.tokens[:end]) == sequence.tokens[:end]
+    assert len(held) == engine.model.pool.used
     assert all(len(sequence.slots) == 0 for sequence in queue.waiting.values())
     assert queue.running or not queue.waiting
     waiting = list(queue.waiting)
@@ -139,9 +142,9 @@ def test_the_oldest_gets_a_row_before_younger_ones_that_decode() -> None:
 def test_slots_that_come_back_late_in_a_step_let_the_next_one_in() -> None:
     """The first ends while the second still holds slots for nodes that turn out to be wrong."""
     engine = engine_of(model_of(100), max_tree_nodes=8)
-    engine.add(SequenceSpec(0, random_tokens(10), 12, GREEDY))
-    engine.add(SequenceSpec(1, random_tokens(20), 60, GREEDY))
-    engine.add(SequenceSpec(2, random_tokens(42), 60, GREEDY))
+    engine.add(SequenceSpec(0, random_tokens(10, seed=0), 12, GREEDY))
+    engine.add(SequenceSpec(1, random_tokens(20, seed=1), 60, GREEDY))
+    engine.add(SequenceSpec(2, random_tokens(42, seed=2), 60, GREEDY))
     engine.attach(1, "d")
     engine.step()
     assert (engine.running, engine.waiting) == (2, 1)
@@ -155,7 +158,7 @@ def test_slots_that_come_back_late_in_a_step_let_the_next_one_in() -> None:
 
 
 def test_what_was_preempted_is_computed_again_in_chunks() -> None:
-    engine = engine_of(model_of(100), max_tree_nodes=8, max_step_rows=8)
+    engine = engine_of(model_of(100), max_tree_nodes=8, max_step_rows=8, prefix_cache=False)
     for spec in (SPECS[3], SPECS[5]):
         engine.add(spec)
     found: dict[int, list[int]] = {3: [], 5: []}

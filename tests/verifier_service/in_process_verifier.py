@@ -199,10 +199,11 @@ class InProcessVerifier:
         return output
 
     async def plain(self, request: pb.GenerateRequest) -> Output:
-        """Run a request without drafters."""
+        """Run a request without drafters, and without what others have computed."""
         alone = pb.GenerateRequest()
         alone.CopyFrom(request)
         alone.speculation.enabled = False
+        alone.prefix_cache = False
         return await self.generate(alone)
 
     async def until(self, condition: Callable[[], object]) -> None:
@@ -236,7 +237,9 @@ async def in_process_verifier(
     unseen: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
     with loaded_model(checkpoint, slots) as model:
-        limits = EngineLimits(max_sequences=max_sequences, max_step_rows=128, max_tree_nodes=max_tree_nodes)
+        limits = EngineLimits(
+            max_sequences=max_sequences, max_step_rows=128, max_tree_nodes=max_tree_nodes, prefix_cache=True
+        )
         async with _verifier(
             checkpoint, model, limits, max_waiting, drafters_per_request, peer_limits, options
         ) as made:
