@@ -12,6 +12,7 @@ from speculative_engine.acceptance_rules.choice import rule_of, sampling_of
 from speculative_engine.drafter_timing import ProposalClock
 from speculative_engine.kv_slots import SlotList
 from speculative_engine.logit_editor import LogitEditor
+from speculative_engine.output_form import OutputForm
 from speculative_engine.proposal import ProposalReader
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.token_tree import TokenTree
@@ -35,6 +36,8 @@ class SequenceSpec:
     """Which draft tokens are kept."""
     editors: tuple[LogitEditor, ...] = ()
     """What is done to the logits, in this order; of this sequence alone, since they follow its tokens."""
+    form: OutputForm | None = None
+    """What the output has to be; one of the editors, too."""
 
 
 class Sequence:

@@ -67,6 +67,7 @@ class RunningRequest:
 
     def spec(self) -> SequenceSpec:
         """What the engine is asked to do."""
+        form = self.order.form
         return SequenceSpec(
             sequence_id=self.sequence_id,
             tokens=list(self.tokens),
@@ -75,6 +76,8 @@ class RunningRequest:
             eos_token_ids=self._eos,
             max_draft_tokens=self.order.max_draft_tokens,
             acceptance=self.order.acceptance,
+            editors=() if form is None else (form,),
+            form=form,
         )
 
     def take(self, outcome: SequenceOutcome) -> None:
@@ -101,7 +104,9 @@ class RunningRequest:
             )
         elif outcome.finish is not None and not self.finished:
             self._finish(
-                FinishReason.FINISH_REASON_STOP if outcome.finish is Finish.EOS else FinishReason.FINISH_REASON_LENGTH
+                FinishReason.FINISH_REASON_LENGTH
+                if outcome.finish is Finish.LENGTH
+                else FinishReason.FINISH_REASON_STOP
             )
         self._changed.set()
 
@@ -159,9 +164,12 @@ class RunningRequest:
 
     def _replay(self) -> None:
         """Bring text and stop strings to where a resumed request was; its caller has that text already."""
+        form = self.order.form
         for index, token in enumerate(self.order.resumed):
             self._stops.push("" if token in self._eos else self._text.push(token))
             if token in self._eos or self._stops.found is not None:
+                self._finish(FinishReason.FINISH_REASON_STOP)
+            elif index + 1 == len(self.order.resumed) and form is not None and form.ended:
                 self._finish(FinishReason.FINISH_REASON_STOP)
             elif len(self.order.prompt) + index + 1 >= self.order.max_length:
                 self._finish(FinishReason.FINISH_REASON_LENGTH)

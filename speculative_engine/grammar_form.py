@@ -1,0 +1,165 @@
+"""One sequence's place in its grammar: what may come next, after its tokens and after each path of its tree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import torch
+from llguidance import LLMatcher
+
+from speculative_engine.logit_editor import TreeRows
+
+
+class TokenMisfitError(ValueError):
+    """One of the tokens, `index`, is not allowed after those before it."""
+
+    def __init__(self, index: int):
+        super().__init__(f"token {index} is not allowed after those before it")
+        self.index = index
+
+
+class GrammarForm:
+    """An OutputForm (see `output_form.OutputForm`).
+
+    What may come next depends on the tokens before it alone, not on how the library came to them: it goes down each
+    path of the tree and back again.
+    """
+
+    def __init__(
+        self,
+        compiled: LLMatcher,
+        end: int,
+        vocab_size: int,
+        end_token_ids: Iterable[int],
+        helper: ThreadPoolExecutor,
+    ):
+        """end: the library's token for the end; ids from it on are no tokens. end_token_ids: the target's, where they
+        end the output. helper: computes masks while the target computes logits."""
+        self._compiled = compiled
+        self._matcher = compiled.deep_copy()
+        self._end = end
+        self._vocab_size = vocab_size
+        self._end_token_ids = sorted(end_token_ids)
+        self._helper = helper
+        self._output: list[int] = []
+        self._blocked: Future[torch.Tensor] | None = None
+
+    def resume(self, tokens: Sequence[int]) -> None:
+        """Begin after these tokens, an end among them. Raises TokenMisfitError."""
+        self.commit(tokens)
+        taken = len(self._output)
+        ends = taken < len(tokens) and tokens[taken] in self._end_token_ids and self._matcher.is_accepting()
+        if taken < len(tokens) and not ends:
+            raise TokenMisfitError(taken)
+
+    @property
+    def ended(self) -> bool:
+        """See OutputForm.ended."""
+        matcher = self._matcher
+        if matcher.is_error():
+            return False
+        if matcher.is_stopped():
+            return True
+        return matcher.is_accepting() and not allows_any(matcher.compute_bitmask(), self._end)
+
+    def ends_after(self, tokens: Sequence[int]) -> int | None:
+        """See OutputForm.ends_after."""
+        taken = 0
+        ended = False
+        for token in tokens:
+            if not self._take(token):
+                break
+            taken += 1
+            ended = self.ended
+            if ended:
+                break
+        self._matcher.rollback(taken)
+        return taken if ended else None
+
+    def allows(self, tokens: Sequence[int]) -> bool:
+        """See OutputForm.allows."""
+        return max(tokens) < self._end and self._matcher.validate_tokens(list(tokens)) == len(tokens)
+
+    def forced(self) -> list[int]:
+        """See OutputForm.forced."""
+        tokens = self._matcher.compute_ff_tokens()
+        return tokens[: tokens.index(self._end)] if self._end in tokens else tokens
+
+    def prepare(self, rows: TreeRows) -> None:
+        """See LogitEditor.prepare."""
+        self._blocked = self._helper.submit(self._block, rows)
+
+    def edit(self, logits: torch.Tensor, rows: TreeRows) -> None:
+        """See LogitEditor.edit."""
+        assert self._blocked is not None
+        logits.masked_fill_(self._blocked.result().to(logits.device), -math.inf)
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """See LogitEditor.commit. What comes after the end is no part of the form."""
+        for token in tokens:
+            if not self._take(token):
+                break
+            self._output.append(token)
+
+    def _take(self, token: int) -> bool:
+        return token < self._end and self._matcher.try_consume_tokens([token]) == 1
+
+    def _block(self, rows: TreeRows) -> torch.Tensor:
+        """For each row [rows, V] the tokens that must not come: none where the row decides nothing."""
+        masks = self._masks(rows)
+        blocked = np.zeros((len(rows), self._vocab_size), dtype=bool)
+        which = list(masks)
+        flags = np.unpackbits(
+            np.frombuffer(b"".join(masks.values()), dtype=np.uint8).reshape(len(which), -1),
+            axis=1,
+            bitorder="little",
+            count=self._end + 1,
+        ).view(bool)
+        allowed = np.zeros((len(which), self._vocab_size), dtype=bool)
+        width = min(self._end, self._vocab_size)
+        allowed[:, :width] = flags[:, :width]
+        allowed[:, self._end_token_ids] = flags[:, self._end :]
+        blocked[which] = ~allowed
+        return torch.from_numpy(blocked)
+
+    def _masks(self, rows: TreeRows) -> dict[int, bytes]:
+        """By row a bit for each token that may come. Rows behind tokens that must not come, or behind the end, have none.
+
+        Should the library reach one of its limits, the rows it has not come to allow nothing: if they decide anything,
+        the engine asks for them alone.
+        """
+        children: list[list[int]] = [[] for _ in rows.parents]
+        for row, parent in enumerate(rows.parents[1:], start=1):
+            children[parent].append(row)
+        masks: dict[int, bytes] = {}
+        nothing = bytes((self._end + 32) // 32 * 4)
+        taken = 0
+        stack = [(0, 0)]
+        while stack:
+            row, depth = stack.pop()
+            if row:
+                self._matcher.rollback(taken - depth + 1)
+                taken = depth - 1
+                if not self._take(rows.tokens[row]):
+                    continue
+                taken = depth
+                if self.ended:
+                    continue
+            mask = self._matcher.compute_bitmask()
+            if self._matcher.is_error():
+                self._matcher = self._compiled.deep_copy()
+                self._matcher.try_consume_tokens(self._output)
+                return dict.fromkeys(range(len(rows)), nothing) | masks
+            masks[row] = mask
+            stack.extend((child, depth + 1) for child in children[row])
+        self._matcher.rollback(taken)
+        return masks
+
+
+def allows_any(mask: bytes, end: int) -> bool:
+    """Whether a mask, a bit for each token, has any below the one for the end."""
+    place, bit = divmod(end, 8)
+    return any(mask[:place]) or bool(mask[place] & ((1 << bit) - 1))
