@@ -45,6 +45,8 @@ class GrammarForm:
         self._end_token_ids = sorted(end_token_ids)
         self._helper = helper
         self._output: list[int] = []
+        self._lost = False
+        """The library has reached one of its limits with the committed tokens: nothing may come next."""
         self._blocked: Future[torch.Tensor] | None = None
 
     def resume(self, tokens: Sequence[int]) -> None:
@@ -101,6 +103,7 @@ class GrammarForm:
         """See LogitEditor.commit. What comes after the end is no part of the form."""
         for token in tokens:
             if not self._take(token):
+                self._lost = self._matcher.is_error()
                 break
             self._output.append(token)
 
@@ -140,23 +143,27 @@ class GrammarForm:
         stack = [(0, 0)]
         while stack:
             row, depth = stack.pop()
+            decides = True
             if row:
                 self._matcher.rollback(taken - depth + 1)
                 taken = depth - 1
-                if not self._take(rows.tokens[row]):
-                    continue
-                taken = depth
-                if self.ended:
-                    continue
-            mask = self._matcher.compute_bitmask()
-            if self._matcher.is_error():
-                self._matcher = self._compiled.deep_copy()
-                self._matcher.try_consume_tokens(self._output)
+                decides = self._take(rows.tokens[row])
+                taken += decides
+                decides = decides and not self.ended
+            mask = self._matcher.compute_bitmask() if decides else nothing
+            if self._lost or self._matcher.is_error():
+                self._go_back()
                 return dict.fromkeys(range(len(rows)), nothing) | masks
-            masks[row] = mask
-            stack.extend((child, depth + 1) for child in children[row])
+            if decides:
+                masks[row] = mask
+                stack.extend((child, depth + 1) for child in children[row])
         self._matcher.rollback(taken)
         return masks
+
+    def _go_back(self) -> None:
+        """Leave the state of error, in which a matcher would stay."""
+        self._matcher = self._compiled.deep_copy()
+        self._lost = self._matcher.try_consume_tokens(self._output) < len(self._output)
 
 
 def allows_any(mask: bytes, end: int) -> bool:
