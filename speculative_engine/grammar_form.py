@@ -83,11 +83,13 @@ class GrammarForm:
 
     def allows(self, tokens: Sequence[int]) -> bool:
         """See OutputForm.allows."""
-        return max(tokens) < self._end and self._matcher.validate_tokens(list(tokens)) == len(tokens)
+        if self._lost or max(tokens) >= self._end:
+            return False
+        return self._matcher.validate_tokens(list(tokens)) == len(tokens)
 
     def forced(self) -> list[int]:
         """See OutputForm.forced."""
-        tokens = self._matcher.compute_ff_tokens()
+        tokens = [] if self._lost else self._matcher.compute_ff_tokens()
         return tokens[: tokens.index(self._end)] if self._end in tokens else tokens
 
     def prepare(self, rows: TreeRows) -> None:
@@ -103,7 +105,7 @@ class GrammarForm:
         """See LogitEditor.commit. What comes after the end is no part of the form."""
         for token in tokens:
             if not self._take(token):
-                self._lost = self._matcher.is_error()
+                self._lost |= self._matcher.is_error()
                 break
             self._output.append(token)
 
@@ -163,7 +165,7 @@ class GrammarForm:
     def _go_back(self) -> None:
         """Leave the state of error, in which a matcher would stay."""
         self._matcher = self._compiled.deep_copy()
-        self._lost = self._matcher.try_consume_tokens(self._output) < len(self._output)
+        self._lost |= self._matcher.try_consume_tokens(self._output) < len(self._output)
 
 
 def allows_any(mask: bytes, end: int) -> bool:
