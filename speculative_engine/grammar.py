@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
-_JSON_LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""One way to set white space, Python's own: a model cannot lose itself in it, and more is left without a choice."""
-
 
 class FormKind(enum.Enum):
     """How a form is told."""
@@ -56,14 +53,17 @@ class Grammar:
         if not isinstance(schema, dict):
             raise GrammarError("is not a JSON object")
         try:
-            return LLMatcher.grammar_from_json_schema(self.text, defaults=_JSON_LAYOUT)
+            # One way to set white space, Python's own: no model loses itself in it, and more is left without a choice.
+            return LLMatcher.grammar_from_json_schema(
+                self.text, defaults={"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+            )
         except ValueError as error:
             raise GrammarError(str(error)) from error
 
     def _lark_of_ebnf(self) -> str:
         try:
             return gbnf_to_lark(self.text)
-        except Exception as error:  # noqa: BLE001 - the library raises Exception itself
+        except Exception as error:  # the library raises no other
             raise GrammarError(str(error) or "is nested too deeply") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -11,6 +12,9 @@ import torch
 from llguidance import LLMatcher
 
 from speculative_engine.logit_editor import TreeRows
+
+_WORTH_A_THREAD = 1e-3
+"""Seconds that masks take: below it, waking another thread costs a busy machine more than it saves."""
 
 
 class TokenMisfitError(ValueError):
@@ -37,7 +41,7 @@ class GrammarForm:
         helper: ThreadPoolExecutor,
     ):
         """end: the library's token for the end; ids from it on are no tokens. end_token_ids: the target's, where they
-        end the output. helper: computes masks while the target computes logits."""
+        end the output. helper: computes masks that take long while the target computes logits."""
         self._compiled = compiled
         self._matcher = compiled.deep_copy()
         self._end = end
@@ -47,7 +51,9 @@ class GrammarForm:
         self._output: list[int] = []
         self._lost = False
         """The library has reached one of its limits with the committed tokens: nothing may come next."""
-        self._blocked: Future[torch.Tensor] | None = None
+        self._blocked: torch.Tensor | Future[torch.Tensor] | None = None
+        self._seconds = 0.0
+        """How long the masks of the last step took."""
 
     def resume(self, tokens: Sequence[int]) -> None:
         """Begin after these tokens, an end among them. Raises TokenMisfitError."""
@@ -94,12 +100,14 @@ class GrammarForm:
 
     def prepare(self, rows: TreeRows) -> None:
         """See LogitEditor.prepare."""
-        self._blocked = self._helper.submit(self._block, rows)
+        slow = self._seconds > _WORTH_A_THREAD
+        self._blocked = self._helper.submit(self._block, rows) if slow else self._block(rows)
 
     def edit(self, logits: torch.Tensor, rows: TreeRows) -> None:
         """See LogitEditor.edit."""
         assert self._blocked is not None
-        logits.masked_fill_(self._blocked.result().to(logits.device), -math.inf)
+        blocked = self._blocked.result() if isinstance(self._blocked, Future) else self._blocked
+        logits.masked_fill_(blocked.to(logits.device), -math.inf)
 
     def commit(self, tokens: Sequence[int]) -> None:
         """See LogitEditor.commit. What comes after the end is no part of the form."""
@@ -114,6 +122,7 @@ class GrammarForm:
 
     def _block(self, rows: TreeRows) -> torch.Tensor:
         """For each row [rows, V] the tokens that must not come: none where the row decides nothing."""
+        started = time.perf_counter()
         masks = self._masks(rows)
         blocked = np.zeros((len(rows), self._vocab_size), dtype=bool)
         which = list(masks)
@@ -128,10 +137,12 @@ class GrammarForm:
         allowed[:, :width] = flags[:, :width]
         allowed[:, self._end_token_ids] = flags[:, self._end :]
         blocked[which] = ~allowed
+        self._seconds = time.perf_counter() - started
         return torch.from_numpy(blocked)
 
     def _masks(self, rows: TreeRows) -> dict[int, bytes]:
-        """By row a bit for each token that may come. Rows behind tokens that must not come, or behind the end, have none.
+        """By row a bit for each token that may come. Rows behind tokens that must not come, and those behind the end,
+        have none.
 
         Should the library reach one of its limits, the rows it has not come to allow nothing: if they decide anything,
         the engine asks for them alone.

@@ -167,9 +167,8 @@ class RunningRequest:
         form = self.order.form
         for index, token in enumerate(self.order.resumed):
             self._stops.push("" if token in self._eos else self._text.push(token))
-            if token in self._eos or self._stops.found is not None:
-                self._finish(FinishReason.FINISH_REASON_STOP)
-            elif index + 1 == len(self.order.resumed) and form is not None and form.ended:
+            complete = form is not None and form.ended and index + 1 == len(self.order.resumed)
+            if token in self._eos or self._stops.found is not None or complete:
                 self._finish(FinishReason.FINISH_REASON_STOP)
             elif len(self.order.prompt) + index + 1 >= self.order.max_length:
                 self._finish(FinishReason.FINISH_REASON_LENGTH)

@@ -1,4 +1,4 @@
-"""Jump-ahead: drafts what the form of one request's output leaves no choice about. No model, microseconds a proposal."""
+"""Jump-ahead: drafts what the form of a request's output leaves no choice about. No model, microseconds a proposal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a grammar allows after each path of a tree, where it ends, and what is no grammar; with the bundled tokenizer."""
+"""What a grammar allows after each path of a tree, where it ends, and what is none; with the bundled tokenizer."""
 
 import json
 import math
@@ -17,8 +17,8 @@ from speculative_engine.grammar_compiler import MOST_TEXT, GrammarCompiler
 from speculative_engine.grammar_form import GrammarForm, TokenMisfitError
 from speculative_engine.logit_editor import TreeRows
 from speculative_engine.output_form import allowed_nodes
-from speculative_engine.tokenizer import Tokenizer
 from speculative_engine.token_tree import TokenTree
+from speculative_engine.tokenizer import Tokenizer
 
 MODEL = str(Path(__file__).resolve().parents[2] / "models" / "target")
 EOS = 0

@@ -15,9 +15,15 @@ from draftwire.v1.structured_output_pb2 import Choices, StructuredOutput
 from draftwire.v1.verifier_service_pb2 import FinishReason
 from service_runtime.errors import ServiceError
 from tests.verifier_service.in_process_drafter import in_process_drafter
-from tests.verifier_service.in_process_verifier import InProcessVerifier, Output, greedy, in_process_verifier, order
+from tests.verifier_service.in_process_verifier import (
+    PATIENCE,
+    InProcessVerifier,
+    Output,
+    greedy,
+    in_process_verifier,
+    order,
+)
 from tests.verifier_service.json_schemas import SCHEMAS, record, text
-from tests.verifier_service.running import Running
 from verifier_service import structured_output_reader
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
@@ -43,9 +49,9 @@ async def drafted(bundled: InProcessVerifier) -> AsyncIterator[InProcessVerifier
         await bundled.until(lambda: drafter.model.pool.used == 0)
 
 
-def asking(verifier: InProcessVerifier, form: dict[str, Any] | StructuredOutput, **fields: Any) -> Any:
-    """A request for a form: a JSON schema, or any."""
-    if not isinstance(form, StructuredOutput):
+def asking(verifier: InProcessVerifier, form: dict[str, Any] | StructuredOutput | None, **fields: Any) -> Any:
+    """A request for a form: a JSON schema, or any, or none."""
+    if isinstance(form, dict):
         form = StructuredOutput(json_schema=json.dumps(form))
     prompt = verifier.verifier.tokenizer.encode(PROMPT)
     return order(prompt, **({"max_tokens": 160, "ignore_eos": False, "structured_output": form} | fields))
@@ -136,15 +142,21 @@ class TestNoTokenDependsOnDrafters:
 
     @pytest.mark.parametrize("on", [True, False])
     async def test_a_swap_in_the_middle(self, drafted: InProcessVerifier, on: bool) -> None:
-        await drafted.pool.attach("draft:1", "")
         request = asking(drafted, ahead(FORM, on), sampling=warm())
-        async with Running(drafted, **{field.name: value for field, value in request.ListFields()}):
-            for old, new in (("draft:1", "draft:2"), ("draft:2", "draft:1")):
-                swapping = asyncio.create_task(drafted.pool.swap(old, new))
-                drafted.engine.hold(2)
-                await drafted.until(lambda: drafted.engine._permits == 0)
-                drafted.engine.go_on() if old == "draft:2" else None
-                await swapping
+        plain = await drafted.plain(request)
+        await drafted.pool.attach("draft:1", "")
+        drafted.engine.hold(3)
+        output, moved = Output(), 0
+        old, new = "draft:1", "draft:2"
+        async with asyncio.timeout(PATIENCE), drafted.running(request) as running:
+            async for event in running.events():
+                output.take(event)
+                if event.WhichOneof("event") == "chunk":
+                    moved += (await drafted.pool.swap(old, new))[1]
+                    old, new = new, old
+                    drafted.engine.hold(3)
+        assert output.token_ids == plain.token_ids
+        assert moved
 
     @pytest.mark.parametrize("rule", ["REJECTION", "TYPICAL", "THRESHOLD"])
     async def test_other_rules_keep_to_the_form(self, drafted: InProcessVerifier, rule: str) -> None:
@@ -188,18 +200,14 @@ async def test_what_the_form_forbids_is_not_verified(drafted: InProcessVerifier)
     await drafted.pool.attach("draft:1", "")
     drafted.engine.drafts_awaited = True
     form = StructuredOutput(regex="[#@]{12}", jump_ahead=False)
-    output = await drafted.generate(asking(drafted, form))
-    drafted_nodes = output.finished.speculation.draft_tokens
-    free = await drafted.generate(asking(drafted, form, structured_output=None, max_tokens=12))
-    assert drafted_nodes < free.finished.speculation.draft_tokens
+    held = await drafted.generate(asking(drafted, form))
+    free = await drafted.generate(asking(drafted, None, max_tokens=12))
+    assert held.finished.speculation.draft_tokens < free.finished.speculation.draft_tokens
 
 
 async def test_a_batch_gives_what_each_gives_alone(drafted: InProcessVerifier) -> None:
     forms = [FORM, None, SCHEMAS["recursion"], OTHERS["regex"][0], None, FORM, SCHEMAS["tuple"], OTHERS["choice"][0]]
-    requests = [
-        asking(drafted, form or FORM, sampling=warm(seed), max_tokens=60, **({} if form else {"structured_output": None}))
-        for seed, form in enumerate(forms)
-    ]
+    requests = [asking(drafted, form, sampling=warm(seed), max_tokens=60) for seed, form in enumerate(forms)]
     alone = [(await drafted.plain(request)).token_ids for request in requests]
     await drafted.pool.attach("draft:1", "")
     together = await asyncio.gather(*(drafted.generate(request) for request in requests))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -41,3 +42,11 @@ def parse_labels(texts: Iterable[str] | None) -> dict[str, str]:
             raise ValueError(f"--label: {key} is given twice")
         labels[key] = value
     return labels
+
+
+def text_or_file(given: str | None) -> str | None:
+    """The text of the file of this name; what was given, where there is none."""
+    try:
+        return None if given is None else Path(given).read_text(encoding="utf-8")
+    except (OSError, ValueError):  # a text may be longer than a name can be, or hold what a name cannot
+        return given
