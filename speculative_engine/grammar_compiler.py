@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from tokenizers import Tokenizer as Backend
@@ -20,10 +22,20 @@ from speculative_engine.grammar_form import GrammarForm, allows_any
 
 MOST_TEXT = 256 * 1024
 """Most bytes of a form's text."""
-_KEPT = 128
+_KEPT = 32
 _KEPT_TEXT = 1024 * 1024
 """Most forms that are kept, and most bytes of text they have together."""
 _END = "<|end of the form|>"
+_QUICK = 0.05
+"""Seconds: what takes no longer may be compiled while a step waits."""
+
+
+class _Compiled(NamedTuple):
+    """A form at its beginning. Copies of the matcher share the states that the library has found, and their limit."""
+
+    matcher: LLMatcher
+    seconds: float
+    """What compiling it took."""
 
 
 class GrammarCompiler:
@@ -36,20 +48,29 @@ class GrammarCompiler:
         self._vocab_size = vocab_size
         self._tokenizer: LLTokenizer | None = None
         self._loading = threading.Lock()
-        self._kept: OrderedDict[Grammar, LLMatcher] = OrderedDict()
+        self._kept: OrderedDict[Grammar, _Compiled] = OrderedDict()
         self._keeping = threading.Lock()
         self._helper = ThreadPoolExecutor(1, "token-masks")
 
     def form(self, grammar: Grammar, end_token_ids: Iterable[int]) -> GrammarForm:
         """The form for one sequence, whose end these tokens may tell. Raises GrammarError."""
         compiled = self._compiled(grammar)
-        return GrammarForm(compiled, self._loaded().eos_token, self._vocab_size, end_token_ids, self._helper)
+        quick = compiled.seconds < _QUICK
 
-    def _compiled(self, grammar: Grammar) -> LLMatcher:
+        def renew() -> LLMatcher:
+            return self._compile(grammar).matcher if quick else compiled.matcher.deep_copy()
+
+        end = self._loaded().eos_token
+        return GrammarForm(compiled.matcher.deep_copy(), renew, end, self._vocab_size, end_token_ids, self._helper)
+
+    def _compiled(self, grammar: Grammar) -> _Compiled:
         with self._keeping:
-            if grammar in self._kept:
-                self._kept.move_to_end(grammar)
-                return self._kept[grammar]
+            kept = self._kept.get(grammar)
+        if kept is not None and not _used_up(kept.matcher):
+            with self._keeping:
+                if grammar in self._kept:
+                    self._kept.move_to_end(grammar)
+            return kept
         size = len(grammar.text.encode())
         if size > MOST_TEXT:
             raise GrammarError(f"has {size} bytes, at most {MOST_TEXT} are allowed")
@@ -60,8 +81,9 @@ class GrammarCompiler:
                 self._kept.popitem(last=False)
         return compiled
 
-    def _compile(self, grammar: Grammar) -> LLMatcher:
+    def _compile(self, grammar: Grammar) -> _Compiled:
         tokenizer = self._loaded()
+        started = time.perf_counter()
         compiled = LLMatcher(tokenizer, grammar.notation(), log_level=0, limits=_LIMITS)
         if compiled.is_error():
             raise GrammarError(_line(compiled.get_error()))
@@ -71,7 +93,7 @@ class GrammarCompiler:
             raise GrammarError(_line(first.get_error()))
         if not allows_any(mask, tokenizer.eos_token):
             raise GrammarError("allows no text, or the empty one alone")
-        return compiled
+        return _Compiled(compiled, time.perf_counter() - started)
 
     def _loaded(self) -> LLTokenizer:
         """The tokenizer with one token more, which stands for the end and which no model says.
@@ -104,6 +126,13 @@ def _with_end(source: str) -> LLTokenizer:
         return LLTokenizer(json.dumps(parts), eos_token=end)
     except ValueError as error:
         raise GrammarError(f"the target's tokenizer cannot be held to a form: {_line(str(error))}") from error
+
+
+def _used_up(matcher: LLMatcher) -> bool:
+    """Whether a limit is reached that all copies share."""
+    copy = matcher.deep_copy()
+    copy.compute_bitmask()
+    return bool(copy.is_error())
 
 
 def _line(message: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -15,6 +15,9 @@ from speculative_engine.logit_editor import TreeRows
 
 _WORTH_A_THREAD = 1e-3
 """Seconds that masks take: below it, waking another thread costs a busy machine more than it saves."""
+
+_USED_UP = "too many states"
+"""How the library tells that there is no more room for what copies of a matcher share."""
 
 
 class TokenMisfitError(ValueError):
@@ -34,16 +37,19 @@ class GrammarForm:
 
     def __init__(
         self,
-        compiled: LLMatcher,
+        matcher: LLMatcher,
+        renew: Callable[[], LLMatcher],
         end: int,
         vocab_size: int,
         end_token_ids: Iterable[int],
         helper: ThreadPoolExecutor,
     ):
-        """end: the library's token for the end; ids from it on are no tokens. end_token_ids: the target's, where they
-        end the output. helper: computes masks that take long while the target computes logits."""
-        self._compiled = compiled
-        self._matcher = compiled.deep_copy()
+        """matcher: at the form's beginning; it shares what the library remembers with others of its form. renew: gives
+        another one, for when they have used up the room for that. end: the library's token for the end; ids from it on
+        are no tokens. end_token_ids: the target's, where they end the output. helper: computes masks that take long
+        while the target computes logits."""
+        self._matcher = matcher
+        self._renew = renew
         self._end = end
         self._vocab_size = vocab_size
         self._end_token_ids = sorted(end_token_ids)
@@ -66,24 +72,14 @@ class GrammarForm:
     @property
     def ended(self) -> bool:
         """See OutputForm.ended."""
-        matcher = self._matcher
-        if matcher.is_error():
-            return False
-        if matcher.is_stopped():
-            return True
-        return matcher.is_accepting() and not allows_any(matcher.compute_bitmask(), self._end)
+        return self._is_over(self._matcher)
 
     def ends_after(self, tokens: Sequence[int]) -> int | None:
         """See OutputForm.ends_after."""
-        taken = 0
-        ended = False
-        for token in tokens:
-            if not self._take(token):
-                break
-            taken += 1
-            ended = self.ended
-            if ended:
-                break
+        taken = self._follow(tokens)
+        if self._begins_anew(self._matcher):
+            taken = self._follow(tokens)
+        ended = taken > 0 and self.ended
         self._matcher.rollback(taken)
         return taken if ended else None
 
@@ -112,13 +108,42 @@ class GrammarForm:
     def commit(self, tokens: Sequence[int]) -> None:
         """See LogitEditor.commit. What comes after the end is no part of the form."""
         for token in tokens:
-            if not self._take(token):
+            taken = self._take(self._matcher, token)
+            if self._begins_anew(self._matcher):
+                taken = self._take(self._matcher, token)
+            if not taken:
                 self._lost |= self._matcher.is_error()
                 break
             self._output.append(token)
 
-    def _take(self, token: int) -> bool:
-        return token < self._end and self._matcher.try_consume_tokens([token]) == 1
+    def _take(self, matcher: LLMatcher, token: int) -> bool:
+        return not self._lost and token < self._end and matcher.try_consume_tokens([token]) == 1
+
+    def _is_over(self, matcher: LLMatcher) -> bool:
+        if matcher.is_error():
+            return False
+        if matcher.is_stopped():
+            return True
+        return matcher.is_accepting() and not allows_any(matcher.compute_bitmask(), self._end)
+
+    def _follow(self, tokens: Sequence[int]) -> int:
+        """Take tokens up to the end of the form, or to what is no part of it; how many."""
+        taken = 0
+        for token in tokens:
+            if not self._take(self._matcher, token):
+                break
+            taken += 1
+            if self.ended:
+                break
+        return taken
+
+    def _begins_anew(self, failed: LLMatcher) -> bool:
+        """Leave the state of error, in which a matcher would stay, if it may be that of others of the same form."""
+        if self._lost or _USED_UP not in failed.get_error():
+            return False
+        self._matcher = self._renew()
+        self._lost = self._matcher.try_consume_tokens(self._output) < len(self._output)
+        return not self._lost
 
     def _block(self, rows: TreeRows) -> torch.Tensor:
         """For each row [rows, V] the tokens that must not come: none where the row decides nothing."""
@@ -144,39 +169,44 @@ class GrammarForm:
         """By row a bit for each token that may come. Rows behind tokens that must not come, and those behind the end,
         have none.
 
-        Should the library reach one of its limits, the rows it has not come to allow nothing: if they decide anything,
-        the engine asks for them alone.
+        Should the library reach one of its limits, the rows it has not come to allow nothing: where they decide
+        anything, the engine asks for them alone.
         """
+        masks: dict[int, bytes] = {}
+        for _ in range(2):
+            # A matcher does not come back from an error, so a tree has one of its own.
+            matcher = self._matcher if len(rows) == 1 else self._matcher.deep_copy()
+            if not self._lost and self._walk(matcher, rows, masks):
+                return masks
+            if not self._begins_anew(matcher):
+                break
+        self._lost |= self._matcher.is_error()
+        nothing = bytes((self._end + 32) // 32 * 4)
+        return dict.fromkeys(range(len(rows)), nothing) | masks
+
+    def _walk(self, matcher: LLMatcher, rows: TreeRows, masks: dict[int, bytes]) -> bool:
+        """Find the masks, path by path; whether no limit was reached."""
         children: list[list[int]] = [[] for _ in rows.parents]
         for row, parent in enumerate(rows.parents[1:], start=1):
             children[parent].append(row)
-        masks: dict[int, bytes] = {}
-        nothing = bytes((self._end + 32) // 32 * 4)
         taken = 0
         stack = [(0, 0)]
         while stack:
             row, depth = stack.pop()
             decides = True
             if row:
-                self._matcher.rollback(taken - depth + 1)
+                matcher.rollback(taken - depth + 1)
                 taken = depth - 1
-                decides = self._take(rows.tokens[row])
+                decides = self._take(matcher, rows.tokens[row])
                 taken += decides
-                decides = decides and not self.ended
-            mask = self._matcher.compute_bitmask() if decides else nothing
-            if self._lost or self._matcher.is_error():
-                self._go_back()
-                return dict.fromkeys(range(len(rows)), nothing) | masks
+                decides = decides and not self._is_over(matcher)
+            mask = matcher.compute_bitmask() if decides else b""
+            if matcher.is_error():
+                return False
             if decides:
                 masks[row] = mask
                 stack.extend((child, depth + 1) for child in children[row])
-        self._matcher.rollback(taken)
-        return masks
-
-    def _go_back(self) -> None:
-        """Leave the state of error, in which a matcher would stay."""
-        self._matcher = self._compiled.deep_copy()
-        self._lost |= self._matcher.try_consume_tokens(self._output) < len(self._output)
+        return True
 
 
 def allows_any(mask: bytes, end: int) -> bool:

@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from google.rpc.status_pb2 import Status

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from llguidance import LLParserLimits
 
 from speculative_engine import grammar_compiler
 from speculative_engine.grammar import FormKind, Grammar, GrammarError
@@ -369,3 +370,26 @@ def test_a_limit_that_is_reached_by_the_output_leaves_nothing(compiler: GrammarC
     assert next_tokens(form) == set()
     assert form.forced() == []
     assert not form.allows([token])
+
+
+def test_limits_that_others_have_used_up(tokenizer: Tokenizer, encode: Encode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar_compiler, "_LIMITS", LLParserLimits(max_lexer_states=5000))
+    compiler = GrammarCompiler(tokenizer.to_json, PADDED)
+    grammar = Grammar(*HOSTILE["states without end"][:2])
+    first, second, third = (compiler.form(grammar, [EOS]) for _ in range(3))
+    second.commit(encode("ab"))
+    draw = random.Random(1)
+    alone = GrammarCompiler(tokenizer.to_json, PADDED).form(grammar, [EOS])
+    while not first._matcher.is_error():
+        first.commit(encode(draw.choice("abcdefgh ")))
+        first._matcher.compute_bitmask()
+    assert third._matcher.deep_copy().try_consume_tokens(encode("ab")) < 1 or grammar_compiler._used_up(third._matcher)
+    alone.commit(encode("ab"))
+    assert next_tokens(second) == next_tokens(alone)
+    assert third.ends_after(encode("ab")) is None
+    third.commit(encode("ab"))
+    assert next_tokens(third) == next_tokens(alone)
+    assert next_tokens(first)
+    fourth = compiler.form(grammar, [EOS])
+    fourth.commit(encode("ab"))
+    assert next_tokens(fourth) == next_tokens(alone)
