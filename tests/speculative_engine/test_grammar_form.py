@@ -4,7 +4,7 @@ import json
 import math
 import random
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 from llguidance import LLParserLimits
 
-from speculative_engine import grammar_compiler
+from speculative_engine import grammar_compiler, grammar_form
 from speculative_engine.grammar import FormKind, Grammar, GrammarError
 from speculative_engine.grammar_compiler import MOST_TEXT, GrammarCompiler
 from speculative_engine.grammar_form import GrammarForm, TokenMisfitError
@@ -393,3 +393,17 @@ def test_limits_that_others_have_used_up(tokenizer: Tokenizer, encode: Encode, m
     fourth = compiler.form(grammar, [EOS])
     fourth.commit(encode("ab"))
     assert next_tokens(fourth) == next_tokens(alone)
+
+
+def test_masks_of_another_thread_are_the_same(
+    compiler: GrammarCompiler, encode: Encode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = TreeRows([-1, 0, 1, 0], [-1, *encode('{"name')[:2], encode("x")[0]])
+    here = compiler.form(FORMS["json"], [EOS])
+    expected = allowed(here, rows)
+    monkeypatch.setattr(grammar_form, "_WORTH_A_THREAD", 0.0)
+    there = compiler.form(FORMS["json"], [EOS])
+    assert allowed(there, rows) == expected  # the first ones are made here, to see how long they take
+    there.prepare(rows)
+    assert isinstance(there._blocked, Future)
+    assert allowed(there, rows) == expected
