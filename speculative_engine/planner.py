@@ -9,7 +9,7 @@ useless drafter follow from measured costs and calibrated probabilities, not fro
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from speculative_engine.acceptance_model import AcceptanceModel
@@ -31,6 +31,8 @@ class Candidate:
     """Most nodes to verify in one step."""
     max_position: int
     """Last position at which a verified node is of use."""
+    allows: Callable[[Node], bool] | None = None
+    """Whether a node may come to be committed, asked of parents before their children; None where any may."""
 
 
 @dataclass(slots=True)
@@ -93,10 +95,11 @@ class Planner:
             nonlocal count
             if parent.position >= candidates[index].max_position:
                 return
+            allows = candidates[index].allows
             for child in parent.children.values():
                 model = self.models.get(child.source)
                 value = probability * model.probability(child) if model else 0.0
-                if value >= _LEAST_PROBABILITY:
+                if value >= _LEAST_PROBABILITY and (allows is None or allows(child)):
                     count += 1
                     heapq.heappush(heap, (-value, count, index, child))
 

@@ -12,6 +12,7 @@ from speculative_engine.acceptance_rules.choice import rule_of, sampling_of
 from speculative_engine.drafter_timing import ProposalClock
 from speculative_engine.kv_slots import SlotList, SlotPool
 from speculative_engine.logit_editor import LogitEditor
+from speculative_engine.output_form import OutputForm
 from speculative_engine.proposal import ProposalReader
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.shared_prefix import SharedPrefix
@@ -45,6 +46,8 @@ class SequenceSpec:
     """Whether its first tokens may come from the prefix cache, and their logits are never computed."""
     leaves_prefix: bool = True
     """Whether its tokens may go into the prefix cache."""
+    form: OutputForm | None = None
+    """What the output has to be; one of the editors, too."""
 
 
 class Sequence:

@@ -15,6 +15,8 @@ class Finish(enum.Enum):
     """Why a sequence ended."""
 
     EOS = "eos"
+    FORM = "form"
+    """Its form is complete, and nothing may follow."""
     LENGTH = "length"
     FAULT = "fault"
     """Its logits were no numbers; no other sequence is affected."""

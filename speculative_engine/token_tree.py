@@ -29,6 +29,7 @@ class Node:
     """
 
     __slots__ = (
+        "allowed",
         "children",
         "draws",
         "id",
@@ -52,6 +53,8 @@ class Node:
         self.children: dict[int, Node] = {}
         self.draws: Draws | None = None
         """Which of the children were drawn, and from what; for the rule of rejection only."""
+        self.allowed: bool | None = None
+        """Whether the form of the output has room for it; None while nobody has asked, or there is no form."""
         self.state = NodeState.LIVE
         self.id = 0
         """The drafter's number of the node on the wire; unused on the verifier's side, which may merge drafters."""

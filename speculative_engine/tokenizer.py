@@ -83,6 +83,11 @@ class Tokenizer:
             raise ChatTemplateError(str(error)) from error
         return text
 
+    def to_json(self) -> str:
+        """The text of its tokenizer.json."""
+        text: str = self._backend.to_str()
+        return text
+
     def vocabulary(self) -> Vocabulary:
         """Its tokens as bytes. Raises ModelLoadError where they cannot be told as such."""
         roles = {"eos": self._tokenizer.eos_token_id, "bos": self._tokenizer.bos_token_id}

@@ -17,6 +17,7 @@ from speculative_engine.drafter_timing import ProposalClock
 from speculative_engine.drafters.drafter import Drafter, EngineState
 from speculative_engine.edited_logits import EditedLogits, why_no_token
 from speculative_engine.local_drafters import LocalDrafters
+from speculative_engine.output_form import allowed_nodes
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.planner import Candidate, Plan, Planner
@@ -351,6 +352,7 @@ class VerificationEngine:
             max_nodes=self.limits.max_tree_nodes if most is None else min(most, self.limits.max_tree_nodes),
             # The last token of a sequence needs no node: its parent's row already tells it.
             max_position=sequence.spec.max_length - 2,
+            allows=allowed_nodes(sequence.spec.form, sequence.tree) if sequence.spec.form is not None else None,
         )
 
     def _settle(self, job: VerificationJob, rows: AskedRows, now: float) -> SequenceOutcome | None:
@@ -373,6 +375,10 @@ class VerificationEngine:
         finish = why_no_token(rows.raw[0]) if -1 in tokens else None
         if finish is not None:
             tokens = []
+        # Before all else: behind the form's end a row may say anything.
+        end = spec.form.ends_after(tokens) if spec.form is not None else None
+        if end is not None:
+            finish, tokens = Finish.FORM, tokens[:end]
         for index, token in enumerate(tokens):
             if token in spec.eos_token_ids:
                 finish, tokens = Finish.EOS, tokens[: index + 1]

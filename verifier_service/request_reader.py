@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import grpc
 
@@ -15,12 +15,14 @@ from draftwire.v1.speculation_pb2 import AcceptancePreset
 from service_runtime.errors import FieldViolation, ServiceError, invalid_field
 from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance
 from speculative_engine.logit_editors.logit_changes import NO_CHANGES, LogitChanges
+from speculative_engine.output_form import OutputForm
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.tokenizer import Tokenizer
 from verifier_service.acceptance_reader import read_acceptance
 from verifier_service.chat_text import chat_text
 from verifier_service.drafter_labels import read_labels
 from verifier_service.sampling_reader import read_changes, read_sampling
+from verifier_service.structured_output_reader import StructuredOutputReader, reads_ahead
 from verifier_service.telling_reader import read_log_probs, read_max_time, read_stop_tokens
 
 _MAX_STOPS = 16
@@ -78,14 +80,26 @@ class GenerateOrder:
     """What is done to the logits before tokens are drawn."""
     prefix_cache: bool = True
     """Whether it takes from the prefix cache, and leaves something there."""
+    form: OutputForm | None = None
+    """What the output has to be. It follows the one sequence that the request becomes."""
+    jump_ahead: bool = False
+    """Whether what the form leaves no choice about is drafted."""
 
 
 class RequestReader:
     """Knows the target's limits. Every fault is a ServiceError that names the field."""
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int, context_length: int, kv_tokens: int):
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        vocab_size: int,
+        context_length: int,
+        kv_tokens: int,
+        eos_token_ids: Iterable[int] = (),
+    ):
         """kv_tokens: most tokens of one request that the KV cache, and the limit of a peer, have room for."""
         self._tokenizer = tokenizer
+        self._forms = StructuredOutputReader(tokenizer, vocab_size, eos_token_ids)
         self._vocab_size = vocab_size
         self._longest = min(context_length, kv_tokens)
         self._bound_by = (
@@ -109,7 +123,7 @@ class RequestReader:
             matters=enabled and most != 0 and not sampling.greedy,
             prompt=lambda: asyncio.to_thread(self._tokenizer.decode, prompt[-_LOOKED_AT:]),
         )
-        return GenerateOrder(
+        order = GenerateOrder(
             request_id=request.request_id or f"req-{secrets.token_hex(6)}",
             prompt=prompt,
             prompt_was_text=request.WhichOneof("prompt") != "token_ids",
@@ -139,6 +153,11 @@ class RequestReader:
             ),
             prefix_cache=request.prefix_cache if request.HasField("prefix_cache") else True,
         )
+        if not request.HasField("structured_output"):
+            return order
+        # Last, since it may take a while.
+        form = await self._forms.read(request.structured_output, resumed, ignore_eos=request.ignore_eos)
+        return replace(order, form=form, jump_ahead=order.speculate and reads_ahead(request.structured_output))
 
     def check_tokens(self, field: str, token_ids: Sequence[int]) -> None:
         """Raise ServiceError if an id is beyond the vocabulary."""

@@ -9,7 +9,9 @@ CALLER = "caller"
 """In statistics and chunks, a caller that drafts for its own request."""
 PREDICTION = "prediction"
 """The same of a request's prediction."""
-RESERVED = (CALLER, PREDICTION)
+GRAMMAR = "grammar"
+"""The same of what the form of a request's output leaves no choice about."""
+RESERVED = (CALLER, PREDICTION, GRAMMAR)
 """No drafter of the pool has these names."""
 
 

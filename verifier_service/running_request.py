@@ -84,6 +84,9 @@ class RunningRequest:
 
     def spec(self) -> SequenceSpec:
         """What the engine is asked to do."""
+        form = self.order.form
+        output = self.tokens[len(self.order.prompt) :]
+        editors = editors_of(self.order.changes, self.order.prompt, output, self._ends)
         return SequenceSpec(
             sequence_id=self.sequence_id,
             tokens=list(self.tokens),
@@ -94,11 +97,10 @@ class RunningRequest:
             acceptance=self.order.acceptance,
             logprobs=self.order.log_probs,
             prompt_logprobs=self.order.prompt_log_probs,
-            editors=editors_of(
-                self.order.changes, self.order.prompt, self.tokens[len(self.order.prompt) :], self._ends
-            ),
+            editors=editors if form is None else (*editors, form),
             takes_prefix=self.order.prefix_cache,
             leaves_prefix=self.order.prefix_cache,
+            form=form,
         )
 
     def take(self, outcome: SequenceOutcome) -> None:
@@ -131,7 +133,9 @@ class RunningRequest:
             )
         elif outcome.finish is not None and not self.finished:
             self._finish(
-                FinishReason.FINISH_REASON_STOP if outcome.finish is Finish.EOS else FinishReason.FINISH_REASON_LENGTH
+                FinishReason.FINISH_REASON_LENGTH
+                if outcome.finish is Finish.LENGTH
+                else FinishReason.FINISH_REASON_STOP
             )
         self._changed.set()
 
@@ -207,8 +211,11 @@ class RunningRequest:
 
     def _replay(self) -> None:
         """Bring text and stop strings to where a resumed request was; its caller has that text already."""
+        form = self.order.form
         for index, token in enumerate(self.order.resumed):
             self._read(token, index + 1)
+            if not self.finished and form is not None and form.ended and index + 1 == len(self.order.resumed):
+                self._finish(FinishReason.FINISH_REASON_STOP)
             if not self.finished and len(self.order.prompt) + index + 1 >= self.order.max_length:
                 self._finish(FinishReason.FINISH_REASON_LENGTH)
             if self.finished:

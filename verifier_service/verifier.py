@@ -15,6 +15,7 @@ from service_runtime.handshake import CAPABILITY_HIDDEN_STATES, introduce
 from service_runtime.logs import get_logger
 from service_runtime.tasks import BackgroundTasks
 from speculative_engine.acceptance_model import AcceptanceModel
+from speculative_engine.drafters.grammar import GrammarDrafter
 from speculative_engine.drafters.prediction import prediction_drafter
 from speculative_engine.log_probs import LogProbs
 from speculative_engine.proposal import Proposal, ProposalError
@@ -28,7 +29,7 @@ from verifier_service.drafter_pool import DrafterPool, PoolLimits
 from verifier_service.engine_status import engine_status
 from verifier_service.peer_limits import PeerLimits
 from verifier_service.request_reader import GenerateOrder, RequestReader
-from verifier_service.request_source import CALLER, PREDICTION, request_source
+from verifier_service.request_source import CALLER, GRAMMAR, PREDICTION, request_source
 from verifier_service.running_request import RunningRequest
 from verifier_service.scores import Scores
 from verifier_service.step_loop import ProposalFault, SequenceProposal, StepLoop
@@ -75,7 +76,7 @@ class Verifier:
             max_message_bytes=max_message_bytes,
             max_sequence_tokens=min(info.context_length, longest),
         )
-        self.reader = RequestReader(tokenizer, info.vocab_size, info.context_length, longest)
+        self.reader = RequestReader(tokenizer, info.vocab_size, info.context_length, longest, info.eos_token_ids)
         self._engine = engine
         self._steps = StepLoop(
             engine,
@@ -169,6 +170,7 @@ class Verifier:
             self._steps.add(request.spec())
             self.pool.admit(request)
             self._draft_prediction(request)
+            self._draft_grammar(request)
             yield request
         finally:
             if timer is not None:
@@ -273,12 +275,21 @@ class Verifier:
         if self.traffic.followed and not request.failed:
             self.traffic.tell(request.served(self.pool.drafters_of(request.sequence_id)))
 
+    def _draft_grammar(self, request: RunningRequest) -> None:
+        order = request.order
+        if order.form is not None and order.jump_ahead:
+            source = request_source(GRAMMAR, request.sequence_id)
+            self._steps.add_drafter(source, GrammarDrafter(order.form))
+            self._steps.attach(request.sequence_id, source, kind=GRAMMAR)
+
     def _end(self, request: RunningRequest) -> None:
         if self._requests.pop(request.sequence_id, None) is not None:
             self._peer_limits.remove(request.sequence_id)
             self._steps.remove(request.sequence_id)
             if request.order.prediction:
                 self._steps.forget(request_source(PREDICTION, request.sequence_id))
+            if request.order.jump_ahead:
+                self._steps.forget(request_source(GRAMMAR, request.sequence_id))
             self.pool.release(request)
             if not self._requests:
                 self._idle.set()

@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from google.rpc.status_pb2 import Status
@@ -79,6 +80,7 @@ def test_generate_passes_its_options_on(command: Command, verifier: FakeVerifier
     assert (speculation.acceptance, speculation.preset) == (4, 3)
     assert (speculation.threshold, speculation.posterior_threshold, speculation.posterior_alpha) == (0.5, 0.1, 0.2)
     assert speculation.dynamic_temperature
+    assert not request.HasField("structured_output")
     assert verifier.remaining_seconds[0] is not None
 
 
@@ -121,6 +123,29 @@ def test_generate_json_tells_everything(command: Command) -> None:
     assert result["prompt"]["logprobs"][0] is None
     assert result["prompt"]["logprobs"][1]["token_id"] == ord("y")
     assert (result["speculation"]["drafts"], result["speculation"]["accepted_per_position"]) == (1, [1])
+
+
+def test_generate_in_a_form(command: Command, verifier: FakeVerifier, tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    file.write_text('{"type": "null"}')
+    for options, kind, form in (
+        (["--json-schema", str(file)], "json_schema", '{"type": "null"}'),
+        (["--json-schema", '{"enum": [' + "1, " * 200 + "2]}"], "json_schema", '{"enum": [' + "1, " * 200 + "2]}"),
+        (["--json-object"], "json_object", True),
+        (["--regex", "a+"], "regex", "a+"),
+        (["--grammar", 'start: "a"\n'], "lark", 'start: "a"\n'),
+        (["--ebnf", 'root ::= "a"'], "ebnf", 'root ::= "a"'),
+    ):
+        assert command("generate", "x", "--max-tokens", "2", *options).code == 0
+        asked = verifier.requests[-1].structured_output
+        assert (asked.WhichOneof("form"), getattr(asked, kind)) == (kind, form)
+        assert not asked.HasField("jump_ahead")
+    done = command("generate", "x", "--max-tokens", "2", "--choice", "a", "--choice", "b", "--no-jump-ahead")
+    assert done.code == 0
+    asked = verifier.requests[-1].structured_output
+    assert (list(asked.choice.texts), asked.HasField("jump_ahead"), asked.jump_ahead) == (["a", "b"], True, False)
+    done = command("generate", "x", "--regex", "a", "--choice", "b")
+    assert "more than one form" in done.err
 
 
 def test_generate_with_several_drafters_by_name(command: Command, verifier: FakeVerifier) -> None:

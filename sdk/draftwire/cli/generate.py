@@ -17,6 +17,7 @@ from draftwire.cli.options import (
     Verifiers,
     parse_labels,
     parse_logit_bias,
+    text_or_file,
 )
 from draftwire.cli.results import generation_json
 from draftwire.client import Client
@@ -84,6 +85,23 @@ def generate(
     dynamic_temperature: Annotated[
         bool, typer.Option("--dynamic-temperature", help="Draft the cooler the less sure the drafter is.")
     ] = False,
+    json_schema: Annotated[
+        str | None, typer.Option(metavar="FILE|TEXT", help="The output is JSON that this schema allows.")
+    ] = None,
+    json_object: Annotated[bool, typer.Option("--json-object", help="The output is a JSON object.")] = False,
+    regex: Annotated[str | None, typer.Option(help="This regular expression matches the whole output.")] = None,
+    grammar: Annotated[
+        str | None, typer.Option(metavar="FILE|TEXT", help="The output is a text of this grammar, in Lark's notation.")
+    ] = None,
+    ebnf: Annotated[
+        str | None, typer.Option(metavar="FILE|TEXT", help="The output is a text of this grammar, in GBNF.")
+    ] = None,
+    choice: Annotated[
+        list[str] | None, typer.Option(help="The output is this text, or another one given so; several times.")
+    ] = None,
+    no_jump_ahead: Annotated[
+        bool, typer.Option("--no-jump-ahead", help="Do not propose what the output's form leaves no choice about.")
+    ] = False,
     timeout: Annotated[float | None, typer.Option(help="Seconds the request may take.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -129,6 +147,13 @@ def generate(
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
             echo=echo,
+            json_schema=text_or_file(json_schema),
+            json_object=json_object,
+            regex=regex,
+            grammar=text_or_file(grammar),
+            ebnf=text_or_file(ebnf),
+            choice=choice or None,
+            jump_ahead=False if no_jump_ahead else None,
             speculation=speculation,
         ) as stream,
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -65,3 +66,11 @@ def parse_logit_bias(texts: Iterable[str] | None) -> dict[int, float]:
             raise ValueError(f"--logit-bias: {token_id} is given twice")
         bias[token_id] = number
     return bias
+
+
+def text_or_file(given: str | None) -> str | None:
+    """The text of the file of this name; what was given, where there is none."""
+    try:
+        return None if given is None else Path(given).read_text(encoding="utf-8")
+    except (OSError, ValueError):  # a text may be longer than a name can be, or hold what a name cannot
+        return given
