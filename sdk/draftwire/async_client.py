@@ -16,6 +16,7 @@ from draftwire.async_transport import AsyncStream, AsyncTransport
 from draftwire.channel import parse_addresses
 from draftwire.failover import RetryPolicy
 from draftwire.generation import Chunk, Generation
+from draftwire.logprobs import PromptReport
 from draftwire.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
 from draftwire.model import VerifierInfo, read_verifier_info
 from draftwire.options import BatchOptions, GenerateOptions
@@ -275,6 +276,11 @@ class AsyncGenerationStream(AsyncStream[Chunk]):
     def seed(self) -> int:
         """The seed in use."""
         return self._generation.seed
+
+    @property
+    def prompt(self) -> PromptReport | None:
+        """What the request asked to be told of its prompt: there with the first chunk."""
+        return self._generation.prompt
 
     @property
     def result(self) -> Generation:

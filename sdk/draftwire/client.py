@@ -13,6 +13,7 @@ from draftwire.channel import parse_addresses
 from draftwire.drafters import Drafters
 from draftwire.failover import RetryPolicy
 from draftwire.generation import Chunk, Generation
+from draftwire.logprobs import PromptReport
 from draftwire.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
 from draftwire.model import VerifierInfo, read_verifier_info
 from draftwire.options import BatchOptions, GenerateOptions
@@ -280,6 +281,11 @@ class GenerationStream(Stream[Chunk]):
     def seed(self) -> int:
         """The seed in use."""
         return self._generation.seed
+
+    @property
+    def prompt(self) -> PromptReport | None:
+        """What the request asked to be told of its prompt: there with the first chunk."""
+        return self._generation.prompt
 
     @property
     def result(self) -> Generation:

@@ -91,6 +91,11 @@ class GenerationReader:
             raise RuntimeError("the stream has not ended: its result comes with its last chunk")
         return self._result
 
+    @property
+    def prompt(self) -> PromptReport | None:
+        """What is told of the prompt, once it was."""
+        return self._prompt
+
     def next_request(self, *, resumable: bool) -> pb.GenerateRequest:
         """Return the request, with the tokens read so far to be resumed after."""
         self._resumed_tokens = len(self._token_ids)
