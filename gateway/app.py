@@ -101,6 +101,10 @@ def _handlers(metrics: Metrics) -> dict[Any, Any]:
         response.headers.update(error.headers or {})
         return response
 
+    async def not_unicode(_: Request, error: UnicodeEncodeError) -> Response:
+        message = f"the body has a text that is no Unicode: {error.reason}"
+        return GatewayError(message, code="invalid_value").response()
+
     async def left(_: Request, error: ClientLeft) -> Response:
         metrics.disconnects.inc()
         return Response(status_code=_CLIENT_LEFT)
@@ -113,6 +117,7 @@ def _handlers(metrics: Metrics) -> dict[Any, Any]:
         DraftwireError: draftwire_error,
         RequestValidationError: invalid,
         HTTPException: http_error,
+        UnicodeEncodeError: not_unicode,  # half of a surrogate pair, which JSON can spell and the wire cannot carry
         ClientLeft: left,
         Exception: fault,  # logged with its traceback by the server, which gets it raised again
     }

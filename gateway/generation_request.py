@@ -14,6 +14,8 @@ from gateway.speculation_options import PredictedOutput, SpeculationOptions, Tok
 
 _INT64_END, _UINT32_END, _UINT64_END = 1 << 63, 1 << 32, 1 << 64
 _MOST_CHOICES = 128
+_SEED_BITS = 52
+"""Of a seed of ours: it and those after it are numbers that JavaScript has, too."""
 Count = Annotated[int, Field(ge=0, lt=_UINT32_END)]
 PositiveCount = Annotated[int, Field(ge=1, lt=_UINT32_END)]
 _REFUSED = {
@@ -134,7 +136,7 @@ class GenerationRequest(FormFields):
 
     def seeds(self) -> list[int]:
         """Return the seeds of a prompt's choices."""
-        first = secrets.randbits(52) if self.seed is None else self.seed
+        first = secrets.randbits(_SEED_BITS) if self.seed is None else self.seed
         return [(first + index) % _UINT64_END for index in range(self.choices_each)]
 
     def options(self, max_tokens: int | None, seconds: float) -> GenerateOptions:

@@ -18,12 +18,13 @@ from gateway.api_keys import ApiKeys
 from gateway.app import make_app
 from gateway.settings import GatewaySettings
 from tests.end_to_end.conftest import RunningService, bad_drafter, good_drafter, logs, shared, verifier
-from tests.sdk.fake_verifier import FakeVerifier
+from tests.gateway.telling_verifier import TellingVerifier
 
 __all__ = ["bad_drafter", "good_drafter", "logs", "shared", "verifier"]
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60.0
+JSON = {"content-type": "application/json"}
 TEST_SECONDS = 240
 """A test's time-out, which counts the services that start for it."""
 
@@ -87,13 +88,13 @@ StartGateway = Callable[..., GatewayProcess]
 
 
 @pytest.fixture
-def fake() -> Iterator[FakeVerifier]:
-    with FakeVerifier() as made:
+def fake() -> Iterator[TellingVerifier]:
+    with TellingVerifier() as made:
         yield made
 
 
 @pytest.fixture
-async def open_gateway(fake: FakeVerifier) -> AsyncIterator[OpenGateway]:
+async def open_gateway(fake: TellingVerifier) -> AsyncIterator[OpenGateway]:
     async with AsyncExitStack() as opened:
 
         async def open_one(**settings: Any) -> httpx.AsyncClient:
@@ -101,7 +102,7 @@ async def open_gateway(fake: FakeVerifier) -> AsyncIterator[OpenGateway]:
             app = make_app(read, ApiKeys(key.get_secret_value() for key in read.api_key))
             await opened.enter_async_context(app.router.lifespan_context(app))
             transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-            client = httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=30)
+            client = httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=30, headers=JSON)
             return await opened.enter_async_context(client)
 
         yield open_one
