@@ -22,12 +22,12 @@ def gateway(fake: TellingVerifier, start_gateway: StartGateway) -> GatewayProces
 
 def post(gateway: GatewayProcess, body: dict[str, object]) -> socket.socket:
     """Send a request, and read nothing."""
-    connection = socket.create_connection(gateway.address)
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect(gateway.address)
     content = json.dumps(body).encode()
-    head = (
-        f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(content)}"
-    )
-    connection.sendall(head.encode() + b"\r\n\r\n" + content)
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n"
+    connection.sendall(head.encode() + b"content-type: application/json\r\n\r\n" + content)
     return connection
 
 
@@ -119,5 +119,8 @@ def test_no_verifier_is_an_error_that_passes(start_gateway: StartGateway) -> Non
         httpx.post(f"{gateway.url}/v1/completions", json=BODY, timeout=30),
     ):
         assert response.status_code == 503 and response.headers["retry-after"] == "1"
-    with TellingVerifier().start(address):
+    back = TellingVerifier().start(address)
+    try:
         eventually(lambda: httpx.get(f"{gateway.url}/health", timeout=30).status_code == 200, "it is back")
+    finally:
+        back.stop()

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
@@ -59,17 +60,9 @@ def test_the_process_needs_no_torch() -> None:
         "for name in ('torch', 'transformers', 'tokenizers', 'numpy', 'service_runtime', 'speculative_engine'):\n"
         "    sys.modules[name] = None\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", forbid + "from gateway.process import main; main(['--help'])"],
-        cwd=ROOT, capture_output=True, text=True, timeout=50, check=False,
-    )  # fmt: skip
+    run = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
+    done = run([sys.executable, "-c", forbid + "from gateway.process import main; main(['--help'])"])
     assert done.returncode == 0, done.stderr
     assert "--verifier" in done.stdout
-    caught = subprocess.run(
-        [sys.executable, "-c", forbid + "import service_runtime"],
-        cwd=ROOT,
-        capture_output=True,
-        timeout=50,
-        check=False,
-    )
+    caught = run([sys.executable, "-c", forbid + "import service_runtime"])
     assert caught.returncode != 0
