@@ -43,8 +43,9 @@ def write_packages(directory: Path) -> None:
     ):
         (directory / package).mkdir()
         (directory / package / "__init__.py").touch()
-    (directory / "draftwire" / "edge").mkdir()
-    (directory / "draftwire" / "edge" / "__init__.py").touch()
+    for part in ("edge", "v1"):
+        (directory / "draftwire" / part).mkdir()
+        (directory / "draftwire" / part / "__init__.py").touch()
 
 
 def test_imports_run_one_way() -> None:
