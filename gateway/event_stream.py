@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -12,6 +13,8 @@ from starlette.types import Receive, Scope, Send
 from gateway.disconnect import ClientLeft, until_disconnect
 from gateway.metrics import Metrics
 
+_LAST_WORDS_SECONDS = 2.0
+"""How long a request whose time is over has to say so."""
 DONE = b"data: [DONE]\n\n"
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 """The latter keeps nginx from collecting events."""
@@ -26,13 +29,15 @@ class EventStream(StreamingResponse):
     """A response of events. What fails before the first event is an error as of any other response.
 
     Whatever ends it closes the generator of the events, and with that frees what it holds. Each event is sent before
-    the next is asked for, and sending waits where the client reads slowly.
+    the next is asked for, and sending waits where the client reads slowly: a client that does not read at all is given
+    up when the request's time is over.
     """
 
-    def __init__(self, events: AsyncGenerator[bytes, None], metrics: Metrics) -> None:
-        """Take the events."""
+    def __init__(self, events: AsyncGenerator[bytes, None], seconds: float, metrics: Metrics) -> None:
+        """Take the events of a request that may take so many seconds."""
         super().__init__(events, media_type="text/event-stream", headers=_HEADERS)
         self._events = events
+        self._seconds = seconds + _LAST_WORDS_SECONDS
         self._metrics = metrics
         self._started = False
 
@@ -40,8 +45,9 @@ class EventStream(StreamingResponse):
         """Send them."""
         async with aclosing(self._events):
             try:
-                await until_disconnect(receive, self._send(send))
-            except ClientLeft:
+                async with asyncio.timeout(self._seconds):
+                    await until_disconnect(receive, self._send(send))
+            except (ClientLeft, TimeoutError):
                 if not self._started:
                     raise
                 self._metrics.disconnects.inc()

@@ -28,6 +28,7 @@ class Generations:
         """Start with none."""
         self._client = client
         self._most_choices = settings.max_choices
+        self._seconds = settings.request_seconds
         self._metrics = metrics
         self._admission = Admission(settings.max_generations, metrics)
 
@@ -45,7 +46,7 @@ class Generations:
 
     def stream(self, request: Request, orders: Sequence[Order], writer: Writer, usage: bool) -> Response:
         """Return the response that tells the choices while they come, and the usage at its end where that is asked."""
-        return EventStream(self._events(named(orders, request), writer, usage), self._metrics)
+        return EventStream(self._events(named(orders, request), writer, usage), self._seconds, self._metrics)
 
     def check_count(self, param: str, count: int) -> None:
         """Refuse too many choices.

@@ -24,6 +24,12 @@ def _split(value: object) -> object:
     return value
 
 
+def _some(keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+    if not keys:
+        raise ValueError("has no key; without the setting none is asked for")
+    return keys
+
+
 def _address(text: str) -> str:
     host, separator, port = text.rpartition(":")
     if not (separator and host and port.isascii() and port.isdigit() and int(port) <= _LAST_PORT):
@@ -35,7 +41,7 @@ Address = Annotated[str, AfterValidator(_address)]
 """HOST:PORT."""
 Addresses = Annotated[tuple[Address, ...], NoDecode, BeforeValidator(_split)]
 Strings = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-Secrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_split)]
+Secrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_split), AfterValidator(_some)]
 
 
 class GatewaySettings(BaseSettings):
@@ -50,6 +56,7 @@ class GatewaySettings(BaseSettings):
         extra="forbid",
         use_attribute_docstrings=True,
         allow_inf_nan=False,
+        validate_default=False,
         cli_kebab_case=True,
         cli_implicit_flags=True,
         cli_hide_none_type=True,
@@ -120,7 +127,7 @@ def load_settings(argv: Sequence[str] | None = None) -> GatewaySettings:
 def _keys_of_the_environment(arguments: Sequence[str]) -> dict[str, Any]:
     keys = os.environ.get(_KEYS_VARIABLE)
     given = any(argument.partition("=")[0] == "--api-key" for argument in arguments)
-    return {"api_key": keys} if keys and not given else {}
+    return {"api_key": keys} if keys is not None and not given else {}
 
 
 def _told(problem: Mapping[str, Any]) -> str:

@@ -1,12 +1,17 @@
 """What becomes of requests whose clients leave, read slowly or wait for a gateway that ends: real sockets."""
 
+import asyncio
 import json
 import socket
 import time
+from typing import Any
 
 import httpx
 import pytest
 
+from gateway.api_keys import ApiKeys
+from gateway.app import make_app
+from gateway.settings import GatewaySettings
 from tests.end_to_end.waiting import eventually
 from tests.gateway.conftest import GatewayProcess, StartGateway
 from tests.gateway.telling_verifier import TellingVerifier
@@ -80,6 +85,34 @@ def test_a_client_that_reads_slowly_gets_it_all_and_holds_nothing_up(
     ]
     text = "".join(choice["text"] for part in parts for choice in part["choices"])
     assert text == text_of(expected_ids(1, 20_000))
+
+
+async def test_a_client_that_never_reads_is_given_up(fake: TellingVerifier) -> None:
+    settings = GatewaySettings(verifier=(fake.address,), request_seconds=0.5)
+    app = make_app(settings, ApiKeys([]))
+    asked = [{"type": "http.request", "body": json.dumps(BODY | {"stream": True}).encode(), "more_body": False}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return asked.pop() if asked else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        if len(sent) == 5:  # as uvicorn does when its buffer is full
+            await asyncio.Event().wait()
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/v1/completions", "raw_path": b"/v1/completions", "root_path": "",
+        "scheme": "http", "query_string": b"", "http_version": "1.1", "server": ("gateway", 80),
+        "headers": [(b"content-type", b"application/json")],
+    }  # fmt: skip
+    async with app.router.lifespan_context(app):
+        async with asyncio.timeout(30):
+            await app(scope, receive, send)
+        metrics = app.state.gateway.metrics.exposition().decode()
+    assert len(sent) == 5
+    assert "draftwire_gateway_generations 0.0" in metrics and "draftwire_gateway_disconnects_total 1.0" in metrics
+    assert await asyncio.to_thread(fake.is_idle)
 
 
 def test_a_request_in_flight_is_finished_at_the_end(gateway: GatewayProcess, fake: TellingVerifier) -> None:

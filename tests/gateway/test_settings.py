@@ -39,6 +39,7 @@ def test_keys_stay_out_of_what_is_printed() -> None:
         (["--max-body-bytes", "5"], "--max-body-bytes"),
         (["--max-choices", "300"], "--max-choices: must be at most --max-generations (256)"),
         (["--log-format", "xml"], "--log-format"),
+        (["--api-key", ""], "--api-key (DRAFTWIRE_GATEWAY_API_KEY): has no key"),
     ],
 )
 def test_what_is_wrong_is_told(flags: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,6 +47,15 @@ def test_what_is_wrong_is_told(flags: list[str], told: str, capsys: pytest.Captu
         load_settings(flags)
     assert caught.value.code == 2
     assert told in capsys.readouterr().err
+
+
+def test_an_empty_variable_of_keys_does_not_open_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAFTWIRE_API_KEYS", " , ")
+    with pytest.raises(SystemExit):
+        load_settings([])
+    monkeypatch.setenv("DRAFTWIRE_API_KEYS", "one, two")
+    assert len(load_settings([]).api_key) == 2
+    assert len(load_settings(["--api-key=three"]).api_key) == 1
 
 
 def test_settings_are_frozen_and_explained() -> None:
