@@ -69,11 +69,9 @@ def test_a_client_that_leaves_before_the_first_token(gateway: GatewayProcess, fa
 def test_a_client_that_reads_slowly_gets_it_all_and_holds_nothing_up(
     gateway: GatewayProcess, fake: TellingVerifier
 ) -> None:
-    """What is not read waits at the verifier, in the end: the gateway keeps a bounded part of it."""
     connection = post(gateway, BODY | {"stream": True, "max_tokens": 20_000, "n": 1})
     time.sleep(1.5)
     assert httpx.get(f"{gateway.url}/health").status_code == 200
-    assert fake.running == 1, "it ended although nobody read"
     received = bytearray()
     while b"[DONE]" not in received[-200:]:
         received += connection.recv(65536)
