@@ -40,7 +40,7 @@ $(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard speculative_e
 demo: $(READY) ## Start a verifier and drafters on this machine and watch them work
 	@$(BIN)/draftwire demo
 
-test: $(READY) ## Run the tests (PYTEST_ARGS="-k tree" for some of them)
+test: $(READY) $(if $(shell command -v npm),$(BUF)) ## Run the tests (PYTEST_ARGS="-k tree" for some of them)
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 lint: $(READY) ## Check style, types and import directions

@@ -7,6 +7,10 @@ import pytest
 
 from drafter_service.settings import DrafterSettings
 from draftwire.v1.error_reason_pb2 import ErrorReason
+from gateway.chat_request import ChatRequest
+from gateway.completion_request import CompletionRequest
+from gateway.settings import GatewaySettings
+from gateway.speculation_options import SpeculationOptions
 from service_runtime.flags import flag_of
 from verifier_service.settings import VerifierSettings
 
@@ -22,6 +26,7 @@ PACKAGES = (
     "drafter_service",
     "verifier_service",
     "draft_training",
+    "gateway",
 )
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
@@ -62,6 +67,23 @@ def test_every_setting_is_explained() -> None:
             default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
             if field.default and not field.is_required():
                 assert default in rows[flag_of(name)], name
+
+
+def test_every_setting_of_the_gateway_is_explained() -> None:
+    rows = dict(re.findall(r"^\| `(--[\w-]+)` \| (.*?) \|", read("docs/gateway.md"), re.MULTILINE))
+    fields = GatewaySettings.model_fields
+    assert sorted(rows) == sorted(flag_of(name) for name in fields)
+    for name, field in fields.items():
+        default = field.default[0] if isinstance(field.default, tuple) and field.default else field.default
+        if default:
+            told = f"{default:g}" if isinstance(default, float) else str(default)
+            assert told in rows[flag_of(name)], name
+
+
+def test_every_field_of_the_gateways_requests_is_explained() -> None:
+    told = set(re.findall(r"`(\w+)`", read("docs/gateway.md")))
+    for request in (CompletionRequest, ChatRequest, SpeculationOptions):
+        assert set(request.model_fields) - told == set(), request.__name__
 
 
 def test_every_benchmark_has_its_section() -> None:

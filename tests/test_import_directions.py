@@ -12,6 +12,7 @@ CONFIG = ROOT / "pyproject.toml"
 LAYERS = "Imports run one way"
 NO_GRPC = "The engine knows no gRPC"
 NO_MODEL = "The SDK and the runtime know no model"
+GATEWAY = "The gateway knows the SDK alone"
 SMALL_SDK = "The SDK needs grpcio, protobuf, typer and rich only"
 
 
@@ -38,11 +39,13 @@ def write_packages(directory: Path) -> None:
         "drafter_service",
         "verifier_service",
         "draft_training",
+        "gateway",
     ):
         (directory / package).mkdir()
         (directory / package / "__init__.py").touch()
-    (directory / "draftwire" / "edge").mkdir()
-    (directory / "draftwire" / "edge" / "__init__.py").touch()
+    for part in ("edge", "v1"):
+        (directory / "draftwire" / part).mkdir()
+        (directory / "draftwire" / part / "__init__.py").touch()
 
 
 def test_imports_run_one_way() -> None:
@@ -62,6 +65,13 @@ def test_imports_run_one_way() -> None:
         ("draft_training", "verifier_service", LAYERS),
         ("speculative_engine", "draft_training", LAYERS),
         ("draftwire", "draft_training", LAYERS),
+        ("draftwire", "gateway", LAYERS),
+        ("gateway", "verifier_service", LAYERS),
+        ("gateway", "service_runtime", GATEWAY),
+        ("gateway", "speculative_engine", GATEWAY),
+        ("gateway", "torch", GATEWAY),
+        ("gateway", "grpc", GATEWAY),
+        ("draftwire", "fastapi", SMALL_SDK),
         ("speculative_engine", "grpc", NO_GRPC),
         ("service_runtime", "torch", NO_MODEL),
         ("draftwire", "transformers", NO_MODEL),
@@ -88,6 +98,7 @@ def test_allowed_imports_pass(tmp_path: Path) -> None:
     (tmp_path / "speculative_engine" / "module.py").write_text(engine)
     (tmp_path / "drafter_service" / "module.py").write_text(service)
     (tmp_path / "verifier_service" / "module.py").write_text(service)
+    (tmp_path / "gateway" / "module.py").write_text("import draftwire\nimport fastapi\nimport uvicorn\n")
     (tmp_path / "draft_training" / "module.py").write_text(
         "import draftwire\nimport speculative_engine\nimport torch\n"
     )

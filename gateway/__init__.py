@@ -1,0 +1,1 @@
+"""OpenAI-compatible HTTP in front of a verifier: ``python -m gateway --verifier HOST:PORT``."""

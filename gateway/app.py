@@ -1,0 +1,133 @@
+"""The gateway as an ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import Depends, FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPBearer
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from draftwire import AsyncClient, DraftwireError, __version__
+from gateway import completion_routes, model_routes, status_routes, token_routes
+from gateway.api_keys import ApiKeys, KeyCheck
+from gateway.disconnect import ClientLeft
+from gateway.errors import GatewayError, from_draftwire, from_validation
+from gateway.generations import Generations
+from gateway.logs import get_logger
+from gateway.metrics import Metrics
+from gateway.request_body import BodyLimit
+from gateway.request_log import RequestLog
+from gateway.served_model import ServedModel
+from gateway.settings import GatewaySettings
+from gateway.state import State
+
+log = get_logger(__name__)
+
+_CLIENT_LEFT = 499
+"""As nginx logs it; nobody is there to read it."""
+
+
+def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
+    """Return the application; while it runs it has a client of the verifiers."""
+    metrics = Metrics()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncClient(settings.verifier) as client:
+            served = ServedModel(client, settings.served_model_name)
+            app.state.gateway = State(settings, client, served, Generations(client, settings, metrics), metrics)
+            yield
+
+    app = FastAPI(
+        title="draftwire gateway",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,  # these pages load scripts from elsewhere
+        redoc_url=None,
+        middleware=_middleware(settings, keys, metrics),
+        exception_handlers=_handlers(metrics),
+    )
+    keyed = [Depends(HTTPBearer(auto_error=False))] if keys else []  # for the description; KeyCheck does it
+    for router in (completion_routes.router, model_routes.router, token_routes.router):
+        app.include_router(router, dependencies=keyed)
+    app.include_router(status_routes.router)
+    _describe(app)
+    return app
+
+
+def _middleware(settings: GatewaySettings, keys: ApiKeys, metrics: Metrics) -> Sequence[Middleware]:
+    """The first is the outermost."""
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=settings.allowed_origin,
+        allow_methods=["GET", "POST"],
+        allow_headers=["*"],
+        expose_headers=["x-request-id", "retry-after"],
+    )
+    return [
+        Middleware(RequestLog, metrics=metrics),
+        *([cors] if settings.allowed_origin else []),
+        Middleware(KeyCheck, keys=keys),
+        Middleware(BodyLimit, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds),
+    ]
+
+
+def _handlers(metrics: Metrics) -> dict[Any, Any]:
+    """What becomes of an error that a route raises."""
+
+    async def gateway_error(_: Request, error: GatewayError) -> Response:
+        return error.response()
+
+    async def draftwire_error(_: Request, error: DraftwireError) -> Response:
+        told = from_draftwire(error)
+        if told.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            log.warning("the verifier does not serve", error=type(error).__name__, status=told.status)
+        return told.response()
+
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        return from_validation(error.errors()[0]).response()
+
+    async def http_error(_: Request, error: HTTPException) -> Response:
+        response = GatewayError(str(error.detail), status=error.status_code).response()
+        response.headers.update(error.headers or {})
+        return response
+
+    async def not_unicode(_: Request, error: UnicodeEncodeError) -> Response:
+        message = f"the body has a text that is no Unicode: {error.reason}"
+        return GatewayError(message, code="invalid_value").response()
+
+    async def left(_: Request, error: ClientLeft) -> Response:
+        metrics.disconnects.inc()
+        return Response(status_code=_CLIENT_LEFT)
+
+    async def fault(_: Request, error: Exception) -> Response:
+        return GatewayError("the gateway failed; its log has the cause", status=500, code="internal").response()
+
+    return {
+        GatewayError: gateway_error,
+        DraftwireError: draftwire_error,
+        RequestValidationError: invalid,
+        HTTPException: http_error,
+        UnicodeEncodeError: not_unicode,  # half of a surrogate pair, which JSON can spell and the wire cannot carry
+        ClientLeft: left,
+        Exception: fault,  # logged with its traceback by the server, which gets it raised again
+    }
+
+
+def _describe(app: FastAPI) -> None:
+    """Take out of the API's description what FastAPI adds for errors in a shape of its own."""
+    description = app.openapi()
+    for path in description["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)
+    for name in ("HTTPValidationError", "ValidationError"):
+        description["components"]["schemas"].pop(name, None)

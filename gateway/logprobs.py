@@ -1,0 +1,120 @@
+"""Log-probabilities in the shapes of OpenAI's two endpoints, and vLLM's of the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydantic import BaseModel
+
+from draftwire import PromptReport, TokenLogProb, TokenLogProbs
+
+_LEAST = -9999.0
+"""What stands for minus infinity, which JSON does not have."""
+
+
+class CompletionLogprobs(BaseModel):
+    """Log-probabilities of a completion's tokens."""
+
+    tokens: list[str]
+    """Text of each."""
+    token_logprobs: list[float | None]
+    """Of each; null for the first token of a prompt."""
+    top_logprobs: list[dict[str, float] | None]
+    """The likeliest tokens at each position, and the token itself, by text."""
+    text_offset: list[int]
+    """Where in the text, in characters, each begins."""
+
+
+class Alternative(BaseModel):
+    """A token with its log-probability."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class ChatToken(Alternative):
+    """A token of a chat completion with the likeliest at its position."""
+
+    top_logprobs: list[Alternative]
+
+
+class ChatLogprobs(BaseModel):
+    """Log-probabilities of a chat completion's tokens."""
+
+    content: list[ChatToken]
+    refusal: None = None
+
+
+class PromptToken(BaseModel):
+    """One of the tokens that are told at a position of the prompt."""
+
+    logprob: float
+    rank: int | None
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, PromptToken] | None]
+"""For each token of the prompt, by id: it and the likeliest at its position; null for the first."""
+
+
+def completion_logprobs(logprobs: Iterable[TokenLogProbs], offsets: Iterable[int], shift: int) -> CompletionLogprobs:
+    """Return those of some tokens of an output that begins `shift` characters after the text."""
+    each = list(logprobs)
+    return CompletionLogprobs(
+        tokens=[one.token.text for one in each],
+        token_logprobs=[_finite(one.token.logprob) for one in each],
+        top_logprobs=[_by_text(one) for one in each],
+        text_offset=[shift + offset for offset in offsets],
+    )
+
+
+def with_prompt(prompt: PromptReport, output: CompletionLogprobs) -> CompletionLogprobs:
+    """Return the log-probabilities of an echoed prompt and of what follows it."""
+    each = prompt.logprobs
+    return CompletionLogprobs(
+        tokens=prompt.token_texts + output.tokens,
+        token_logprobs=[None if one is None else _finite(one.token.logprob) for one in each] + output.token_logprobs,
+        top_logprobs=[None if one is None else _by_text(one) for one in each] + output.top_logprobs,
+        text_offset=prompt.text_offsets + output.text_offset,
+    )
+
+
+def chat_logprobs(logprobs: Iterable[TokenLogProbs]) -> ChatLogprobs:
+    """Return those of some tokens."""
+    tokens = [
+        ChatToken(
+            token=one.token.text,
+            logprob=_finite(one.token.logprob),
+            bytes=list(one.token.text_bytes),
+            top_logprobs=[
+                Alternative(token=top.text, logprob=_finite(top.logprob), bytes=list(top.text_bytes)) for top in one.top
+            ],
+        )
+        for one in logprobs
+    ]
+    return ChatLogprobs(content=tokens, refusal=None)
+
+
+def prompt_logprobs(prompt: PromptReport) -> PromptLogprobs:
+    """Return those of the prompt's tokens."""
+    return [None if one is None else _by_id(one) for one in prompt.logprobs]
+
+
+def _by_id(one: TokenLogProbs) -> dict[str, PromptToken]:
+    tokens = {str(top.token_id): _prompt_token(top, rank) for rank, top in enumerate(one.top, 1)}
+    return {str(one.token.token_id): _prompt_token(one.token, one.rank)} | tokens
+
+
+def _prompt_token(token: TokenLogProb, rank: int) -> PromptToken:
+    return PromptToken(logprob=_finite(token.logprob), rank=rank, decoded_token=token.text)
+
+
+def _by_text(one: TokenLogProbs) -> dict[str, float]:
+    """Parts of characters look alike: of equal texts the likeliest is told, but for the token itself."""
+    tops = {top.text: _finite(top.logprob) for top in reversed(one.top)}
+    return tops | {one.token.text: _finite(one.token.logprob)}
+
+
+def _finite(logprob: float) -> float:
+    return max(logprob, _LEAST)

@@ -1,0 +1,73 @@
+"""The gateway's process, from start to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+
+import uvicorn
+import uvloop
+
+from gateway.api_keys import ApiKeys, read_key_file
+from gateway.app import make_app
+from gateway.logs import configure_logs, get_logger
+from gateway.settings import GatewaySettings, load_settings
+
+log = get_logger(__name__)
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn, with our log and signals: after a graceful end the process ends with status 0."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say where it listens."""
+        await super().startup(sockets)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            log.info("listening", address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take SIGTERM and SIGINT; uvicorn itself would raise them again at its end."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end, number)
+        yield
+
+    def _end(self, number: int) -> None:
+        if self.should_exit:
+            self.force_exit = True
+        log.info("shutting down", reason=signal.Signals(number).name)
+        self.should_exit = True
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the gateway until a signal ends it; return the exit status."""
+    settings = load_settings(argv)
+    configure_logs(settings.log_format, settings.log_level)
+    try:
+        keys = _keys(settings)
+    except ValueError as error:
+        log.error(str(error))
+        return 1
+    host, _, port = settings.listen.rpartition(":")
+    config = uvicorn.Config(
+        make_app(settings, keys),
+        host=host.strip("[]"),
+        port=int(port),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=settings.shutdown_grace_seconds,
+    )
+    server = HttpServer(config)
+    uvloop.run(server.serve())
+    return 0 if server.started else 1
+
+
+def _keys(settings: GatewaySettings) -> ApiKeys:
+    listed = [key.get_secret_value() for key in settings.api_key]
+    return ApiKeys([*listed, *(read_key_file(settings.api_key_file) if settings.api_key_file else ())])

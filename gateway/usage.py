@@ -1,0 +1,126 @@
+"""What a response tells of tokens and of speculation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from pydantic import BaseModel
+
+from draftwire import Acceptance, Generation, Preset, SpeculationStats
+
+_PREDICTION = "prediction"
+"""Name of the drafter that drafts from what the request predicts."""
+
+
+class PromptTokensDetails(BaseModel):
+    """More of the prompt's tokens."""
+
+    cached_tokens: int
+    """That came from the prefix cache."""
+
+
+class CompletionTokensDetails(BaseModel):
+    """More of the completion's tokens."""
+
+    accepted_prediction_tokens: int
+    """Of the request's prediction that were the target's own."""
+    rejected_prediction_tokens: int
+    """Of it that were checked and were not."""
+
+
+class UsageReport(BaseModel):
+    """Tokens of a request; a prompt counts once, whatever n."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails
+
+
+class DrafterReport(BaseModel):
+    """One drafter's share."""
+
+    name: str
+    draft_tokens: int
+    accepted_tokens: int
+
+
+class SpeculationReport(BaseModel):
+    """What speculation did for a request, all choices together."""
+
+    acceptance_rate: float
+    """Accepted tokens / draft tokens."""
+    acceptance_length: float
+    """Tokens per verification, the bonus token included."""
+    steps: int
+    """Forward passes of the target that produced at least one token of a choice."""
+    draft_tokens: int
+    """Draft tokens that were verified."""
+    accepted_tokens: int
+    """Those that were accepted."""
+    num_drafts: int
+    """Steps that verified at least one draft token."""
+    accepted_per_position: list[int]
+    """Of the accepted draft tokens, how many were the first of their step, the second, and so on."""
+    drafters: list[DrafterReport]
+    """The same counts by drafter."""
+    acceptance: Acceptance
+    """The rule of acceptance in effect."""
+    preset: Preset | None
+    """The preset in effect."""
+    threshold: float | None
+    """The threshold in effect."""
+    lossless: bool
+    """Whether the output is distributed as the target's alone."""
+
+
+def usage_report(results: Sequence[Generation], choices_each: int) -> UsageReport:
+    """Return the usage of a request whose prompts have so many choices each, in order."""
+    firsts = results[::choices_each]
+    prompt = sum(result.usage.prompt_tokens for result in firsts)
+    completion = sum(result.usage.completion_tokens for result in results)
+    shares = [share for result in results for share in result.speculation.drafters if share.name == _PREDICTION]
+    accepted = sum(share.accepted_tokens for share in shares)
+    return UsageReport(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        total_tokens=prompt + completion,
+        prompt_tokens_details=PromptTokensDetails(cached_tokens=sum(result.usage.cached_tokens for result in firsts)),
+        completion_tokens_details=CompletionTokensDetails(
+            accepted_prediction_tokens=accepted,
+            rejected_prediction_tokens=sum(share.draft_tokens for share in shares) - accepted,
+        ),
+    )
+
+
+def speculation_report(results: Sequence[Generation]) -> SpeculationReport:
+    """Return what speculation did for some choices, of which there is at least one."""
+    each = [result.speculation for result in results]
+    tokens, steps = sum(stats.tokens for stats in each), sum(stats.steps for stats in each)
+    draft, accepted = sum(stats.draft_tokens for stats in each), sum(stats.accepted_tokens for stats in each)
+    positions = zip_longest(*(stats.accepted_per_position for stats in each), fillvalue=0)
+    return SpeculationReport(
+        acceptance_rate=accepted / draft if draft else 0.0,
+        acceptance_length=tokens / steps if steps else 0.0,
+        steps=steps,
+        draft_tokens=draft,
+        accepted_tokens=accepted,
+        num_drafts=sum(stats.drafts for stats in each),
+        accepted_per_position=[sum(counts) for counts in positions],
+        drafters=_drafters(each),
+        acceptance=each[0].acceptance,
+        preset=each[0].preset,
+        threshold=each[0].threshold,
+        lossless=all(stats.lossless for stats in each),
+    )
+
+
+def _drafters(each: Sequence[SpeculationStats]) -> list[DrafterReport]:
+    found: dict[str, DrafterReport] = {}
+    for share in (share for stats in each for share in stats.drafters):
+        report = found.setdefault(share.name, DrafterReport(name=share.name, draft_tokens=0, accepted_tokens=0))
+        report.draft_tokens += share.draft_tokens
+        report.accepted_tokens += share.accepted_tokens
+    return list(found.values())

@@ -1,0 +1,143 @@
+"""Gateways: in this process before a verifier without a model, and as a process before real services."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from gateway.api_keys import ApiKeys
+from gateway.app import make_app
+from gateway.settings import GatewaySettings
+from tests.end_to_end.conftest import RunningService, bad_drafter, good_drafter, logs, shared, verifier
+from tests.gateway.telling_verifier import TellingVerifier
+
+__all__ = ["bad_drafter", "good_drafter", "logs", "shared", "verifier"]
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 60.0
+JSON = {"content-type": "application/json"}
+TEST_SECONDS = 240
+"""A test's time-out, which counts the services that start for it."""
+
+OpenGateway = Callable[..., Any]
+"""Opens a gateway in this process and returns an HTTP client of it: `await open_gateway(max_choices=2)`."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
+
+
+class GatewayProcess:
+    """A gateway's process. `url` waits until it serves."""
+
+    def __init__(self, log: Path, *flags: str, environment: dict[str, str] | None = None) -> None:
+        self.log = log
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "gateway", "--listen", "127.0.0.1:0", "--log-format", "json", *flags],
+                cwd=ROOT,
+                env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"} | (environment or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def address(self) -> tuple[str, int]:
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            for event in self.events():
+                if event["event"] == "listening":
+                    host, _, port = event["address"].rpartition(":")
+                    return host, int(port)
+            assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.log.read_text()}"
+            assert time.monotonic() < deadline, f"it does not serve:\n{self.log.read_text()}"
+            time.sleep(0.05)
+
+    @property
+    def url(self) -> str:
+        return "http://{}:{}".format(*self.address)
+
+    def events(self) -> list[dict[str, Any]]:
+        lines = self.log.read_text(errors="replace").splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}\n")]
+
+    def stop(self) -> int:
+        self.process.terminate()
+        try:
+            return self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+
+StartGateway = Callable[..., GatewayProcess]
+"""Starts a gateway's process: `start_gateway("--verifier", address)`."""
+
+
+@pytest.fixture
+def fake() -> Iterator[TellingVerifier]:
+    with TellingVerifier() as made:
+        yield made
+
+
+@pytest.fixture
+async def open_gateway(fake: TellingVerifier) -> AsyncIterator[OpenGateway]:
+    async with AsyncExitStack() as opened:
+
+        async def open_one(**settings: Any) -> httpx.AsyncClient:
+            read = GatewaySettings(**{"verifier": (fake.address,)} | settings)
+            app = make_app(read, ApiKeys(key.get_secret_value() for key in read.api_key))
+            await opened.enter_async_context(app.router.lifespan_context(app))
+            transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+            client = httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=30, headers=JSON)
+            return await opened.enter_async_context(client)
+
+        yield open_one
+
+
+@pytest.fixture
+async def http(open_gateway: OpenGateway) -> httpx.AsyncClient:
+    client: httpx.AsyncClient = await open_gateway()
+    return client
+
+
+@pytest.fixture
+def client(http: httpx.AsyncClient) -> openai.AsyncOpenAI:
+    """OpenAI's client of a gateway in this process."""
+    return openai.AsyncOpenAI(api_key="none", base_url="http://gateway/v1", http_client=http, max_retries=0)
+
+
+@pytest.fixture(scope="session")
+def real_gateway(verifier: RunningService, good_drafter: str, logs: Path) -> Iterator[GatewayProcess]:
+    """A gateway before the shared verifier."""
+    gateway = GatewayProcess(logs / "gateway.log", "--verifier", verifier.address, "--max-tokens", "64")
+    yield gateway
+    gateway.stop()
+
+
+@pytest.fixture
+def start_gateway(tmp_path: Path) -> Iterator[StartGateway]:
+    """Starts gateways that end with the test."""
+    with ExitStack() as running:
+
+        def start(*flags: str, **environment: str) -> GatewayProcess:
+            log = tmp_path / f"gateway-{time.monotonic_ns()}.log"
+            gateway = GatewayProcess(log, *flags, environment=environment)
+            running.callback(gateway.process.wait)
+            running.callback(gateway.process.kill)
+            return gateway
+
+        yield start

@@ -1,0 +1,211 @@
+"""Requests that cannot be served, and limits, before a verifier without a model."""
+
+import asyncio
+import json
+from typing import Any
+
+import grpc
+import httpx
+import openai
+import pytest
+
+from tests.gateway.conftest import JSON, OpenGateway
+from tests.gateway.telling_verifier import TellingVerifier
+from tests.sdk.fake_verifier import PROMPT, rich_status
+
+BODY = {"prompt": PROMPT, "max_tokens": 2}
+
+
+async def fails(http: httpx.AsyncClient, body: dict[str, Any], status: int = 400) -> dict[str, Any]:
+    response = await http.post("/v1/completions", json=BODY | body)
+    assert response.status_code == status, response.text
+    error: dict[str, Any] = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    return error
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"prompt": 5}, "invalid_value"),
+        ({"prompt": [1, "a"]}, "invalid_value"),
+        ({"prompt": [-1]}, "invalid_value"),
+        ({"prompt": [True]}, "invalid_value"),
+        ({"max_tokens": "5"}, "invalid_type"),
+        ({"max_tokens": 0}, "invalid_value"),
+        ({"max_tokens": 1.5}, "invalid_type"),
+        ({"temperature": "hot"}, "invalid_type"),
+        ({"temperature": -1}, "invalid_value"),
+        ({"top_p": 0}, "invalid_value"),
+        ({"n": 0}, "invalid_value"),
+        ({"n": True}, "invalid_type"),
+        ({"stream": "yes"}, "invalid_type"),
+        ({"stream_options": {"include_usage": True}}, "invalid_value"),
+        ({"stop": [1]}, "invalid_value"),
+        ({"seed": 2**64}, "invalid_value"),
+        ({"logit_bias": {"word": 1}}, "invalid_value"),
+        ({"logit_bias": {"-1": 1}}, "invalid_value"),
+        ({"presence_penalty": 3}, "invalid_value"),
+        ({"best_of": 3}, "unsupported_parameter"),
+        ({"suffix": "end"}, "unsupported_parameter"),
+        ({"use_beam_search": True}, "unsupported_parameter"),
+        ({"logprobs": True}, "invalid_type"),
+    ],
+)
+async def test_the_field_is_named(http: httpx.AsyncClient, body: dict[str, Any], code: str) -> None:
+    error = await fails(http, body)
+    (field,) = body
+    assert (error["param"], error["type"], error["code"]) == (field, "invalid_request_error", code), error
+    assert error["message"].startswith(f"{field}:")
+
+
+async def test_a_missing_prompt(http: httpx.AsyncClient) -> None:
+    error = (await http.post("/v1/completions", json={})).json()["error"]
+    assert (error["param"], error["code"]) == ("prompt", "missing_required_parameter")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"3", b"\xff\xfe{}", b'{"prompt": "\xff"}', b"[" * 100_000, b'{"prompt": "\\ud800"}',
+     b'{"prompt": "a", "max_tokens": ' + b"9" * 5000 + b"}", b'{"prompt": "a", "temperature": NaN}',
+     b'{"prompt": "a", "temperature": Infinity}', b'{"prompt": "a", "speculation": {"\\ud800": 1}}',
+     b'{"prompt": "a", "stop": ["\\ud800"]}', b'{"prompt": "a", "logit_bias": {"\\ud800": 1}}'],
+)  # fmt: skip
+async def test_what_is_no_request(http: httpx.AsyncClient, body: bytes) -> None:
+    response = await http.post("/v1/completions", content=body)
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("wrap", ['{"a":', "["])
+async def test_a_deep_schema(http: httpx.AsyncClient, wrap: str) -> None:
+    depth = 900
+    close = "}" if wrap == '{"a":' else "]"
+    schema = wrap * depth + "1" + close * depth
+    body = '{"prompt": "a", "max_tokens": 1, "guided_json": {"x": ' + schema + "}}"
+    assert (await http.post("/v1/completions", content=body)).status_code in (200, 400)
+
+
+async def test_an_unknown_model(client: openai.AsyncOpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as caught:
+        await client.completions.create(model="other", prompt=PROMPT)
+    assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
+    with pytest.raises(openai.NotFoundError):
+        await client.models.retrieve("other")
+
+
+async def test_unknown_paths_and_methods(http: httpx.AsyncClient) -> None:
+    missing, wrong = await http.get("/v2/models"), await http.get("/v1/completions")
+    assert (missing.status_code, wrong.status_code) == (404, 405)
+    assert wrong.headers["allow"] == "POST"
+    assert missing.json()["error"]["type"] == "not_found_error"
+
+
+STATUSES = [
+    (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", ("sampling.top_p",), 400, "top_p", "invalid_field"),
+    (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", ("log_probs",), 400, "logprobs", "invalid_field"),
+    (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", ("messages.messages[2].role",), 400, "messages[2].role", None),
+    (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", ("structured_output.regex",), 400, "response_format", None),
+    (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", ("stop[1]",), 400, "stop[1]", None),
+    (grpc.StatusCode.INVALID_ARGUMENT, "TOKEN_OUT_OF_RANGE", ("token_ids.ids[3]",), 400, "prompt[3]", None),
+    (grpc.StatusCode.INVALID_ARGUMENT, "EMPTY_PROMPT", ("text",), 400, "prompt", "empty_prompt"),
+    (grpc.StatusCode.INVALID_ARGUMENT, "CONTEXT_EXCEEDED", (), 400, None, "context_length_exceeded"),
+    (grpc.StatusCode.INVALID_ARGUMENT, "NOTHING_ALLOWED", (), 400, None, "nothing_allowed"),
+    (grpc.StatusCode.NOT_FOUND, "DRAFTER_NOT_FOUND", (), 404, "speculation.drafter", "drafter_not_found"),
+    (grpc.StatusCode.RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE", (), 413, None, "message_too_large"),
+    (grpc.StatusCode.INTERNAL, "INTERNAL", (), 500, None, "internal"),
+    (grpc.StatusCode.DEADLINE_EXCEEDED, None, (), 504, None, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("code", "reason", "fields", "status", "param", "name"), STATUSES)
+async def test_errors_of_the_verifier(
+    http: httpx.AsyncClient, fake: TellingVerifier, stream: bool, code: Any, reason: str | None,
+    fields: tuple[str, ...], status: int, param: str | None, name: str | None,
+) -> None:  # fmt: skip
+    await http.get("/v1/models")  # the next call is the one that fails
+    fake.failures.append(rich_status(code, "it is so", reason, fields))
+    error = await fails(http, {"stream": stream}, status)
+    assert error["param"] == param
+    assert "it is so" in error["message"]
+    assert name in (None, error["code"])
+    assert error["type"] == ("server_error" if status >= 500 else {404: "not_found_error"}.get(status, error["type"]))
+
+
+async def test_a_full_verifier_says_when_to_try_again(http: httpx.AsyncClient, fake: TellingVerifier) -> None:
+    await http.get("/v1/models")
+    fake.failures.append(rich_status(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", "AT_CAPACITY", retry_after=2.5))
+    response = await http.post("/v1/completions", json=BODY)
+    assert (response.status_code, response.headers["retry-after"]) == (503, "3")
+    assert response.json()["error"]["type"] == "server_error"
+
+
+async def test_a_failure_of_a_stream_is_told_in_it(http: httpx.AsyncClient, fake: TellingVerifier) -> None:
+    fake.break_after, fake.break_status = [4], rich_status(grpc.StatusCode.INTERNAL, "broken", "INTERNAL")
+    response = await http.post("/v1/completions", json=BODY | {"max_tokens": 8, "stream": True})
+    events = [line.removeprefix("data: ") for line in response.text.splitlines() if line]
+    assert response.status_code == 200 and events[-1] == "[DONE]"
+    assert json.loads(events[-2])["error"] == {
+        "message": "broken", "type": "server_error", "param": None, "code": "internal"
+    }  # fmt: skip
+
+
+async def test_too_many_choices(open_gateway: OpenGateway) -> None:
+    http = await open_gateway(max_choices=4)
+    assert (await fails(http, {"n": 5}))["param"] == "n"
+    assert (await fails(http, {"prompt": ["a"] * 5}))["param"] == "prompt"
+    assert (await fails(http, {"prompt": ["a"] * 3, "n": 2}))["param"] == "n"
+    assert (await fails(http, {"prompt": []}))["param"] == "prompt"
+    assert (await http.post("/v1/completions", json=BODY | {"prompt": ["a", "b"], "n": 2})).status_code == 200
+
+
+async def test_too_much_at_once(open_gateway: OpenGateway, fake: TellingVerifier) -> None:
+    http = await open_gateway(max_choices=2, max_generations=2)
+    fake.hang_after = 2
+    waiting = asyncio.create_task(http.post("/v1/completions", json=BODY | {"max_tokens": 8, "n": 2}))
+    while fake.running < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    for stream in (False, True):
+        response = await http.post("/v1/completions", json=BODY | {"stream": stream})
+        assert response.status_code == 429 and response.headers["retry-after"] == "1"
+        assert response.json()["error"]["type"] == "rate_limit_error"
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    assert await asyncio.to_thread(fake.is_idle)
+    fake.hang_after = None
+    assert (await http.post("/v1/completions", json=BODY | {"n": 2})).status_code == 200
+
+
+async def test_the_length_is_bounded(open_gateway: OpenGateway, fake: TellingVerifier) -> None:
+    http = await open_gateway(max_tokens=3)
+    for asked in (2, 9, None):
+        await http.post("/v1/completions", json=BODY | {"max_tokens": asked})
+    await http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "x"}]})
+    assert [request.max_tokens for request in fake.requests] == [2, 3, 3, 3]
+
+
+async def test_a_body_that_is_too_large(open_gateway: OpenGateway) -> None:
+    http = await open_gateway(max_body_bytes=2000)
+    assert (await http.post("/v1/completions", json=BODY | {"prompt": "a" * 1900})).status_code == 200
+    for content in (b"a" * 2001, b"a" * 5_000_000):
+        response = await http.post("/v1/completions", content=content)
+        assert response.status_code == 413
+        assert response.json()["error"]["code"] == "request_too_large"
+
+    async def parts() -> Any:  # no length is declared
+        for _ in range(30):
+            yield b" " * 100
+
+    assert (await http.post("/v1/completions", content=parts(), headers=JSON)).status_code == 413
+
+
+async def test_a_body_that_does_not_come(open_gateway: OpenGateway) -> None:
+    http = await open_gateway(body_seconds=0.1)
+
+    async def never() -> Any:
+        yield b"{"
+        await asyncio.sleep(20)
+
+    response = await http.post("/v1/completions", content=never(), headers=JSON)
+    assert response.status_code == 408

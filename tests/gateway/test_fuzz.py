@@ -1,0 +1,63 @@
+"""Requests made from the gateway's own description, before a real verifier: no fault, and answers as described."""
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from draftwire import Client
+from tests.end_to_end.conftest import RunningService
+from tests.end_to_end.waiting import eventually
+from tests.gateway.conftest import GatewayProcess
+
+EXAMPLES = 80
+OPERATIONS = [
+    ("POST", "/v1/completions"),
+    ("POST", "/v1/chat/completions"),
+    ("POST", "/tokenize"),
+    ("POST", "/detokenize"),
+    ("GET", "/v1/models"),
+    ("GET", "/v1/models/{model}"),
+    ("GET", "/health"),
+    ("GET", "/metrics"),
+]
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_an_operation(real_gateway: GatewayProcess, verifier: RunningService, method: str, path: str) -> None:
+    schema = schemathesis.openapi.from_url(f"{real_gateway.url}/openapi.json")
+    operation = schema[path][method]
+    statuses = set()
+    cases = operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
+    if method == "POST":  # and what the description forbids
+        cases |= operation.as_strategy(generation_mode=GenerationMode.NEGATIVE)
+
+    @settings(
+        max_examples=EXAMPLES, derandomize=True, database=None, deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(case=cases)
+    def run(case: schemathesis.Case) -> None:
+        response = case.call(base_url=real_gateway.url, timeout=60)
+        statuses.add(response.status_code)
+        case.validate_response(response, checks=CHECKS)
+
+    run()
+    assert 200 in statuses or path == "/v1/models/{model}"  # nobody guesses the name
+    with Client(verifier.address, timeout=60) as client:
+        eventually(lambda: client.model_info().engine.used_slots == 0, "nothing is left running")
+
+
+def test_every_operation_is_tried(real_gateway: GatewayProcess) -> None:
+    described = httpx.get(f"{real_gateway.url}/openapi.json").json()["paths"]
+    assert {(method.upper(), path) for path, operations in described.items() for method in operations} == set(
+        OPERATIONS
+    )
