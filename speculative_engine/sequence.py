@@ -35,6 +35,8 @@ class SequenceSpec:
     """Which draft tokens are kept."""
     editors: tuple[LogitEditor, ...] = ()
     """What is done to the logits, in this order; of this sequence alone, since they follow its tokens."""
+    report_rejected: bool = False
+    """Whether outcomes tell the rejected draft tokens."""
 
 
 class Sequence:

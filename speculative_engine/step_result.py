@@ -19,6 +19,19 @@ class Finish(enum.Enum):
     """Its logits were no numbers; no other sequence is affected."""
 
 
+@dataclass(frozen=True, slots=True)
+class RejectedDraft:
+    """A draft token that was verified and rejected."""
+
+    token: int
+    source: str
+    """The drafter that drafted it."""
+    position: int
+    """In prompt and output."""
+    depth: int
+    """In the token tree, 1 below the root."""
+
+
 @dataclass(slots=True)
 class SequenceOutcome:
     """What a step did for one sequence."""
@@ -38,6 +51,8 @@ class SequenceOutcome:
     hidden_state: torch.Tensor | None = None
     """The target's last hidden state [hidden] behind the last token, where a drafter outside of the engine's thread
     drafts from it."""
+    rejected: list[RejectedDraft] = field(default_factory=list)
+    """What was verified and rejected, parents before children, where the sequence asks for it."""
 
     @property
     def accepted(self) -> int:

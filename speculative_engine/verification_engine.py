@@ -357,6 +357,7 @@ class VerificationEngine:
         sources: list[str | None] = [node.source for node in accepted[: len(tokens)]]
         sources += [None] * (len(tokens) - len(sources))
         hit = sequence.foreseen
+        rejected = job.rejected(accepted) if spec.report_rejected and tokens else []
         state: torch.Tensor | None = None
         if tokens:
             observe_commit(sequence.tree, tokens, self.planner.models)
@@ -375,4 +376,6 @@ class VerificationEngine:
             if not sequence.tree.size:
                 for clock in sequence.clocks.values():
                     clock.asked(len(sequence.tokens), now)
-        return SequenceOutcome(spec.sequence_id, tokens, sources, len(sequence.tokens), drafted, finish, hit, state)
+        return SequenceOutcome(
+            spec.sequence_id, tokens, sources, len(sequence.tokens), drafted, finish, hit, state, rejected
+        )

@@ -59,6 +59,8 @@ class GenerateOrder:
     """Where its threshold comes from."""
     dynamic_temperature: bool = False
     """Whether drafters draft the cooler the less sure they are."""
+    report_rejected: bool = False
+    """Whether its chunks tell the rejected draft tokens."""
 
 
 class RequestReader:
@@ -108,6 +110,7 @@ class RequestReader:
             acceptance=settled.acceptance,
             preset=settled.preset,
             dynamic_temperature=settled.dynamic_temperature,
+            report_rejected=request.report_rejected,
         )
 
     def check_tokens(self, field: str, token_ids: Sequence[int]) -> None:

@@ -25,6 +25,7 @@ from speculative_engine.step_result import Finish, SequenceOutcome
 from speculative_engine.tokenizer import Tokenizer
 from verifier_service.acceptance_reader import tell_acceptance
 from verifier_service.draft_source import drafter_of
+from verifier_service.rejected_drafts import tell_rejected
 from verifier_service.request_reader import GenerateOrder
 from verifier_service.stop_strings import StopStrings
 
@@ -75,6 +76,7 @@ class RunningRequest:
             eos_token_ids=self._eos,
             max_draft_tokens=self.order.max_draft_tokens,
             acceptance=self.order.acceptance,
+            report_rejected=self.order.report_rejected,
         )
 
     def take(self, outcome: SequenceOutcome) -> None:
@@ -91,6 +93,7 @@ class RunningRequest:
             self._commit(token, None if source is None else drafter_of(source))
             if self.finished:
                 break
+        tell_rejected(self._chunk, outcome.rejected, self._source_number, self._tokenizer)
         if outcome.finish is Finish.FAULT:
             self.fail(
                 ServiceError(

@@ -232,6 +232,9 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
                     sources=sources,
                     drafters=["good"],
                     token_texts=[chr(token_id) for token_id in step],
+                    rejected=[pb.RejectedDraft(token_id=63, text="?", source=1, position=len(prompt) + at, depth=1)]
+                    if request.report_rejected
+                    else (),
                 )
             )
             sent, steps = sent + len(step), steps + 1
