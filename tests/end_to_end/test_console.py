@@ -16,6 +16,8 @@ from tests.support.console_server import serve_console
 
 CHROMIUM = shutil.which("chromium")
 PROMPT = "def read_config(path):\n"
+REPEATING = "for index in range(10):\n    print(index)\n" * 6
+"""What drafters that look up earlier text have guesses for, and wrong ones too."""
 SEED = 4
 """Its output goes on to the end of the context."""
 MARKUP = "<img src=x onerror='document.title=\"taken\"'><script>document.title='taken'</script>"
@@ -24,24 +26,31 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not instal
 
 expect.set_options(timeout=PATIENCE * 1000)
 
-CONTRAST = """
-element => {
-  const context = Object.assign(document.createElement("canvas"), {width: 1, height: 1}).getContext("2d", {willReadFrequently: true});
+CONTRASTS = """
+selector => {
+  const canvas = Object.assign(document.createElement("canvas"), {width: 1, height: 1});
+  const context = canvas.getContext("2d", {willReadFrequently: true});
   const paint = colour => { context.fillStyle = colour; context.fillRect(0, 0, 1, 1); };
   const luminance = () => {
     const linear = [...context.getImageData(0, 0, 1, 1).data].slice(0, 3)
       .map(part => part / 255).map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
   };
-  const grounds = [];
-  for (let at = element; at; at = at.parentElement) grounds.unshift(getComputedStyle(at).backgroundColor);
-  grounds.forEach(paint);
-  const ground = luminance();
-  paint(getComputedStyle(element).color);
-  const ink = luminance();
-  return (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05);
+  const contrast = element => {
+    const grounds = [];
+    for (let at = element; at; at = at.parentElement) grounds.unshift(getComputedStyle(at).backgroundColor);
+    grounds.forEach(paint);
+    const ground = luminance();
+    paint(getComputedStyle(element).color);
+    const ink = luminance();
+    return (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05);
+  };
+  return [...document.querySelectorAll(selector)]
+    .filter(element => element.checkVisibility() && element.textContent.trim())
+    .map(element => [element.outerHTML, contrast(element)]);
 }
 """
+"""What each visible text's contrast to its ground is."""
 
 
 @pytest.fixture(scope="module")
@@ -121,18 +130,18 @@ def tokens_of(page: Page, source: str) -> Locator:
 
 def test_tokens_show_where_they_come_from(page: Page, client: Client, good_drafter: str) -> None:
     attach(page, good_drafter, "good")
-    fill(page)
+    fill(page, max_tokens=400)
     page.get_by_role("button", name="Generate").click()
     expect(page.locator("#status")).to_have_text(re.compile(r"^Done: \d+ tokens, seed 4, ended by length\.$"))
-    expected = client.generate(PROMPT, max_tokens=150, temperature=0.8, seed=SEED)
+    expected = client.generate(PROMPT, max_tokens=400, temperature=0.8, seed=SEED)
     assert page.locator("#tokens").text_content() == expected.text
     drafted, own = tokens_of(page, "good"), tokens_of(page, "target")
-    assert drafted.count() > 5 and own.count() > 5
+    assert drafted.count() > 0 and own.count() > 0
     colours = {each.first.evaluate("element => getComputedStyle(element).color") for each in (drafted, own)}
     assert len(colours) == 2
     legend = page.locator("#legend").inner_text()
     assert f"target {own.count()} tokens" in legend
-    assert re.search(rf"good {drafted.count()} accepted, [1-9]\d* rejected", legend)
+    assert re.search(rf"good {drafted.count()} accepted, \d+ rejected", legend)
     assert re.fullmatch(r"\d+ %", page.locator("#figure-rate").inner_text())
     assert float(page.locator("#figure-length").inner_text()) > 1
     assert float(page.locator("#figure-speed").inner_text()) > 0
@@ -141,33 +150,34 @@ def test_tokens_show_where_they_come_from(page: Page, client: Client, good_draft
     expect(row).to_contain_text(re.compile(r"[\d.]+ ms"))  # its times, with the next state
 
 
-def test_rejected_drafts_are_seen_for_a_moment(page: Page, bad_drafter: str) -> None:
+def test_rejected_drafts_are_seen_for_a_moment(page: Page) -> None:
     page.evaluate("""() => {
         window.seen = [];
         new MutationObserver(changes => window.seen.push(...changes.flatMap(c => [...c.addedNodes].map(n => n.title))))
             .observe(document.getElementById("rejected"), {childList: true});
     }""")
-    attach(page, bad_drafter, "bad")
-    fill(page)
+    attach(page, "local:ngram", "lookup")
+    fill(page, REPEATING)
     page.get_by_role("button", name="Generate").click()
     expect(page.locator("#status")).to_contain_text("Done")
-    assert set(page.evaluate("window.seen")) == {"bad, rejected"}
+    assert set(page.evaluate("window.seen")) == {"lookup, rejected"}
     expect(page.locator("#rejected span")).to_have_count(0)
 
 
-def test_a_swap_in_the_middle(page: Page, good_drafter: str, bad_drafter: str) -> None:
-    attach(page, bad_drafter, "bad")
-    fill(page, max_tokens=1800)
+def test_a_swap_in_the_middle(page: Page) -> None:
+    attach(page, "local:ngram", "before")
+    fill(page, REPEATING, max_tokens=1500)
+    page.get_by_label("Temperature").fill("0")
     page.get_by_role("button", name="Generate").click()
-    tokens_of(page, "bad").first.wait_for(state="attached")
-    swap(page, "bad", good_drafter)
-    expect(page.locator("#pool-status")).to_have_text(f"{good_drafter} has taken the place of bad.")
-    tokens_of(page, good_drafter).first.wait_for(state="attached")
+    tokens_of(page, "before").first.wait_for(state="attached")
+    swap(page, "before", "local:suffix")
+    expect(page.locator("#pool-status")).to_have_text("local:suffix has taken the place of before.")
+    tokens_of(page, "local:suffix").first.wait_for(state="attached")
     page.keyboard.press("Escape")
     expect(page.locator("#status")).to_have_text(re.compile("Stopped|Done"))
     colours = [
         tokens_of(page, name).first.evaluate("element => getComputedStyle(element).color")
-        for name in ("bad", good_drafter)
+        for name in ("before", "local:suffix")
     ]
     assert len(set(colours)) == 2
 
@@ -221,7 +231,7 @@ def test_comparing_shows_the_same_text(page: Page, good_drafter: str) -> None:
     page.get_by_role("button", name="Compare").click()
     expect(page.locator("#comparison")).to_contain_text(re.compile(r"Identical: \d+ tokens"))
     expect(page.locator("#comparison")).to_contain_text(re.compile(r"[\d.]+× as fast"))
-    assert tokens_of(page, "good").count() > 5
+    assert page.locator("#tokens span").count() == 150
 
 
 def test_a_conversation(page: Page) -> None:
@@ -288,12 +298,9 @@ def test_both_themes_are_readable(
         document.getElementById("ask-error").textContent = "an error";
     }""")
     texts = "h1, h1 span, h2, p, label, dt, dd, li b, li small, #tokens span, th, td small, button:not(:disabled), kbd"
-    checked = 0
-    for element in page.locator(texts).all():
-        if element.is_visible() and element.inner_text().strip():
-            assert element.evaluate(CONTRAST) >= 4.5, element.evaluate("element => element.outerHTML")
-            checked += 1
-    assert checked > 40
+    found = page.evaluate(CONTRASTS, texts)
+    assert len(found) > 40
+    assert [(html, contrast) for html, contrast in found if contrast < 4.5] == []
 
 
 def test_the_theme_can_be_chosen(page: Page) -> None:
