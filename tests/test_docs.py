@@ -22,6 +22,7 @@ PACKAGES = (
     "drafter_service",
     "verifier_service",
     "draft_training",
+    "gateway",
 )
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 

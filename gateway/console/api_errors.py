@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import grpc
 from starlette.responses import JSONResponse
 
 from draftwire import DraftwireError
 
 _STATUSES = {
-    grpc.StatusCode.INVALID_ARGUMENT: 400,
-    grpc.StatusCode.NOT_FOUND: 404,
-    grpc.StatusCode.ALREADY_EXISTS: 409,
-    grpc.StatusCode.FAILED_PRECONDITION: 409,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
-    grpc.StatusCode.CANCELLED: 503,
-    grpc.StatusCode.UNAVAILABLE: 503,
-    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+    "INVALID_ARGUMENT": 400,
+    "NOT_FOUND": 404,
+    "ALREADY_EXISTS": 409,
+    "FAILED_PRECONDITION": 409,
+    "RESOURCE_EXHAUSTED": 429,
+    "CANCELLED": 503,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
 }
+"""By canonical code; that of others is 500."""
 _RENAMED = {"text": "prompt"}
 """Fields that the contract calls otherwise."""
 
@@ -34,8 +34,7 @@ class ApiError(Exception):
 
     def response(self) -> JSONResponse:
         """The response that says so."""
-        headers = {"WWW-Authenticate": "Bearer"} if self.status == 401 else None
-        return JSONResponse(_body(str(self), self.field), self.status, headers)
+        return JSONResponse(_body(str(self), self.field), self.status)
 
 
 def describe_error(error: DraftwireError) -> dict[str, Any]:
@@ -48,7 +47,7 @@ def error_response(error: DraftwireError) -> JSONResponse:
     """Return the response for an error of the SDK."""
     after = error.retry_after_seconds
     headers = {"Retry-After": str(math.ceil(after))} if after is not None else None
-    return JSONResponse(describe_error(error), _STATUSES.get(error.code, 500), headers)
+    return JSONResponse(describe_error(error), _STATUSES.get(error.code.name, 500), headers)
 
 
 def _body(message: str, field: str | None) -> dict[str, Any]:

@@ -25,18 +25,11 @@ STATIC = Path(__file__).parent / "static"
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def allow_all(request: Request) -> bool:
-    """Let everyone use the API."""
-    return True
+def console_routes(client: AsyncClient) -> list[BaseRoute]:
+    """Return the routes of the console for the verifier of a client, which whoever made it closes.
 
-
-def console_routes(client: AsyncClient, *, allows: Callable[[Request], bool] = allow_all) -> list[BaseRoute]:
-    """Return the routes of the console for the verifier of a client.
-
-    Args:
-        client: used for all pages alike; whoever made it closes it.
-        allows: whether a request for the API may be served. Others get 401, upon which the page asks for an API key and
-            sends it as a bearer token. The page itself and its files hold no secret and are served to everyone.
+    API keys are asked for by whoever serves the routes: a 401 for what is below ``/console/api/`` makes the page ask
+    for one, which it sends as a bearer token. The page itself and its files hold no secret.
     """
     states = StateEvents(client)
     pool = PoolApi(client.drafters)
@@ -64,18 +57,16 @@ def console_routes(client: AsyncClient, *, allows: Callable[[Request], bool] = a
         Route("/", page, middleware=headers, include_in_schema=False),
         Mount("/console/static", StaticFiles(directory=STATIC), middleware=headers),
         *(
-            Route(f"/console/api/{path}", _call(endpoint, allows), methods=[method], include_in_schema=False)
+            Route(f"/console/api/{path}", _call(endpoint), methods=[method], include_in_schema=False)
             for path, (method, endpoint) in calls.items()
         ),
     ]
 
 
-def _call(endpoint: Endpoint, allows: Callable[[Request], bool]) -> Endpoint:
-    """An endpoint whose errors become JSON, and which serves only who may."""
+def _call(endpoint: Endpoint) -> Endpoint:
+    """An endpoint whose errors become JSON."""
 
     async def call(request: Request) -> Response:
-        if not allows(request):
-            return ApiError(401, "an API key is needed").response()
         try:
             return await endpoint(request)
         except ApiError as error:

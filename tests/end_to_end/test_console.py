@@ -349,9 +349,7 @@ def test_the_keyboard_is_enough(page: Page) -> None:
 def test_an_api_key_is_asked_for_and_kept_in_the_tab(
     open_page: Callable[..., Page], verifier: RunningService, client: Client
 ) -> None:
-    with serve_console(
-        verifier.address, lambda request: request.headers.get("authorization") == "Bearer secret"
-    ) as console:
+    with serve_console(verifier.address, key="secret") as console:
         page = open_page(console)
         dialog = page.get_by_role("dialog")
         for key in ("guess", "secret"):

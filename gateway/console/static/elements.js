@@ -15,4 +15,7 @@ export function setText(target, text) {
 }
 
 export const percent = (share) => `${(100 * share).toFixed(0)} %`;
-export const milliseconds = (seconds) => (seconds === null ? "–" : `${(1000 * seconds).toFixed(1)} ms`);
+export const milliseconds = (seconds) => {
+  if (seconds === null) return "–";
+  return seconds < 0.0001 ? "< 0.1 ms" : `${(1000 * seconds).toFixed(1)} ms`;
+};

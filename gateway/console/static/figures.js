@@ -11,7 +11,7 @@ export function showFigures(figures) {
   setText(byId("figure-rate"), rate === null ? "–" : percent(rate));
   setText(byId("figure-length"), length === null ? "–" : length.toFixed(2));
   setText(byId("figure-speed"), speed === null ? "–" : speed.toFixed(1));
-  setText(byId("figure-plain"), plain === null ? "–" : `${plain.toFixed(1)} tokens/s`);
+  setText(byId("figure-plain"), plain === null ? "–" : plain.toFixed(1));
   setText(byId("figure-gain"), speed === null || plain === null ? "–" : `${(speed / plain).toFixed(2)}×`);
 }
 
