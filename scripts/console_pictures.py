@@ -13,7 +13,15 @@ from pathlib import Path
 from playwright.sync_api import Browser, expect, sync_playwright
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
-PROMPT = 'def read_config(path):\n    """Read a configuration file."""\n'
+PROMPT = """class Point:
+    def get_x(self):
+        return self.x
+
+    def get_y(self):
+        return self.y
+
+    def get_z(self):
+"""
 SECONDS = 120
 
 
@@ -23,6 +31,7 @@ def take_picture(browser: Browser, page_address: str, name: str, scheme: str, wi
     page.goto(page_address)
     expect(page.locator("#drafters tbody tr").first).to_be_visible(timeout=SECONDS * 1000)
     page.get_by_label("Prompt", exact=True).fill(PROMPT)
+    page.get_by_label("Temperature").fill("0.7")
     page.get_by_label("Seed").fill("4")
     page.get_by_role("button", name="Compare").click()
     expect(page.locator("#comparison")).to_contain_text("Identical", timeout=SECONDS * 1000)
