@@ -40,14 +40,14 @@ export async function* events(path, options) {
   }
 }
 
-async function call(path, { method = "GET", body, signal } = {}) {
+async function call(path, { method = "GET", body, signal }) {
   for (;;) {
     const key = storedKey();
     const response = await send(path, method, body, signal, key);
     if (response.ok) return response;
     const error = await errorOf(response);
     const message = key ? "The gateway does not accept the key." : "The gateway asks for an API key.";
-    if (response.status !== 401 || !(await askForKey(key, message))) throw error;
+    if (response.status !== 401 || !(await askForKey(key, message, method === "POST"))) throw error;
   }
 }
 

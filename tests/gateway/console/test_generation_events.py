@@ -56,7 +56,8 @@ def test_an_error_on_the_way_is_the_last_event(http: httpx.Client, verifier: Fak
 def test_a_reader_that_goes_cancels_the_request(http: httpx.Client, verifier: FakeVerifier) -> None:
     verifier.hang_after = 2
     with http.stream("POST", GENERATE, json=ASKED) as response:
-        assert next(read_events(response))[0] == "chunk"
+        events = read_events(response)
+        assert next(events)[0] == "chunk"
         assert not verifier.cancelled.is_set()
     assert verifier.cancelled.wait(5)
     assert verifier.is_idle()
