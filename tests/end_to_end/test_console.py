@@ -117,13 +117,6 @@ def attach(page: Page, address: str, name: str) -> None:
     expect(page.locator("#pool-status")).to_have_text(f"{name} is attached.")
 
 
-def swap(page: Page, old: str, new: str) -> None:
-    form = page.locator("#replace")
-    form.get_by_label("Drafter").select_option(old)
-    form.get_by_label("By").fill(new)
-    form.get_by_role("button", name="Swap").click()
-
-
 def tokens_of(page: Page, source: str) -> Locator:
     return page.locator(f'#tokens span[title="{source}"]')
 
@@ -166,11 +159,13 @@ def test_rejected_drafts_are_seen_for_a_moment(page: Page) -> None:
 
 def test_a_swap_in_the_middle(page: Page) -> None:
     attach(page, "local:ngram", "before")
-    fill(page, REPEATING, max_tokens=1500)
-    page.get_by_label("Temperature").fill("0")
+    fill(page, REPEATING, max_tokens=1700)
+    form = page.locator("#replace")
+    form.get_by_label("Drafter").select_option("before")
+    form.get_by_label("By").fill("local:suffix")
     page.get_by_role("button", name="Generate").click()
     tokens_of(page, "before").first.wait_for(state="attached")
-    swap(page, "before", "local:suffix")
+    form.get_by_role("button", name="Swap").click()
     expect(page.locator("#pool-status")).to_have_text("local:suffix has taken the place of before.")
     tokens_of(page, "local:suffix").first.wait_for(state="attached")
     page.keyboard.press("Escape")
