@@ -48,6 +48,8 @@ class SequenceSpec:
     """Whether its tokens may go into the prefix cache."""
     form: OutputForm | None = None
     """What the output has to be; one of the editors, too."""
+    report_rejected: bool = False
+    """Whether outcomes tell the rejected draft tokens."""
 
 
 class Sequence:

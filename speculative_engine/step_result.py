@@ -24,6 +24,19 @@ class Finish(enum.Enum):
     """Its own changes to the logits left no token."""
 
 
+@dataclass(frozen=True, slots=True)
+class RejectedDraft:
+    """A draft token that was verified and rejected."""
+
+    token: int
+    source: str
+    """The drafter that drafted it."""
+    position: int
+    """In prompt and output."""
+    depth: int
+    """In the token tree, 1 below the root."""
+
+
 @dataclass(slots=True)
 class SequenceOutcome:
     """What a step did for one sequence."""
@@ -47,6 +60,8 @@ class SequenceOutcome:
     """Of the tokens, where the sequence asks for them."""
     cached_tokens: int = 0
     """Leading tokens that came from the prefix cache when the sequence began."""
+    rejected: list[RejectedDraft] = field(default_factory=list)
+    """What was verified and rejected, parents before children, where the sequence asks for it."""
 
     @property
     def accepted(self) -> int:

@@ -388,6 +388,7 @@ class VerificationEngine:
         sources: list[str | None] = [node.source for node in accepted[: len(tokens)]]
         sources += [None] * (len(tokens) - len(sources))
         hit = sequence.foreseen
+        rejected = job.rejected(accepted) if spec.report_rejected and tokens else []
         state: torch.Tensor | None = None
         told = job.log_probs(rows.raw, accepted, tokens)
         if tokens:
@@ -421,4 +422,5 @@ class VerificationEngine:
             hidden_state=state,
             log_probs=told,
             cached_tokens=sequence.cached_tokens,
+            rejected=rejected,
         )

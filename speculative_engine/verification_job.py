@@ -14,6 +14,7 @@ from speculative_engine.logit_editor import TreeRows
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.sampling_batch import SamplingBatch
 from speculative_engine.sequence import Sequence
+from speculative_engine.step_result import RejectedDraft
 from speculative_engine.token_tree import Node
 
 
@@ -102,6 +103,16 @@ class VerificationJob:
             node, token = child, after[id(child)]
             tokens.append(token)
         return accepted, tokens
+
+    def rejected(self, accepted: list[Node]) -> list[RejectedDraft]:
+        """The verified nodes that are not among the accepted ones. To be asked before the tree is re-rooted."""
+        kept = {id(node) for node in accepted}
+        root = self.sequence.tree.root.position
+        return [
+            RejectedDraft(node.token, node.source, node.position, node.position - root)
+            for node in self.nodes
+            if id(node) not in kept
+        ]
 
     def told(self, drawn: list[int]) -> list[int]:
         """Of the drawn tokens those that the probes asked for."""

@@ -84,6 +84,8 @@ class GenerateOrder:
     """What the output has to be. It follows the one sequence that the request becomes."""
     jump_ahead: bool = False
     """Whether what the form leaves no choice about is drafted."""
+    report_rejected: bool = False
+    """Whether its chunks tell the rejected draft tokens."""
 
 
 class RequestReader:
@@ -152,6 +154,7 @@ class RequestReader:
                 request, max_length - len(prompt), self._tokenizer, self._vocab_size, self.check_tokens
             ),
             prefix_cache=request.prefix_cache if request.HasField("prefix_cache") else True,
+            report_rejected=request.report_rejected,
         )
         if not request.HasField("structured_output"):
             return order

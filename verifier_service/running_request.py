@@ -32,6 +32,7 @@ from verifier_service.acceptance_reader import tell_acceptance
 from verifier_service.draft_source import drafter_of
 from verifier_service.log_prob_messages import log_prob_messages
 from verifier_service.prompt_telling import MOST_ENTRIES, PromptTelling
+from verifier_service.rejected_drafts import tell_rejected
 from verifier_service.request_reader import GenerateOrder
 from verifier_service.stop_strings import StopStrings
 
@@ -101,6 +102,7 @@ class RunningRequest:
             takes_prefix=self.order.prefix_cache,
             leaves_prefix=self.order.prefix_cache,
             form=form,
+            report_rejected=self.order.report_rejected,
         )
 
     def take(self, outcome: SequenceOutcome) -> None:
@@ -121,6 +123,7 @@ class RunningRequest:
             self._commit(token, None if source is None else drafter_of(source), told[index] if told else None)
             if self.finished:
                 break
+        tell_rejected(self._chunk, outcome.rejected, self._source_number, self._tokenizer)
         if outcome.finish is Finish.FAULT:
             self.fail(_no_numbers())
         elif outcome.finish is Finish.NOTHING_ALLOWED:

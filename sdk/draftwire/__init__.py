@@ -50,7 +50,7 @@ from draftwire.errors import (
     UnsupportedDrafterError,
 )
 from draftwire.failover import RetryPolicy
-from draftwire.generation import Chunk, FinishReason, Generation, Usage
+from draftwire.generation import Chunk, FinishReason, Generation, RejectedDraft, Usage
 from draftwire.logprobs import PromptReport, TokenLogProb, TokenLogProbs
 from draftwire.model import EngineStatus, Limits, ModelInfo, PrefixCacheStatus, VerifierInfo
 from draftwire.options import BatchOptions, GenerateOptions
@@ -121,6 +121,7 @@ __all__ = [
     "Prompt",
     "PromptReport",
     "ProtocolMismatchError",
+    "RejectedDraft",
     "RequestCancelledError",
     "ResourceExhaustedError",
     "RetryPolicy",

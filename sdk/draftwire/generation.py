@@ -36,6 +36,22 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class RejectedDraft:
+    """A draft token that was verified and rejected."""
+
+    token_id: int
+    """The token."""
+    text: str
+    """Its text on its own, for display."""
+    drafter: str
+    """Name of the drafter that guessed it."""
+    position: int
+    """The position it was guessed for, in prompt and output."""
+    depth: int
+    """Its depth in the token tree: 1 right after the token that was committed last before the step."""
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """The tokens of one verification step."""
 
@@ -52,6 +68,8 @@ class Chunk:
     """Where in the output's text, in characters, each token's begins."""
     logprobs: list[TokenLogProbs] = field(default_factory=list)
     """Of each token, where the request asked for it."""
+    rejected: list[RejectedDraft] = field(default_factory=list)
+    """Draft tokens that were verified and rejected, where the request asked for them: at most 256."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,8 @@ class BatchOptions(TypedDict, total=False):
     prefix_cache: bool | None
     """Whether the prompt's beginning may come from, and go to, the verifier's prefix cache; default True. It changes no
     token."""
+    report_rejected: bool
+    """Report the draft tokens that were verified and rejected, in ``Chunk.rejected``; default False."""
     speculation: Speculation | None
     """What is asked of speculation; default ``Speculation()``."""
     timeout: float | None

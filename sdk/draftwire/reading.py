@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from draftwire.acceptance import PRESET_NAMES, RULE_NAMES
 from draftwire.errors import InternalError, ModelMismatchError
-from draftwire.generation import Chunk, FinishReason, Generation, Usage
+from draftwire.generation import Chunk, FinishReason, Generation, RejectedDraft, Usage
 from draftwire.logprobs import PromptReport, TokenLogProbs, read_logprobs, read_prompt
 from draftwire.methods import GENERATE, Method
 from draftwire.speculation import DrafterShare, SpeculationStats
@@ -174,6 +174,11 @@ class GenerationReader:
             token_texts=list(message.token_texts),
             text_offsets=list(message.text_offsets),
             logprobs=logprobs,
+            rejected=[
+                RejectedDraft(draft.token_id, draft.text, name, draft.position, draft.depth)
+                for draft in message.rejected
+                if draft.source < len(names) and (name := names[draft.source]) is not None
+            ],
         )
 
     def _read_finished(self, message: pb.GenerateFinished) -> Chunk | None:

@@ -82,6 +82,7 @@ def prepare(
     choice: Iterable[str] | None = None,
     jump_ahead: bool | None = None,
     prefix_cache: bool | None = None,
+    report_rejected: bool = False,
     speculation: Speculation | None = None,
     seed: int | None = None,
     request_id: str | None = None,
@@ -131,6 +132,7 @@ def prepare(
             jump_ahead=jump_ahead,
         ),
         speculation=_speculation(speculation or Speculation()),
+        report_rejected=report_rejected,
     )
     if prefix_cache is not None:
         request.prefix_cache = prefix_cache

@@ -269,6 +269,9 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
                     log_probs=[log_probs_of(each, request.log_probs) for each in step]
                     if request.HasField("log_probs")
                     else (),
+                    rejected=[pb.RejectedDraft(token_id=63, text="?", source=1, position=len(prompt) + at, depth=1)]
+                    if request.report_rejected
+                    else (),
                 )
             )
             sent, steps = sent + len(step), steps + 1

@@ -10,6 +10,7 @@ from draftwire import (
     Calibration,
     Client,
     InvalidFieldError,
+    RejectedDraft,
     RequestCancelledError,
     Speculation,
     StepCost,
@@ -65,6 +66,12 @@ def test_stream(client: Client) -> None:
     assert "".join(c.text for c in chunks) == stream.result.text == text_of(ids)
     assert stream.seed == 5
     assert next(stream, None) is None
+
+
+def test_rejected_draft_tokens_come_to_those_who_ask(client: Client) -> None:
+    plain, asking = ([*client.stream(PROMPT, max_tokens=4, seed=5, report_rejected=asks)] for asks in (False, True))
+    assert all(chunk.rejected == [] for chunk in plain)
+    assert asking[1].rejected == [RejectedDraft(63, "?", "good", len(PROMPT_IDS) + 2, 1)]
 
 
 def test_a_stream_that_is_read_to_the_end_is_not_cancelled(client: Client, verifier: FakeVerifier) -> None:

@@ -10,7 +10,7 @@ from speculative_engine.proposal import MergeCount, Proposal, ProposalError
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_cost import StepCost
-from speculative_engine.step_result import Finish
+from speculative_engine.step_result import Finish, RejectedDraft
 from speculative_engine.verification_engine import EngineLimits, VerificationEngine
 from tests.speculative_engine.support import (
     GREEDY,
@@ -146,6 +146,30 @@ def test_outcomes_say_who_drafted_what(model: PackedModel) -> None:
     assert third.hit and third.tokens == expected[3:5]
     assert not engine.step().outcomes[0].hit
     engine.remove(0)
+
+
+def test_rejected_draft_tokens_are_told_to_those_who_ask(model: PackedModel) -> None:
+    expected = outputs(model, [PROMPTS[0]])[0]
+    wrong = 3 if 3 not in expected[:4] else 4
+    rejected: list[list[RejectedDraft]] = []
+    for asks in (True, False):
+        engine = engine_of(model)
+        engine.add(SequenceSpec(0, PROMPTS[0], 22, GREEDY, report_rejected=asks))
+        engine.attach(0, "a")
+        assert engine.step().outcomes[0].rejected == []  # the prompt
+        #   expected[1] -> expected[2] -> wrong -> expected[4], and wrong beside expected[1]
+        tokens = [wrong, expected[1], expected[2], wrong, expected[4]]
+        engine.propose(0, "a", Proposal(11, 1, tokens, [0, 0, 2, 3, 4]))
+        outcome = engine.step().outcomes[0]
+        assert outcome.tokens == expected[1:4] and outcome.drafted == {"a": 5}
+        rejected.append(outcome.rejected)
+        engine.remove(0)
+    assert sorted(rejected[0], key=lambda draft: draft.depth) == [
+        RejectedDraft(wrong, "a", 11, 1),
+        RejectedDraft(wrong, "a", 13, 3),
+        RejectedDraft(expected[4], "a", 14, 4),
+    ]
+    assert rejected[1] == []
 
 
 # ---- removal ---------------------------------------------------------------------------------------------------------

@@ -238,6 +238,11 @@ async def test_a_request_may_do_without_speculation(reader: RequestReader, optio
     assert not (await read(reader, speculation=options)).speculate
 
 
+async def test_rejected_draft_tokens_are_told_when_asked_for(reader: RequestReader) -> None:
+    assert not (await read(reader)).report_rejected
+    assert (await read(reader, report_rejected=True)).report_rejected
+
+
 async def test_text_becomes_tokens(reader: RequestReader) -> None:
     found = await read(reader, text="w1 w2")
     assert (found.prompt, found.prompt_was_text) == ([4, 5], True)

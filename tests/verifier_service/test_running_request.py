@@ -18,10 +18,11 @@ from draftwire.v1.verifier_service_pb2 import FinishReason
 from service_runtime.errors import ServiceError
 from speculative_engine.log_probs import LogProbs
 from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.step_result import Finish, SequenceOutcome
+from speculative_engine.step_result import Finish, RejectedDraft, SequenceOutcome
 from speculative_engine.tokenizer import Tokenizer
 from tests.verifier_service.in_process_verifier import PATIENCE, Output
 from verifier_service import running_request
+from verifier_service.rejected_drafts import MOST_REJECTED
 from verifier_service.request_reader import GenerateOrder
 from verifier_service.running_request import RunningRequest
 
@@ -145,6 +146,34 @@ async def test_sources_name_who_drafted_each_token(requests: Requests) -> None:
         "x": (2, 1),
         "y": (4, 2),
     }
+
+
+async def test_rejected_draft_tokens_are_told_with_their_drafter(requests: Requests) -> None:
+    request = requests.make()
+    a, b, c = requests.encode("abc")
+    outcome = SequenceOutcome(9, [a], [None], 4, {"x": 2})
+    outcome.rejected = [RejectedDraft(b, "x", 3, 1), RejectedDraft(c, "x", 4, 2)]
+    request.take(outcome)
+    events = request.events()
+    await anext(events)
+    chunk = (await anext(events)).chunk
+    assert list(chunk.drafters) == ["x"] and list(chunk.sources) == [0]
+    assert [(each.token_id, each.text, each.source, each.position, each.depth) for each in chunk.rejected] == [
+        (b, "b", 1, 3, 1),
+        (c, "c", 1, 4, 2),
+    ]
+
+
+async def test_what_waits_of_rejected_draft_tokens_is_bounded(requests: Requests) -> None:
+    request = requests.make()
+    (a,) = requests.encode("a")
+    for _ in range(5):
+        outcome = SequenceOutcome(9, [a], [None], len(request.tokens) + 1, {"x": 60})
+        outcome.rejected = [RejectedDraft(a, "x", len(request.tokens), 1)] * 60
+        request.take(outcome)
+    events = request.events()
+    await anext(events)
+    assert len((await anext(events)).chunk.rejected) == MOST_REJECTED < 5 * 60
 
 
 async def test_numbers_of_drafters_are_those_of_their_own_chunk(requests: Requests) -> None:

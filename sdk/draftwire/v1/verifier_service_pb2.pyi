@@ -38,7 +38,7 @@ class TokenIds(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "text", "token_ids", "messages", "sampling", "max_tokens", "ignore_eos", "stop", "speculation", "resume_token_ids", "resumable", "min_tokens", "stop_token_ids", "include_stop", "max_time", "log_probs", "prompt_log_probs", "echo", "structured_output", "prefix_cache")
+    __slots__ = ("request_id", "text", "token_ids", "messages", "sampling", "max_tokens", "ignore_eos", "stop", "speculation", "resume_token_ids", "resumable", "min_tokens", "stop_token_ids", "include_stop", "max_time", "log_probs", "prompt_log_probs", "echo", "structured_output", "prefix_cache", "report_rejected")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -59,6 +59,7 @@ class GenerateRequest(_message.Message):
     ECHO_FIELD_NUMBER: _ClassVar[int]
     STRUCTURED_OUTPUT_FIELD_NUMBER: _ClassVar[int]
     PREFIX_CACHE_FIELD_NUMBER: _ClassVar[int]
+    REPORT_REJECTED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
     token_ids: TokenIds
@@ -79,7 +80,8 @@ class GenerateRequest(_message.Message):
     echo: bool
     structured_output: _structured_output_pb2.StructuredOutput
     prefix_cache: bool
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., messages: _Optional[_Union[ChatMessages, _Mapping]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: bool = ..., stop: _Optional[_Iterable[str]] = ..., speculation: _Optional[_Union[_speculation_pb2.SpeculationOptions, _Mapping]] = ..., resume_token_ids: _Optional[_Iterable[int]] = ..., resumable: bool = ..., min_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., include_stop: bool = ..., max_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., log_probs: _Optional[int] = ..., prompt_log_probs: _Optional[int] = ..., echo: bool = ..., structured_output: _Optional[_Union[_structured_output_pb2.StructuredOutput, _Mapping]] = ..., prefix_cache: bool = ...) -> None: ...
+    report_rejected: bool
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., messages: _Optional[_Union[ChatMessages, _Mapping]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: bool = ..., stop: _Optional[_Iterable[str]] = ..., speculation: _Optional[_Union[_speculation_pb2.SpeculationOptions, _Mapping]] = ..., resume_token_ids: _Optional[_Iterable[int]] = ..., resumable: bool = ..., min_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., include_stop: bool = ..., max_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., log_probs: _Optional[int] = ..., prompt_log_probs: _Optional[int] = ..., echo: bool = ..., structured_output: _Optional[_Union[_structured_output_pb2.StructuredOutput, _Mapping]] = ..., prefix_cache: bool = ..., report_rejected: bool = ...) -> None: ...
 
 class ChatMessages(_message.Message):
     __slots__ = ("messages",)
@@ -136,7 +138,7 @@ class GenerateStarted(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., model_fingerprint: _Optional[str] = ...) -> None: ...
 
 class GenerateChunk(_message.Message):
-    __slots__ = ("token_ids", "text", "sources", "drafters", "token_texts", "text_offsets", "log_probs")
+    __slots__ = ("token_ids", "text", "sources", "drafters", "token_texts", "text_offsets", "log_probs", "rejected")
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
@@ -144,6 +146,7 @@ class GenerateChunk(_message.Message):
     TOKEN_TEXTS_FIELD_NUMBER: _ClassVar[int]
     TEXT_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     text: str
     sources: _containers.RepeatedScalarFieldContainer[int]
@@ -151,7 +154,22 @@ class GenerateChunk(_message.Message):
     token_texts: _containers.RepeatedScalarFieldContainer[str]
     text_offsets: _containers.RepeatedScalarFieldContainer[int]
     log_probs: _containers.RepeatedCompositeFieldContainer[_token_log_probs_pb2.TokenLogProbs]
-    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., text: _Optional[str] = ..., sources: _Optional[_Iterable[int]] = ..., drafters: _Optional[_Iterable[str]] = ..., token_texts: _Optional[_Iterable[str]] = ..., text_offsets: _Optional[_Iterable[int]] = ..., log_probs: _Optional[_Iterable[_Union[_token_log_probs_pb2.TokenLogProbs, _Mapping]]] = ...) -> None: ...
+    rejected: _containers.RepeatedCompositeFieldContainer[RejectedDraft]
+    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., text: _Optional[str] = ..., sources: _Optional[_Iterable[int]] = ..., drafters: _Optional[_Iterable[str]] = ..., token_texts: _Optional[_Iterable[str]] = ..., text_offsets: _Optional[_Iterable[int]] = ..., log_probs: _Optional[_Iterable[_Union[_token_log_probs_pb2.TokenLogProbs, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[RejectedDraft, _Mapping]]] = ...) -> None: ...
+
+class RejectedDraft(_message.Message):
+    __slots__ = ("token_id", "text", "source", "position", "depth")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    DEPTH_FIELD_NUMBER: _ClassVar[int]
+    token_id: int
+    text: str
+    source: int
+    position: int
+    depth: int
+    def __init__(self, token_id: _Optional[int] = ..., text: _Optional[str] = ..., source: _Optional[int] = ..., position: _Optional[int] = ..., depth: _Optional[int] = ...) -> None: ...
 
 class VerifyRequest(_message.Message):
     __slots__ = ("start", "proposal")

@@ -1,0 +1,76 @@
+"""A response of server-sent events, which lasts as long as its reader."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from draftwire import DraftwireError
+from gateway.console.api_errors import describe_error, error_response
+
+Event = tuple[str, dict[str, Any]]
+"""A name and what is told."""
+Events = AsyncGenerator[Event, None]
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # nginx would wait for more
+]
+
+
+class EventStream(Response):
+    """Sends events as they come. Whoever goes ends them: the events are closed when the connection is.
+
+    An error of the SDK before the first event gets a status of its own; a later one is the last event.
+    """
+
+    def __init__(self, events: Events) -> None:
+        super().__init__()
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send all events, or as many as there is a reader for."""
+        sending = asyncio.create_task(self._send_all(scope, receive, send))
+        leaving = asyncio.create_task(_left(receive))
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            left = not sending.done()
+            sending.cancel()
+            leaving.cancel()
+            await asyncio.wait({sending, leaving})
+        if not left:
+            sending.result()
+
+    async def _send_all(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+        async with aclosing(self._events) as events:
+            try:
+                async for name, data in events:
+                    if not begun:
+                        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+                        begun = True
+                    await _send_event(send, name, data)
+            except DraftwireError as error:
+                if not begun:
+                    await error_response(error)(scope, receive, send)
+                    return
+                await _send_event(send, "error", describe_error(error))
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send_event(send: Send, name: str, data: dict[str, Any]) -> None:
+    body = f"event: {name}\ndata: {json.dumps(data, allow_nan=False)}\n\n".encode()
+    await send({"type": "http.response.body", "body": body, "more_body": True})

@@ -1,0 +1,99 @@
+"""What the page asks for: bodies of JSON, read and checked. Ranges are the verifier's to check."""
+
+from __future__ import annotations
+
+from typing import Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from starlette.requests import Request
+
+from gateway.console.api_errors import ApiError
+
+MOST_BYTES = 1 << 20
+"""Of a body."""
+
+
+class Form(BaseModel):
+    """A body; what it does not know is an error."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ChatMessage(Form):
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class GenerateForm(Form):
+    """One request: a prompt or messages, and how to answer."""
+
+    prompt: str | None = None
+    messages: list[ChatMessage] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = 128
+    seed: int | None = None
+    speculation: bool = True
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("expected either prompt or messages")
+        return self
+
+
+class AttachForm(Form):
+    """A drafter to attach."""
+
+    address: str = Field(min_length=1)
+    name: str | None = None
+
+
+class DetachForm(Form):
+    """A drafter to detach."""
+
+    name: str = Field(min_length=1)
+
+
+class SwapForm(Form):
+    """A drafter, and the name or address of the one that takes its place."""
+
+    old: str = Field(min_length=1)
+    new: str = Field(min_length=1)
+
+
+class StartRolloutForm(SwapForm):
+    """The same, by degrees."""
+
+    share: float
+
+
+class FinishRolloutForm(Form):
+    """The end of a roll-out, by the drafter that has the share."""
+
+    new: str = Field(min_length=1)
+    promote: bool
+
+
+FormT = TypeVar("FormT", bound=Form)
+
+
+async def read_form(request: Request, form: type[FormT]) -> FormT:
+    """Read the body of a request. Raises ApiError, which names the field."""
+    # A page of another origin cannot send this type without asking first, and is not answered.
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise ApiError(415, "expected a body of application/json")
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BYTES:
+            raise ApiError(413, f"the body is longer than {MOST_BYTES} bytes")
+    try:
+        return form.model_validate_json(bytes(body))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        field = ".".join(map(str, first["loc"])) or None
+        message = first["msg"].removeprefix("Value error, ")
+        raise ApiError(400, f"{field}: {message}" if field else message, field) from error

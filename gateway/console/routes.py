@@ -1,0 +1,77 @@
+"""The routes of the console: its page, the files it needs, and its API."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from draftwire import AsyncClient, DraftwireError
+from gateway.console.api_errors import ApiError, error_response
+from gateway.console.event_stream import EventStream
+from gateway.console.forms import GenerateForm, read_form
+from gateway.console.generation_events import generation_events
+from gateway.console.page_headers import PageHeaders
+from gateway.console.pool_api import PoolApi
+from gateway.console.state_events import StateEvents
+
+STATIC = Path(__file__).parent / "static"
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def console_routes(client: AsyncClient) -> list[BaseRoute]:
+    """Return the routes of the console for the verifier of a client, which whoever made it closes.
+
+    API keys are asked for by whoever serves the routes: a 401 for what is below ``/console/api/`` makes the page ask
+    for one, which it sends as a bearer token. The page itself and its files hold no secret.
+    """
+    states = StateEvents(client)
+    pool = PoolApi(client.drafters)
+
+    async def generate(request: Request) -> Response:
+        return EventStream(generation_events(client, await read_form(request, GenerateForm)))
+
+    async def state(request: Request) -> Response:
+        return EventStream(states.follow())
+
+    async def page(request: Request) -> Response:
+        return FileResponse(STATIC / "index.html")
+
+    calls: dict[str, tuple[str, Endpoint]] = {
+        "generate": ("POST", generate),
+        "state": ("GET", state),
+        "drafters/attach": ("POST", pool.attach),
+        "drafters/detach": ("POST", pool.detach),
+        "drafters/swap": ("POST", pool.swap),
+        "rollouts/start": ("POST", pool.start_rollout),
+        "rollouts/finish": ("POST", pool.finish_rollout),
+    }
+    headers = [Middleware(PageHeaders)]
+    return [
+        Route("/", page, middleware=headers, include_in_schema=False),
+        Mount("/console/static", StaticFiles(directory=STATIC), middleware=headers),
+        *(
+            Route(f"/console/api/{path}", _call(endpoint), methods=[method], include_in_schema=False)
+            for path, (method, endpoint) in calls.items()
+        ),
+    ]
+
+
+def _call(endpoint: Endpoint) -> Endpoint:
+    """An endpoint whose errors become JSON."""
+
+    async def call(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except ApiError as error:
+            return error.response()
+        except DraftwireError as error:
+            return error_response(error)
+
+    return call

@@ -1,0 +1,44 @@
+"""The state as pages follow it."""
+
+import time
+from contextlib import ExitStack
+
+import httpx
+import pytest
+
+from gateway.console import state_events
+from tests.gateway.console.event_reader import read_events
+from tests.sdk.fake_verifier import FakeVerifier
+
+STATE = "/console/api/state"
+
+
+def test_the_state_comes_at_once_and_again(http: httpx.Client, verifier: FakeVerifier) -> None:
+    http.post("/console/api/rollouts/start", json={"old": "a", "new": "b", "share": 0.25})
+    with http.stream("GET", STATE) as response:
+        events = read_events(response)
+        states = [next(events) for _ in range(3)]  # the first, one of the fake's change, one of the clock
+        assert not verifier.cancelled.is_set()
+    assert [name for name, _ in states] == ["state"] * 3
+    state = states[0][1]
+    assert [drafter["name"] for drafter in state["drafters"]] == ["good", "bad"]
+    assert state["rollouts"][0]["new"]["name"] == "b"
+    assert (state["verifier"]["model"], state["verifier"]["total_slots"]) == ("fake", 64)
+    assert state["verifier"]["plain_tokens_per_second"] == 8.0  # c = 125 ms
+    assert verifier.cancelled.wait(5), "nobody reads, so nobody watches"
+
+
+def test_pages_are_bounded(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_events, "MOST_PAGES", 2)
+    with ExitStack() as pages:
+        followed = [read_events(pages.enter_context(http.stream("GET", STATE))) for _ in range(2)]
+        for events in followed:
+            next(events)
+        assert http.get(STATE).status_code == 429
+    deadline = time.monotonic() + 5
+    while True:  # those that went make room
+        with http.stream("GET", STATE) as response:
+            if response.status_code == 200:
+                return
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
