@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.errors import GatewayError
 
-_PROTECTED = ("/v1/", "/tokenize", "/detokenize", "/metrics")
+_PROTECTED = ("/v1/", "/tokenize", "/detokenize", "/metrics", "/console/api/")
 
 
 class ApiKeys:

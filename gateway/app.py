@@ -19,6 +19,7 @@ from starlette.responses import Response
 from draftwire import AsyncClient, DraftwireError, __version__
 from gateway import completion_routes, model_routes, status_routes, token_routes
 from gateway.api_keys import ApiKeys, KeyCheck
+from gateway.console.routes import console_routes
 from gateway.disconnect import ClientLeft
 from gateway.errors import GatewayError, from_draftwire, from_validation
 from gateway.generations import Generations
@@ -45,6 +46,8 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
         async with AsyncClient(settings.verifier) as client:
             served = ServedModel(client, settings.served_model_name)
             app.state.gateway = State(settings, client, served, Generations(client, settings, metrics), metrics)
+            if settings.console:
+                app.router.routes.extend(console_routes(client))
             yield
 
     app = FastAPI(

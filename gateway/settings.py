@@ -86,6 +86,8 @@ class GatewaySettings(BaseSettings):
     """Most tokens of a choice; a request that asks for more gets so many. 0 leaves it to the model's context."""
     request_seconds: float = Field(default=600.0, gt=0)
     """Time that a request may take in all, in seconds."""
+    console: bool = True
+    """Serve the console at /: a page that generates and manages the pool of drafters."""
     allowed_origin: Strings = ()
     """Web origin that browsers may call from (CORS), or *; may be repeated. Without any, none may."""
     shutdown_grace_seconds: int = Field(default=10, ge=0)

@@ -14,8 +14,6 @@ from tests.gateway.conftest import GatewayProcess
 PROMPT = "def read_config(path):\n"
 MESSAGES: Any = [{"role": "user", "content": "write a function"}]
 
-pytestmark = pytest.mark.xfail(reason="the verifier does not read these options yet")
-
 
 @pytest.fixture
 def sdk(verifier: RunningService) -> Iterator[Client]:
