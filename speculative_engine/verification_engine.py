@@ -63,7 +63,7 @@ class VerificationEngine:
         )
         self._running = self._queue.running
         self._local = LocalDrafters(limits.max_tree_nodes, model.vocab_size, EngineState(self._running, cost))
-        self._probes = ProbePlanner(cost)
+        self._probes = ProbePlanner(cost, self._local.accounts)
         self._scoring = Scoring(model.pool)
         self._plan: tuple[list[Sequence], list[Candidate], Plan] | None = None
 
@@ -220,7 +220,7 @@ class VerificationEngine:
                 first += count
             else:
                 job.keep([], self.model.pool)
-        self._local.count_seconds(self._probes.stepped(jobs, outcomes))
+        self._local.accounts.settle(len(decoding), jobs, outcomes)
         if computed.rows <= 64 and not scored and not any(job.sequence.pending > 1 for job in jobs):
             self.planner.cost.observe(computed.rows, now - started, computed.seen)
         self._queue.admit()
@@ -228,7 +228,7 @@ class VerificationEngine:
             tokens = sum(len(outcome.tokens) for outcome in outcomes if outcome.sequence_id in decoded)
             self.record.stepped(started, decoded, sum(map(len, plan.nodes)), tokens)
         seconds = time.perf_counter() - started
-        return StepResult(outcomes, computed.rows, seconds, self._local.take_seconds(), computed.scores)
+        return StepResult(outcomes, computed.rows, seconds, self._local.accounts.take_seconds(), computed.scores)
 
     def _jobs(self, decoding: list[Sequence], plan: Plan) -> tuple[list[VerificationJob], int]:
         """What each sequence computes in a step, and how many tokens of texts are scored in it."""
