@@ -14,7 +14,7 @@ and what that brings, takes some steps to show."""
 _READING_STEPS = 64
 """Steps over which the reading of a prompt is paid for, as it serves all that follow."""
 _OUTLIER = 4.0
-"""A drafting beyond this multiple of what they take lately counts as this multiple: the machine was busy for a moment."""
+"""A drafting beyond this multiple of what they take lately counts as this multiple: the machine was briefly busy."""
 _WEIGHT = 0.25
 """Weight of a new measurement in the running average."""
 
@@ -24,8 +24,8 @@ class DraftingAccount:
 
     What accepted tokens have saved is paid in, and what drafting took is taken out: seconds of the drafter's own, and
     of rows that would not have been there without it. When nothing is left the drafter rests. Then only the allowance
-    is paid in, until it is enough for a trial. So in all, and after any number of steps, a drafter has cost no more than
-    the allowance, the credit it began with, and the last drafting.
+    is paid in, until it is enough for a trial. So after any number of steps, by this count, a drafter has cost no more
+    than the allowance, the credit it began with, and the last drafting.
     """
 
     def __init__(self) -> None:

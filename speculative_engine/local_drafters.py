@@ -8,8 +8,8 @@ from typing import cast
 
 import torch
 
-from speculative_engine.drafting_accounts import DraftingAccounts
 from speculative_engine.drafters.drafter import Drafter, DraftSpec, EngineState, StateDrafter, UsesEngine
+from speculative_engine.drafting_accounts import DraftingAccounts
 from speculative_engine.proposal import Proposal
 from speculative_engine.sequence import Sequence
 
@@ -60,6 +60,10 @@ class LocalDrafters:
         """Whether a drafter is one of these that drafts from the target's last hidden states."""
         return isinstance(self._drafters.get(source), StateDrafter)
 
+    def wants_states(self, sequence: Sequence) -> bool:
+        """Whether anybody drafts from a sequence's hidden states now: those of these that rest do not."""
+        return any(source not in self._drafters or self.accounts.open(source) for source in sequence.state_readers)
+
     def see(self, sequence: Sequence, state: torch.Tensor) -> torch.Tensor | None:
         """Show the last hidden state behind what a sequence committed last to those of these that draft from it.
 
@@ -68,7 +72,9 @@ class LocalDrafters:
         others = None
         for source in sequence.state_readers:
             if source in self._drafters:
+                started = time.perf_counter()
                 cast(StateDrafter, self._drafters[source]).see(sequence.spec.sequence_id, state)
+                self.accounts.spent(source, time.perf_counter() - started)
             else:
                 others = state
         return others
@@ -89,7 +95,7 @@ class LocalDrafters:
         return any(drafter.busy for drafter in self._drafters.values())
 
     def grow(self) -> Iterator[tuple[int, str, Proposal]]:
-        """Let all draft that have something to do, and credit: what they propose, with the sequence's id and the source.
+        """Let all draft that have something to do and may: what they propose, with the sequence's id and the source.
 
         What is done with a proposal before the next one is asked for counts as the drafter's time.
         """

@@ -15,6 +15,8 @@ from speculative_engine.verification_job import VerificationJob
 _STRETCH = 1.25
 """How many times as long a step may take for its probes. Where rows are all but free that is no limit; where each has
 its price, few probes bring the most for it."""
+_STRETCH_FOR_FEWEST = 2.0
+"""The same where no more are computed than each drafter learns from at all."""
 
 
 class ProbePlanner:
@@ -47,7 +49,7 @@ class ProbePlanner:
             if prober is not None and self._accounts.open(prober):
                 job.prober = prober
                 probing.append((job, prober))
-        most = left = self._cost.further_rows(sum(job.rows for job in jobs), _STRETCH, room) if probing else 0
+        most = left = self._most([prober for _, prober in probing], sum(job.rows for job in jobs), room)
         for index, (job, prober) in enumerate(probing):
             started = time.perf_counter()
             drafter, sequence, share = self._drafters[prober], job.sequence, left // (len(probing) - index)
@@ -64,6 +66,14 @@ class ProbePlanner:
             started = time.perf_counter()
             self._drafters[job.prober].learn(job.sequence.spec.sequence_id, job.told(drawn))
             self._accounts.spent(job.prober, time.perf_counter() - started)
+
+    def _most(self, probers: ListLike[str], rows: int, room: int) -> int:
+        """The most probes for these drafters in a step that has so many rows without."""
+        if not probers:
+            return 0
+        fewest = sum(self._drafters[prober].least_rows for prober in probers)
+        most = self._cost.further_rows(rows, _STRETCH, room)
+        return most if most >= fewest else self._cost.further_rows(rows, _STRETCH_FOR_FEWEST, min(fewest, room))
 
     def _prober(self, sequence: Sequence) -> str | None:
         """The drafter that probes for a sequence."""

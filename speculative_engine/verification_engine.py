@@ -260,7 +260,7 @@ class VerificationEngine:
         editing.prepare()
         self.clock.enter("forward")
         states: torch.Tensor | None = None
-        if any(job.sequence.state_readers and job.sampled_positions for job in jobs):
+        if any(job.sampled_positions and self._local.wants_states(job.sequence) for job in jobs):
             logits, states = self.model.forward_with_states(batch)
         else:
             logits = self.model.forward(batch)

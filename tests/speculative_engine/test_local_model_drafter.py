@@ -80,9 +80,7 @@ class TestRounds:
     def times_as_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(StepCost, "observe", lambda *_: None)
 
-    def steps(
-        self, model: PackedModel, drafts: PackedModel, share: float, seconds: float = 1.0
-    ) -> tuple[int, int]:
+    def steps(self, model: PackedModel, drafts: PackedModel, share: float, seconds: float = 1.0) -> tuple[int, int]:
         """Of the target and of the draft model, for a request of 120 tokens."""
         engine = engine_beside(model, drafts, seconds, share)
         engine.add(SequenceSpec(0, random_tokens(5), 125, GREEDY))
