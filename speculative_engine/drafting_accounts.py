@@ -13,8 +13,8 @@ from speculative_engine.step_result import SequenceOutcome
 from speculative_engine.verification_job import VerificationJob
 
 Kind = Literal["greedy", "sampled", "mixed"]
-"""How the sequences of a step are sampled. What pays for greedy ones need not for others, and all sequences of a step wait
-for its drafting together."""
+"""How the sequences of a step are sampled. What pays for greedy ones need not for others, and all sequences of a
+step wait for its drafting together."""
 
 
 class DraftingAccounts:
