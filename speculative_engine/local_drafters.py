@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import cast
 
 import torch
 
 from speculative_engine.drafters.drafter import Drafter, DraftSpec, EngineState, StateDrafter, UsesEngine
+from speculative_engine.drafting_accounts import DraftingAccounts
 from speculative_engine.proposal import Proposal
 from speculative_engine.sequence import Sequence
 
 
 class LocalDrafters:
-    """Drafters by source, and what they are told of the engine's sequences."""
+    """Drafters by source, and what they are told of the engine's sequences. Each drafts while that pays."""
 
     def __init__(self, max_tree_nodes: int, vocab_size: int, engine: EngineState):
         self._engine = engine
         self._max_tree_nodes = max_tree_nodes
         self._vocab_size = vocab_size
         self._drafters: dict[str, Drafter] = {}
-        self._seconds: dict[str, float] = {}
+        self.accounts = DraftingAccounts(engine.cost)
 
     def __contains__(self, source: str) -> bool:
         return source in self._drafters
@@ -30,10 +32,12 @@ class LocalDrafters:
         if isinstance(drafter, UsesEngine):
             drafter.enter(self._engine)
         self._drafters[source] = drafter
+        self.accounts.add(source)
 
     def remove(self, source: str) -> None:
         """Have it no more; does nothing if there is none."""
         self._drafters.pop(source, None)
+        self.accounts.remove(source)
 
     def open(self, source: str, sequence: Sequence) -> None:
         """Let a drafter draft for a sequence; does nothing if it is none of these."""
@@ -48,11 +52,17 @@ class LocalDrafters:
         """Tell those that draft for a sequence what it committed last."""
         for source in sequence.readers:
             if source in self._drafters:
+                started = time.perf_counter()
                 self._drafters[source].commit(sequence.spec.sequence_id, sequence.length, tokens)
+                self.accounts.spent(source, time.perf_counter() - started)
 
     def takes_states(self, source: str) -> bool:
         """Whether a drafter is one of these that drafts from the target's last hidden states."""
         return isinstance(self._drafters.get(source), StateDrafter)
+
+    def wants_states(self, sequence: Sequence) -> bool:
+        """Whether anybody drafts from a sequence's hidden states now: those of these that rest do not."""
+        return any(source not in self._drafters or self.accounts.open(source) for source in sequence.state_readers)
 
     def see(self, sequence: Sequence, state: torch.Tensor) -> torch.Tensor | None:
         """Show the last hidden state behind what a sequence committed last to those of these that draft from it.
@@ -62,7 +72,9 @@ class LocalDrafters:
         others = None
         for source in sequence.state_readers:
             if source in self._drafters:
+                started = time.perf_counter()
                 cast(StateDrafter, self._drafters[source]).see(sequence.spec.sequence_id, state)
+                self.accounts.spent(source, time.perf_counter() - started)
             else:
                 others = state
         return others
@@ -83,20 +95,16 @@ class LocalDrafters:
         return any(drafter.busy for drafter in self._drafters.values())
 
     def grow(self) -> Iterator[tuple[int, str, Proposal]]:
-        """Let all draft that have something to do: what they propose, with the sequence's id and the source."""
+        """Let all draft that have something to do and may: what they propose, with the sequence's id and the source.
+
+        What is done with a proposal before the next one is asked for counts as the drafter's time.
+        """
+        self.accounts.turn_to(self._engine.running.values())
         for source, drafter in self._drafters.items():
-            if drafter.busy:
+            if self.accounts.open(source) and drafter.busy:
+                started = time.perf_counter()
                 growth = drafter.grow()
-                self.count_seconds({source: growth.seconds})
                 for key, proposal in growth.proposals.items():
                     yield cast(int, key), source, proposal
-
-    def count_seconds(self, seconds: dict[str, float]) -> None:
-        """Count time that was taken for drafters, by source."""
-        for source, each in seconds.items():
-            self._seconds[source] = self._seconds.get(source, 0.0) + each
-
-    def take_seconds(self) -> dict[str, float]:
-        """How long each has drafted since this was last asked, and had rows of its own computed, by source."""
-        seconds, self._seconds = self._seconds, {}
-        return seconds
+                seconds = time.perf_counter() - started
+                self.accounts.spent(source, seconds, reading=growth.reading_seconds, drafted=True)

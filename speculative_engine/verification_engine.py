@@ -75,7 +75,7 @@ class VerificationEngine:
         )
         self._running = self._queue.running
         self._local = LocalDrafters(limits.max_tree_nodes, model.vocab_size, EngineState(self._running, cost))
-        self._probes = ProbePlanner(cost)
+        self._probes = ProbePlanner(cost, self._local.accounts)
         self._scoring = Scoring(model.pool)
         self._prompts: list[Sequence] = []
         """Those whose prompts the next step goes on with, oldest first."""
@@ -234,7 +234,7 @@ class VerificationEngine:
                 first += count
             else:
                 job.keep([], self.model.pool)
-        self._local.count_seconds(self._probes.stepped(jobs, outcomes))
+        self._local.accounts.settle(len(decoding), jobs, outcomes)
         if computed.rows <= 64 and not scored and not any(job.sequence.pending > 1 for job in jobs):
             self.planner.cost.observe(computed.rows, now - started, computed.seen)
         self._queue.admit()
@@ -242,9 +242,8 @@ class VerificationEngine:
             tokens = sum(len(outcome.tokens) for outcome in outcomes if outcome.sequence_id in decoded)
             self.record.stepped(started, decoded, sum(map(len, plan.nodes)), tokens)
         seconds = time.perf_counter() - started
-        return StepResult(
-            outcomes, computed.rows, seconds, self._local.take_seconds(), computed.scores, computed.prompts
-        )
+        drafting = self._local.accounts.take_seconds()
+        return StepResult(outcomes, computed.rows, seconds, drafting, computed.scores, computed.prompts)
 
     def _jobs(self, decoding: list[Sequence], plan: Plan) -> tuple[list[VerificationJob], int]:
         """What each sequence computes in a step, and how many tokens of texts are scored in it."""
@@ -275,7 +274,7 @@ class VerificationEngine:
         editing.prepare()
         self.clock.enter("forward")
         states: torch.Tensor | None = None
-        if any(job.sequence.state_readers and job.sampled_positions for job in jobs):
+        if any(job.sampled_positions and self._local.wants_states(job.sequence) for job in jobs):
             logits, states = self.model.forward_with_states(batch)
         else:
             logits = self.model.forward(batch)

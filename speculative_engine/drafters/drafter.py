@@ -52,6 +52,8 @@ class Growth:
     proposals: dict[Hashable, Proposal]
     """New nodes by sequence."""
     seconds: float
+    reading_seconds: float = 0.0
+    """Of these, what went into reading prompts."""
 
 
 class Drafter(Protocol):

@@ -73,7 +73,8 @@ class EarlyExitDrafter:
     and has neither a cache nor prompts to compute. Nodes take free slots while they are drafted and give them back
     before the step, which computes them anew: the target's memory and bits are as without it.
 
-    Drafting puts the step off, so it is done in rounds, and a round is made only while it pays (see `RoundWorth`).
+    Drafting puts the step off, so it is done in rounds, each only while it pays (see `RoundWorth`). Where the first one
+    does not, a round of a single row finds out whether that is still so; the engine decides how often.
     """
 
     def __init__(self, model: PackedModel, share: float):
@@ -147,10 +148,8 @@ class EarlyExitDrafter:
                     spent += self._worth.drafting.seconds(len(chosen))
                     self._draft(chosen)
                     chosen = self._next_round(members)
-            elif self._worth.probe_due(decoding):
-                roots = [(member, node) for member, node in chosen if not member.draft.tree.size]
-                if roots:
-                    self._worth.probed(self._draft(roots[:1]))
+            else:
+                self._draft([(member, node) for member, node in chosen if not member.draft.tree.size][:1])
         finally:
             self.model.pool.give_back([node.slot for node in self._held])
             for node in self._held:
@@ -211,8 +210,10 @@ class EarlyExitDrafter:
             del worths[id(member.draft.tree.root)]
         return bool(gains) and self._worth.pays(decoding, list(worths.values()), gains, len(chosen), spent)
 
-    def _draft(self, chosen: _Round) -> float:
-        """Take nodes through the layers, and add their children to the trees; the seconds it took."""
+    def _draft(self, chosen: _Round) -> None:
+        """Take nodes through the layers, and add their children to the trees."""
+        if not chosen:
+            return
         started = time.perf_counter()
         self.clock.enter("layout")
         builder = BatchBuilder()
@@ -246,9 +247,7 @@ class EarlyExitDrafter:
                 child.id = member.draft.next_id
                 member.draft.next_id += 1
                 member.fresh.append(child)
-        seconds = time.perf_counter() - started
-        self._worth.drafting.observe(len(chosen), seconds, builder.seen)
-        return seconds
+        self._worth.drafting.observe(len(chosen), time.perf_counter() - started, builder.seen)
 
 
 def early_exit_drafter(options: EarlyExitOptions, target: PackedModel) -> EarlyExitDrafter:

@@ -92,20 +92,17 @@ class LocalModelDrafter:
         return self._to_do and self._drafter.busy
 
     def grow(self) -> Growth:
-        """See Drafter.grow. Makes all rounds before a step."""
+        """See Drafter.grow. Makes all rounds before a step: one in any case, as the engine decides whether to try."""
         started = time.perf_counter()
         growth = Growth([], {}, 0.0)
         decoding = sum(sequence.pending == 1 for sequence in self._engine.running.values())
         self._to_do = False
-        if self._pays(decoding, 0.0):
-            spent = 0.0
-            while self._drafter.busy and self._pays(decoding, spent):
-                spent += self._round(growth)
-                if self._drafter.catching_up:  # a long prompt holds up each step by a part of it
-                    self._to_do = True
-                    break
-        elif self._worth.probe_due(decoding):
-            self._worth.probed(self._round(growth))
+        reading, spent = self._drafter.catching_up, self._round(growth)
+        if reading:
+            growth.reading_seconds = spent
+        while self._drafter.busy and not self._drafter.catching_up and self._pays(decoding, spent):
+            spent += self._round(growth)
+        self._to_do = self._drafter.catching_up  # a long prompt holds up each step by a part of it
         self.clock.enter(None)
         growth.seconds = time.perf_counter() - started
         return growth

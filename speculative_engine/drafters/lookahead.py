@@ -76,6 +76,12 @@ class LookaheadDrafter(LookupDrafter):
 
     def __init__(self, options: LookaheadOptions):
         super().__init__(lambda spec: Lookahead(options, spec.max_length))
+        self._options = options
+
+    @property
+    def least_rows(self) -> int:
+        """See ProbingDrafter.least_rows: a column."""
+        return self._options.ngram - 1
 
     def probes(self, key: Hashable, root: Node, most_rows: int) -> Probes:
         """See ProbingDrafter.probes."""

@@ -19,7 +19,6 @@ import torch
 from speculative_engine.acceptance_model import AcceptanceModel, observe_commit
 from speculative_engine.coupled_sampler import top_candidates
 from speculative_engine.drafters.drafter import DraftSpec, Growth, OutOfSyncError
-from speculative_engine.drafters.drafting_pace import DraftingPace
 from speculative_engine.drafters.medusa_heads import MedusaHeads, load_heads
 from speculative_engine.field_error import FieldError
 from speculative_engine.packed_linear import PackedLinear, replace_linears
@@ -59,8 +58,6 @@ class _Draft:
         self.max_tree_nodes = spec.max_tree_nodes
         self.next_id = 1
         self.caught_up = False
-        self.drafted = False
-        """The tree has grown since the last commit."""
 
 
 class MedusaDrafter:
@@ -70,8 +67,8 @@ class MedusaDrafter:
     learned from what is committed; it decides how many of the heads are asked, and the tree is grown by it, best first.
     """
 
-    def __init__(self, heads: MedusaHeads, pace: DraftingPace | None = None):
-        """heads: taken over; their linear layers are packed. pace: for one that drafts in the target's thread."""
+    def __init__(self, heads: MedusaHeads):
+        """heads: taken over; their linear layers are packed."""
         self.clock = StepClock()
         self.acceptance = {f"head {index}": AcceptanceModel() for index in range(1, len(heads) + 1)}
         """By the source of the nodes that a head drafts."""
@@ -81,7 +78,6 @@ class MedusaDrafter:
         if self._device.type == "cpu":
             replace_linears(heads, PackedLinear)
         self._heads = heads
-        self._pace = pace
         self._drafts: dict[Hashable, _Draft] = {}
         self._to_do: set[Hashable] = set()
 
@@ -99,10 +95,7 @@ class MedusaDrafter:
                 f"the drafter knows {draft.tree.committed_length} tokens"
             )
         observe_commit(draft.tree, tokens, self.acceptance)
-        walked, _ = draft.tree.commit(tokens)
-        if draft.drafted and self._pace is not None:
-            self._pace.brought(min(len(walked), len(tokens) - 1))
-        draft.drafted = False
+        draft.tree.commit(tokens)
         draft.state = None
 
     def see(self, key: Hashable, state: torch.Tensor) -> None:
@@ -120,8 +113,6 @@ class MedusaDrafter:
         """See Drafter.close."""
         self._drafts.pop(key, None)
         self._to_do.discard(key)
-        if not self._drafts and self._pace is not None:
-            self._pace.rest()
 
     @property
     def busy(self) -> bool:
@@ -142,16 +133,13 @@ class MedusaDrafter:
             if draft.state is not None and draft.tree.size < draft.max_tree_nodes:
                 seeing.append((key, draft))
         self._to_do.clear()
-        if seeing and (self._pace is None or self._pace.pays(started)):
+        if seeing:
             guesses = self._guess([draft for _, draft in seeing])
             self.clock.enter("walk")
             for (key, draft), ahead in zip(seeing, guesses, strict=True):
                 fresh = self._extend(draft, ahead)
-                draft.drafted = True
                 if fresh:
                     growth.proposals[key] = Proposal.of(draft.tree, fresh)
-            if self._pace is not None:
-                self._pace.drafted(started, time.perf_counter())
         self.clock.enter(None)
         growth.seconds = time.perf_counter() - started
         return growth
@@ -230,4 +218,4 @@ def medusa_drafter(options: MedusaOptions, target: PackedModel) -> MedusaDrafter
     ):
         if ours != its:
             raise ModelLoadError(f"heads {options.heads}: made for a {what} of {ours}, that of the target is {its}")
-    return MedusaDrafter(heads, DraftingPace())
+    return MedusaDrafter(heads)

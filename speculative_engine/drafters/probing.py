@@ -28,6 +28,10 @@ NO_PROBES = Probes([], [])
 class ProbingDrafter(Drafter, Protocol):
     """A Drafter that learns from probes."""
 
+    @property
+    def least_rows(self) -> int:
+        """The fewest probes that it learns from."""
+
     def probes(self, key: Hashable, root: Node, most_rows: int) -> Probes:
         """What to compute in the next pass, at most so many rows.
 

@@ -6,11 +6,6 @@ from collections.abc import Sequence
 
 from speculative_engine.step_cost import StepCost
 
-_FIRST_PROBES = 32
-"""Probes of a drafter of which nothing is known yet; one that is nearly always right is found out by so many."""
-_PROBE_SHARE = 0.01
-"""Share of the target's time in which a drafter that does not pay is tried again."""
-
 
 class RoundWorth:
     """Weighs a round of drafting by the planner's own measure, expected tokens per second.
@@ -25,8 +20,6 @@ class RoundWorth:
         """step: cost of the target's steps. drafting: of a round."""
         self.drafting = drafting
         self._step = step
-        self._first_probes = _FIRST_PROBES
-        self._allowance = 0.0
 
     def pays(
         self, decoding: int, worths: Sequence[float], gains: Sequence[float], rows: int, spent: float = 0.0
@@ -39,24 +32,6 @@ class RoundWorth:
         """
         later = spent + self.drafting.seconds(rows)
         return self._rate(decoding, [*worths, *gains], later) > self._rate(decoding, worths, spent)
-
-    def probe_due(self, decoding: int) -> bool:
-        """To be asked once in a step whose first round does not pay: whether to make one of a single row all the same.
-
-        Else a drafter that was useless once would never be measured again.
-        """
-        if self._first_probes:
-            return True
-        seconds = self.drafting.seconds(1)
-        self._allowance = min(self._allowance + _PROBE_SHARE * self._step.seconds(decoding), seconds)
-        return self._allowance >= seconds
-
-    def probed(self, seconds: float) -> None:
-        """A probe was made and took so long."""
-        if self._first_probes:
-            self._first_probes -= 1
-        else:
-            self._allowance -= seconds
 
     def _rate(self, decoding: int, worths: Sequence[float], seconds: float) -> float:
         """Expected tokens per second of a step after `seconds` of drafting, with the nodes that make the most of it."""

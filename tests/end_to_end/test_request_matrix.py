@@ -40,10 +40,10 @@ FEATURES: dict[str, dict[str, Any]] = {
     "logit_bias": {"logit_bias": {199: 3.0, 300: -100.0, 12: 1.5}},
     "allowed_token_ids": {"allowed_token_ids": range(0, 4096, 2)},
     "banned_token_ids": {"banned_token_ids": range(1, 4096, 5)},
-    "bad_words": {"bad_words": ["result", "number", "return"]},
-    "min_tokens": {"min_tokens": 30, "stop": "\n", "ignore_eos": False},
-    "stop": {"stop": ["return", "+= number"]},
-    "stop kept": {"stop": ["return", "+= number"], "include_stop": True},
+    "bad_words": {"bad_words": ["\n", ":", "(", "def", "ingle"]},
+    "min_tokens": {"min_tokens": 9, "stop": "e"},
+    "stop": {"stop": ["single", "e", "a"]},
+    "stop kept": {"stop": ["single", "e", "a"], "include_stop": True},
     "stop_token_ids": {"stop_token_ids": range(201, 501, 5)},
     "logprobs": {"logprobs": 5},
     "prompt_logprobs": {"prompt_logprobs": 3, "echo": True},
@@ -62,7 +62,7 @@ FEATURES: dict[str, dict[str, Any]] = {
         "logprobs": 2,
         "echo": True,
         "prompt_logprobs": 1,
-        "stop": "\n\n",
+        "stop": "e",
     },
 }
 

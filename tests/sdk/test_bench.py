@@ -277,6 +277,23 @@ def test_only_exact_methods_have_to_agree() -> None:
     assert (report.figures[1].differing, report.broken) == (1, [])
 
 
+@pytest.mark.parametrize(("told", "word"), [(True, "in distribution"), (False, "no")])
+def test_what_is_lossless_is_what_the_verifier_told(told: bool, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rejection beside a drafter that is not trusted is not."""
+    other = method("good@rejection", acceptance="rejection")
+    second = request("ab", drafted=1, accepted=1)
+    second = replace(second, stats=replace(second.stats, lossless=told))
+    turns = [turn(PLAIN, 1.0, request("ab")), turn(other, 1.0, request("ab", drafted=1, accepted=1))]
+    elsewhere = [turn(PLAIN, 1.0, request("ab")), turn(other, 1.0, second)]
+    report = Report({}, figures([*turns, *(replace(each, setting=Setting("text", 0.8)) for each in elsewhere)]), {})
+    assert [each["lossless"] for each in report.to_json()["methods"]] == [True, told]
+    rows = [line.rstrip("| ") for line in report.markdown().splitlines() if "good@rejection" in line]
+    assert rows[0].endswith("in distribution")
+    assert rows[1].endswith(word)
+    report.show()
+    assert capsys.readouterr().out.rstrip().endswith(word)
+
+
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
 def test_the_picture_is_a_png(report: Report, tmp_path: Path) -> None:
     from draftwire.cli.bench.plot import plot

@@ -9,6 +9,7 @@ import torch
 from speculative_engine.drafters.drafter import DraftSpec, StateDrafter
 from speculative_engine.drafters.medusa import MedusaDrafter, MedusaOptions, medusa_drafter
 from speculative_engine.drafters.medusa_heads import MedusaHeads, load_heads
+from speculative_engine.drafting_accounts import DraftingAccounts
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.sampling_params import SamplingParams
@@ -175,6 +176,33 @@ def test_states_cost_nothing_where_nobody_drafts_from_them(
     engine.add_drafter("medusa", medusa_drafter(MedusaOptions(str(heads)), engine.model))
     monkeypatch.setattr(PackedModel, "forward_with_states", None)
     assert generate(engine, SPECS, ScriptedDrafter(plain)).tokens == plain
+
+
+def test_nor_while_the_drafter_rests(heads: Path, plain: dict[int, list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_with(heads)
+    monkeypatch.setattr(DraftingAccounts, "open", lambda *_: False)
+    monkeypatch.setattr(PackedModel, "forward_with_states", None)
+    result = generate(engine, SPECS)
+    assert result.tokens == plain
+    assert result.drafted == 0
+
+
+def test_one_that_has_rested_drafts_again(
+    heads: Path, plain: dict[int, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, steps = engine_with(heads), 0
+    settle = DraftingAccounts.settle
+
+    def count(accounts: DraftingAccounts, *args: object) -> None:
+        nonlocal steps
+        steps += 1
+        settle(accounts, *args)
+
+    monkeypatch.setattr(DraftingAccounts, "settle", count)
+    monkeypatch.setattr(DraftingAccounts, "open", lambda *_: steps % 8 < 4)
+    result = generate(engine, SPECS)
+    assert result.tokens == plain
+    assert result.accepted > 0
 
 
 class TestDrafting:

@@ -13,6 +13,8 @@ from tokenizers import Tokenizer
 
 from speculative_engine.drafters.lookahead import LookaheadDrafter, LookaheadOptions
 from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
+from speculative_engine.drafters.ngram_pool import NgramPool
+from speculative_engine.drafting_accounts import DraftingAccounts
 from speculative_engine.packed_batch import PackedBatch
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.sampling_params import SamplingParams
@@ -224,24 +226,29 @@ def probes_of(engine: VerificationEngine, monkeypatch: pytest.MonkeyPatch) -> li
     return noted
 
 
-def test_a_step_is_no_more_than_twice_as_long_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    cost = StepCost([1, 11], [1.0, 2.0])
+@pytest.mark.parametrize(("paid_off", "probes"), [(True, 9), (False, 3)])
+def test_a_step_is_no_more_than_a_quarter_longer_for_them(
+    paid_off: bool, probes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cost = StepCost([1, 11], [1.0, 1.25])
     engine = engine_with(LookaheadOptions(ngram=4), cost)
     monkeypatch.setattr(cost, "observe", lambda *args: None)
+    monkeypatch.setattr(DraftingAccounts, "paid_off", lambda *args: paid_off)
     noted = probes_of(engine, monkeypatch)
     run(engine, specs_of(GREEDY)[1:2], "lookahead")
     assert noted[0] == (3, 0), "a prompt"
-    assert noted[1] == (10, 9), "ten rows more are twice as long, and three columns have nine"
+    assert noted[1] == (1 + probes, probes), "a column, or as many as fit into ten rows"
 
 
 def test_dear_rows_are_tried_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    cost = StepCost([1, 256], [1.0, 70.0])  # three rows are 0.8 steps
+    cost = StepCost([1, 256], [1.0, 21.4])  # three rows are 0.24 steps
     monkeypatch.setattr(cost, "observe", lambda *args: None)
+    monkeypatch.setattr(NgramPool, "add", lambda *args: None)  # nothing is found
     engine = engine_with(LookaheadOptions(window=15, ngram=4), cost)
     result = run(engine, [SequenceSpec(0, PROMPTS[1], 300, SamplingParams(temperature=3.0, seed=1))], "lookahead")
     steps_with_probes = engine.record.probe_rows / 3
-    assert 32 <= steps_with_probes < 60
-    assert result.steps > 250
+    assert 10 <= steps_with_probes < 40, "three steps' time at first, and then 1.5 % of it"
+    assert result.accepted == 0
 
 
 def test_rows_that_are_too_dear() -> None:
@@ -264,6 +271,7 @@ def test_steps_have_no_more_rows_than_they_may() -> None:
 
 
 def test_sequences_share_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DraftingAccounts, "paid_off", lambda *args: True)
     engine = engine_with(LookaheadOptions(ngram=4), max_step_rows=64)
     noted = probes_of(engine, monkeypatch)
     run(engine, [SequenceSpec(index, [5], 40, GREEDY) for index in range(4)], "lookahead")

@@ -39,26 +39,3 @@ def test_it_stops_where_the_rate_is_highest() -> None:
         depth += 1
     rates = [sum(chance**k for k in range(nodes + 1)) / (1 + nodes * seconds) for nodes in range(20)]
     assert depth == rates.index(max(rates)) > 1
-
-
-def probes(rounds: RoundWorth, steps: int, seconds: float) -> list[int]:
-    """The steps in which a probe is made that takes so long."""
-    made = []
-    for step in range(steps):
-        if rounds.probe_due(1):
-            rounds.probed(seconds)
-            made.append(step)
-    return made
-
-
-@pytest.mark.parametrize("seconds", [0.05, 0.3, 5.0])
-def test_after_the_first_ones_probes_take_a_hundredth_of_the_time(seconds: float) -> None:
-    made = probes(worth(seconds), 10_032, seconds)
-    assert made[:32] == list(range(32))
-    assert len(made[32:]) * seconds == pytest.approx(100, rel=0.06)
-
-
-def test_a_probe_that_took_long_is_made_up_for() -> None:
-    rounds = worth(0.01)
-    probes(rounds, 32, 0.01)
-    assert probes(rounds, 60, 0.5) == [0, 50]

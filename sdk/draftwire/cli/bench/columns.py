@@ -80,7 +80,7 @@ def _lossless(row: Row) -> str:
     method = row.figures.method
     if method.is_plain:
         return _NONE
-    return "yes" if method.exact else "in distribution" if method.lossless else "no"
+    return "yes" if method.exact else "in distribution" if row.figures.lossless else "no"
 
 
 def _outputs(row: Row) -> str:

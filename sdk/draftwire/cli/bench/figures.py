@@ -82,6 +82,8 @@ class Figures:
     """Outputs that are not plain decoding's."""
     drift: float
     """Share of tokens at and after the first one that is not plain decoding's."""
+    lossless: bool
+    """Whether all outputs are distributed as plain decoding's, by what the verifier told of each."""
 
 
 def figures(turns: Iterable[Turn]) -> list[Figures]:
@@ -120,6 +122,7 @@ def _figures(turns: Sequence[Turn], plain: Sequence[Turn]) -> Figures:
         chunk_gap=Percentiles.of(gap for request in requests for gap in request.chunk_gaps),
         differing=sum(ours != theirs for ours, theirs in pairs),
         drift=_share(wrong, sum(len(theirs) for _, theirs in pairs)),
+        lossless=all(request.stats.lossless for request in requests),
     )
 
 

@@ -11,8 +11,6 @@ from draftwire.speculation import Acceptance, Speculation
 
 PLAIN_NAME = "plain"
 PREDICTION = "prediction"
-LOSSLESS: tuple[Acceptance, ...] = ("coupled", "rejection")
-"""Rules of acceptance whose outputs are distributed as the target's alone."""
 
 _LOCAL = "local:"
 _NOBODY = {"draftwire-bench": "nobody"}
@@ -65,11 +63,6 @@ class Method:
     def exact(self) -> bool:
         """Whether its outputs have to be those of plain decoding."""
         return self.acceptance == "coupled"
-
-    @property
-    def lossless(self) -> bool:
-        """Whether its outputs are distributed as those of plain decoding."""
-        return self.acceptance in LOSSLESS
 
     @property
     def services(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from draftwire.cli.bench.columns import ABOUT, FIGURES, Column, Row
@@ -85,11 +85,14 @@ class Report:
             print()
         one_each: dict[str, Figures] = {}
         for each in self.figures:
-            one_each.setdefault(each.method.name, each)
+            one_each.setdefault(each.method.name, replace(each, lossless=self._lossless(each.method)))
         _print(ABOUT, [self._row(each) for each in one_each.values()])
 
     def _row(self, figures: Figures) -> Row:
         return Row(figures, self._process_bytes(figures.method))
+
+    def _lossless(self, method: Method) -> bool:
+        return all(each.lossless for each in self.figures if each.method.name == method.name)
 
     def _process_bytes(self, method: Method) -> int | None:
         known = [self.memory[address] for address in method.services if address in self.memory]
@@ -110,7 +113,7 @@ class Report:
             ],
             "prediction": method.predicts,
             "acceptance": method.acceptance,
-            "lossless": method.lossless,
+            "lossless": self._lossless(method),
             "needs": [asdict(needs) if needs else None for needs in method.needs],
             "memory": {"weights_bytes": method.weights_bytes, "process_bytes": self._process_bytes(method)},
         }
