@@ -37,7 +37,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "typical_p": {"typical_p": 0.9},
     "repetition_penalty": {"repetition_penalty": 1.3},
     "presence and frequency": {"presence_penalty": 0.7, "frequency_penalty": 0.4},
-    "logit_bias": {"logit_bias": {199: 3.0, 300: -100.0, 12: 1.5}},
+    "logit_bias": {"logit_bias": {199: -8.0, 403: -100.0, 12: 1.5}},
     "allowed_token_ids": {"allowed_token_ids": range(0, 4096, 2)},
     "banned_token_ids": {"banned_token_ids": range(1, 4096, 5)},
     "bad_words": {"bad_words": ["\n", ":", "(", "def", "ingle"]},
