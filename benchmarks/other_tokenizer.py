@@ -23,6 +23,7 @@ from benchmarks.report import print_report
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import Drafter, DraftSpec
 from speculative_engine.drafters.translating import TranslatingDrafter
+from speculative_engine.engine_limits import EngineLimits
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.proposal import ProposalReader
 from speculative_engine.sampling_params import SamplingParams
@@ -31,7 +32,7 @@ from speculative_engine.step_timing import measure_step_cost
 from speculative_engine.token_map import TokenMap
 from speculative_engine.token_tree import TokenTree
 from speculative_engine.tokenizer import Tokenizer
-from speculative_engine.verification_engine import EngineLimits, VerificationEngine
+from speculative_engine.verification_engine import VerificationEngine
 
 _SLOTS = 16384
 

@@ -24,6 +24,7 @@ from benchmarks.report import machine
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.drafters.grammar import GrammarDrafter
+from speculative_engine.engine_limits import EngineLimits
 from speculative_engine.grammar import FormKind, Grammar
 from speculative_engine.grammar_compiler import GrammarCompiler
 from speculative_engine.packed_model import PackedModel
@@ -32,7 +33,7 @@ from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_timing import measure_step_cost
 from speculative_engine.tokenizer import Tokenizer
 from speculative_engine.tree_growth import TreeGrowth
-from speculative_engine.verification_engine import EngineLimits, VerificationEngine
+from speculative_engine.verification_engine import VerificationEngine
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
 PROMPT = "# The configuration as JSON:\nconfig = "

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from draft_training.example import Example, example_of
 from draft_training.teacher import Question
+from speculative_engine.engine_limits import EngineLimits
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.plain_generation import generate_all
 from speculative_engine.sampling_params import SamplingParams
@@ -13,7 +14,7 @@ from speculative_engine.scoring import Score, ScoreSpec
 from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_cost import StepCost
 from speculative_engine.tokenizer import Tokenizer
-from speculative_engine.verification_engine import EngineLimits, VerificationEngine
+from speculative_engine.verification_engine import VerificationEngine
 
 _SLOTS = 32768
 _FREE_STEPS = StepCost([1, 256], [0.001, 0.001])

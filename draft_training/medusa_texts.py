@@ -8,13 +8,14 @@ from pathlib import Path
 
 import torch
 
+from speculative_engine.engine_limits import EngineLimits
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.plain_generation import generate_all
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_cost import StepCost
 from speculative_engine.tokenizer import Tokenizer
-from speculative_engine.verification_engine import EngineLimits, VerificationEngine
+from speculative_engine.verification_engine import VerificationEngine
 
 _IGNORED = -100
 """Label of places without a token, as torch's cross-entropy has it."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from speculative_engine.coupled_sampler import top_candidates
+from speculative_engine.engine_limits import EngineLimits
 from speculative_engine.field_error import FieldError
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
@@ -15,7 +16,7 @@ from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_cost import StepCost
 from speculative_engine.step_timing import measure_step_cost
-from speculative_engine.verification_engine import EngineLimits, VerificationEngine
+from speculative_engine.verification_engine import VerificationEngine
 
 _MOST_PROMPT = 1024
 """Tokens taken of a prompt, the last ones."""

@@ -6,52 +6,33 @@ Not thread-safe and never waits: one thread calls it, and asks `wait_seconds` wh
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import torch
 
 from speculative_engine.acceptance_model import observe_commit
-from speculative_engine.computed_step import AskedRows, ComputedStep
-from speculative_engine.coupled_sampler import sample
+from speculative_engine.computed_step import AskedRows
 from speculative_engine.drafter_timing import ProposalClock
 from speculative_engine.drafters.drafter import Drafter, EngineState
-from speculative_engine.edited_logits import EditedLogits, why_no_token
+from speculative_engine.engine_limits import EngineLimits
 from speculative_engine.local_drafters import LocalDrafters
 from speculative_engine.output_form import allowed_nodes
-from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.planner import Candidate, Plan, Planner
 from speculative_engine.planning_record import PlanningRecord
 from speculative_engine.prefix_cache import PrefixCache
 from speculative_engine.probe_planner import ProbePlanner
-from speculative_engine.prompt_log_probs import PromptLogProbs
 from speculative_engine.prompt_shares import divide, to_compute
 from speculative_engine.proposal import MergeCount, Proposal, ProposalReader
-from speculative_engine.sampling_batch import SamplingBatch
-from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.scoring import ScoreSpec, Scoring
 from speculative_engine.sequence import Sequence, SequenceSpec
+from speculative_engine.sequence_end import end_of
 from speculative_engine.shared_prefix import SharedPrefix
 from speculative_engine.slot_queue import SlotQueue
 from speculative_engine.step_clock import StepClock
 from speculative_engine.step_cost import StepCost
 from speculative_engine.step_result import Finish, SequenceOutcome, StepResult
+from speculative_engine.target_pass import TargetPass
 from speculative_engine.verification_job import VerificationJob
-
-
-@dataclass(frozen=True, slots=True)
-class EngineLimits:
-    """Sizes of the engine."""
-
-    max_sequences: int = 64
-    """Most sequences that run at once; more wait."""
-    max_step_rows: int = 256
-    """Most tokens of one forward pass."""
-    max_tree_nodes: int = 64
-    """Most live nodes of one drafter in a sequence's tree, and most nodes verified for a sequence in one step."""
-    prefix_cache: bool = False
-    """Whether sequences that begin with the same tokens share their KV slots, also when one ends before another
-    begins."""
 
 
 class VerificationEngine:
@@ -77,6 +58,7 @@ class VerificationEngine:
         self._local = LocalDrafters(limits.max_tree_nodes, model.vocab_size, EngineState(self._running, cost))
         self._probes = ProbePlanner(cost, self._local.accounts)
         self._scoring = Scoring(model.pool)
+        self._pass = TargetPass(model, self.clock, self._scoring, self._local)
         self._prompts: list[Sequence] = []
         """Those whose prompts the next step goes on with, oldest first."""
         self._plan: tuple[list[Sequence], list[Candidate], Plan] | None = None
@@ -220,7 +202,7 @@ class VerificationEngine:
         jobs, scored = self._jobs(decoding, plan)
         if not jobs and not scored:
             return StepResult([], 0)
-        computed = self._compute(jobs, scored)
+        computed = self._pass.compute(jobs, scored)
         self.clock.enter("walk")
         now = time.perf_counter()
         outcomes: list[SequenceOutcome] = []
@@ -260,39 +242,6 @@ class VerificationEngine:
         if len(jobs) == len(decoding) and not scored:
             self.record.probe_rows += self._probes.choose(jobs, free)
         return jobs, scored
-
-    def _compute(self, jobs: list[VerificationJob], scored: int) -> ComputedStep:
-        """One forward pass, and the target's own token after each row that asked for one."""
-        self.clock.enter("layout")
-        builder = BatchBuilder()
-        for job in jobs:
-            job.lay_out(builder, self.model.pool)
-        parts = self._scoring.lay_out(builder, scored)
-        prompts = PromptLogProbs(jobs, builder)
-        batch = builder.build(self.model.group_size, self.model.device)
-        editing = EditedLogits(jobs)
-        editing.prepare()
-        self.clock.enter("forward")
-        states: torch.Tensor | None = None
-        if any(job.sampled_positions and self._local.wants_states(job.sequence) for job in jobs):
-            logits, states = self.model.forward_with_states(batch)
-        else:
-            logits = self.model.forward(batch)
-        self.clock.enter("sample")
-        params: list[SamplingParams] = []
-        positions: list[int] = []
-        for job in jobs:
-            params.extend([job.sequence.sampling] * len(job.sampled_positions))
-            positions.extend(job.sampled_positions)
-        drawn: list[int] = []
-        edited = logits
-        if params:
-            edited = editing.apply(logits[: len(params)])
-            sampling = SamplingBatch.build(params, positions, self.model.device)
-            drawn = sample(edited[: len(params)], sampling).token_ids.tolist()
-        scores = self._scoring.settle(parts, logits[len(params) :])
-        told = prompts.settle(logits)
-        return ComputedStep(AskedRows(drawn, edited, logits, states), scores, told, len(builder), builder.seen)
 
     def _planned(self) -> tuple[list[Sequence], list[Candidate], Plan]:
         if self._plan is None:
@@ -371,19 +320,7 @@ class VerificationEngine:
         drafted: dict[str, int] = {}
         for node in job.nodes:
             drafted[node.source] = drafted.get(node.source, 0) + 1
-        finish = why_no_token(rows.raw[0]) if -1 in tokens else None
-        if finish is not None:
-            tokens = []
-        # Before all else: behind the form's end a row may say anything.
-        end = spec.form.ends_after(tokens) if spec.form is not None else None
-        if end is not None:
-            finish, tokens = Finish.FORM, tokens[:end]
-        for index, token in enumerate(tokens):
-            if token in spec.eos_token_ids:
-                finish, tokens = Finish.EOS, tokens[: index + 1]
-                break
-        if finish is None and len(sequence.tokens) + len(tokens) >= spec.max_length:
-            finish, tokens = Finish.LENGTH, tokens[: spec.max_length - len(sequence.tokens)]
+        tokens, finish = end_of(sequence, tokens, rows.raw[0])
         sources: list[str | None] = [node.source for node in accepted[: len(tokens)]]
         sources += [None] * (len(tokens) - len(sources))
         hit = sequence.foreseen

@@ -11,11 +11,12 @@ import torch
 from draftwire.v1.model_info_pb2 import ModelInfo
 from service_runtime.logs import get_logger
 from service_runtime.startup_error import StartupError
+from speculative_engine.engine_limits import EngineLimits
 from speculative_engine.packed_model import ModelLoadError, PackedModel
 from speculative_engine.self_test import run_self_test
 from speculative_engine.step_timing import measure_step_cost
 from speculative_engine.tokenizer import Tokenizer
-from speculative_engine.verification_engine import EngineLimits, VerificationEngine
+from speculative_engine.verification_engine import VerificationEngine
 from verifier_service.settings import VerifierSettings
 
 log = get_logger(__name__)

@@ -148,6 +148,26 @@ def test_generate_in_a_form(command: Command, verifier: FakeVerifier, tmp_path: 
     assert "more than one form" in done.err
 
 
+def test_chat_remembers_what_was_said(command: Command, verifier: FakeVerifier) -> None:
+    options = ("--system", "be brief", "--max-tokens", "3", "--seed", "5", "--temperature", "0")
+    done = command("chat", *options, stdin="hello\n\nand then?\n/new\nagain\n")
+    answer, *others = done.out.splitlines()
+    assert (done.code, len(answer), len(others), done.err) == (0, 3, 2, "")
+    said = [[(each.role, each.content) for each in request.messages.messages] for request in verifier.requests]
+    begin = [("system", "be brief"), ("user", "hello")]
+    assert said == [
+        begin,
+        [*begin, ("assistant", answer), ("user", "and then?")],
+        [("system", "be brief"), ("user", "again")],
+    ]
+    assert verifier.requests[0].max_tokens == 3
+
+
+def test_chat_tells_what_is_wrong(command: Command) -> None:
+    done = command("chat", "--max-tokens", "-1", stdin="hello\n")
+    assert (done.code, "max_tokens" in done.err) == (2, True)
+
+
 def test_generate_with_several_drafters_by_name(command: Command, verifier: FakeVerifier) -> None:
     assert command("generate", "x", "--drafter", "local:ngram", "--drafter", "good", "--max-tokens", "2").code == 0
     speculation = verifier.requests[0].speculation

@@ -11,6 +11,7 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
+from speculative_engine.engine_limits import EngineLimits
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.proposal import Proposal
@@ -20,7 +21,7 @@ from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_cost import StepCost
 from speculative_engine.step_result import Finish
 from speculative_engine.token_tree import Node
-from speculative_engine.verification_engine import EngineLimits, VerificationEngine
+from speculative_engine.verification_engine import VerificationEngine
 from speculative_engine.verification_job import VerificationJob
 
 VOCABULARY = 300

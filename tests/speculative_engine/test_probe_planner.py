@@ -15,13 +15,14 @@ from speculative_engine.drafters.lookahead import LookaheadDrafter, LookaheadOpt
 from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
 from speculative_engine.drafters.ngram_pool import NgramPool
 from speculative_engine.drafting_accounts import DraftingAccounts
+from speculative_engine.engine_limits import EngineLimits
 from speculative_engine.packed_batch import PackedBatch
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_cost import StepCost
 from speculative_engine.step_result import Finish
-from speculative_engine.verification_engine import EngineLimits, VerificationEngine
+from speculative_engine.verification_engine import VerificationEngine
 from speculative_engine.verification_job import VerificationJob
 from tests.speculative_engine.support import GREEDY, Generated, packed, random_tokens, tiny_model
 

@@ -22,10 +22,11 @@ from draftwire.v1.token_log_probs_pb2 import TokenLogProbs
 from service_runtime.in_process_stream import InProcessStream, in_process_call
 from service_runtime.message_stream import MessageStream, StreamBroken
 from service_runtime.tasks import BackgroundTasks
+from speculative_engine.engine_limits import EngineLimits
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.step_cost import StepCost
 from speculative_engine.tokenizer import Tokenizer
-from speculative_engine.verification_engine import EngineLimits, StepResult, VerificationEngine
+from speculative_engine.verification_engine import StepResult, VerificationEngine
 from tests.verifier_service.loaded_models import loaded_model
 from verifier_service.drafter_link import Connect
 from verifier_service.peer_limits import PeerLimits

@@ -10,6 +10,7 @@ import typer
 
 from draftwire.cli.bench.command import bench
 from draftwire.cli.calibrate import calibrate
+from draftwire.cli.chat import chat
 from draftwire.cli.demo.command import demo
 from draftwire.cli.drafters import drafters
 from draftwire.cli.failure import Failure
@@ -37,6 +38,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(generate)
+app.command()(chat)
 app.command()(bench)
 app.add_typer(drafters, name="drafters")
 app.add_typer(calibrate, name="calibrate")
