@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Sequence as ListLike
 from typing import Literal
@@ -73,23 +74,23 @@ class DraftingAccounts:
         if not self._accounts:
             return
         rows = max(1, sum(job.rows for job in jobs))
-        tokens = sum(len(outcome.tokens) for outcome in outcomes)
+        nodes = Counter(node.source for job in jobs for node in job.nodes)
+        probes = Counter(job.prober for job in jobs for _ in job.probes.nodes)
+        accepted = Counter(source for outcome in outcomes for source in outcome.sources)
+        tokens = accepted.total()
         seconds, plain = self._cost.seconds(rows), self._cost.seconds(max(1, decoding))
         for source in self._accounts:
-            probes = sum(len(job.probes.nodes) for job in jobs if job.prober == source)
-            nodes = sum(node.source == source for job in jobs for node in job.nodes)
-            accepted = sum(outcome.sources.count(source) for outcome in outcomes)
             own = self._seconds.pop(source, 0.0)
             reading = self._reading.pop(source, 0.0)
-            in_rows = seconds - self._cost.seconds(max(1, rows - nodes - probes))
+            in_rows = self._of_rows(rows, nodes[source] + probes[source])
             self._account(source).stepped(
                 seconds / plain,
-                saved=accepted / max(1, tokens - accepted),
+                saved=accepted[source] / max(1, tokens - accepted[source]),
                 cost=(own - reading + in_rows) / plain,
                 reading=reading / plain,
-                drafted=bool(nodes or probes or source in self._drafted),
+                drafted=bool(nodes[source] or probes[source] or source in self._drafted),
             )
-            told = own + seconds - self._cost.seconds(max(1, rows - probes))
+            told = own + self._of_rows(rows, probes[source])
             if told:
                 self._told[source] = self._told.get(source, 0.0) + told
         self._drafted.clear()
@@ -98,6 +99,10 @@ class DraftingAccounts:
         """How long each has drafted since this was last asked, and had rows of its own computed to learn from."""
         seconds, self._told = self._told, {}
         return seconds
+
+    def _of_rows(self, rows: int, own: int) -> float:
+        """Seconds of a step that some of its rows have added."""
+        return self._cost.seconds(rows) - self._cost.seconds(max(1, rows - own)) if own else 0.0
 
     def _account(self, source: str) -> DraftingAccount:
         return self._accounts[source].setdefault(self._kind, DraftingAccount())

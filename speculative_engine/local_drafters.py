@@ -23,6 +23,9 @@ class LocalDrafters:
         self._vocab_size = vocab_size
         self._drafters: dict[str, Drafter] = {}
         self.accounts = DraftingAccounts(engine.cost)
+        self._held: dict[str, dict[int, tuple[Sequence, int]]] = {}
+        """By drafter that rests, the sequences that have gone on meanwhile, and the committed length it knows of each:
+        it is told when it drafts again."""
 
     def __contains__(self, source: str) -> bool:
         return source in self._drafters
@@ -37,12 +40,14 @@ class LocalDrafters:
     def remove(self, source: str) -> None:
         """Have it no more; does nothing if there is none."""
         self._drafters.pop(source, None)
+        self._held.pop(source, None)
         self.accounts.remove(source)
 
     def open(self, source: str, sequence: Sequence) -> None:
         """Let a drafter draft for a sequence; does nothing if it is none of these."""
         if source in self._drafters:
             spec = sequence.spec
+            self._held.get(source, {}).pop(spec.sequence_id, None)
             self._drafters[source].open(
                 spec.sequence_id,
                 DraftSpec(sequence.tokens, spec.sampling, self._max_tree_nodes, spec.max_length, self._vocab_size),
@@ -52,9 +57,20 @@ class LocalDrafters:
         """Tell those that draft for a sequence what it committed last."""
         for source in sequence.readers:
             if source in self._drafters:
-                started = time.perf_counter()
-                self._drafters[source].commit(sequence.spec.sequence_id, sequence.length, tokens)
-                self.accounts.spent(source, time.perf_counter() - started)
+                held = self._held.setdefault(source, {})
+                held.setdefault(sequence.spec.sequence_id, (sequence, sequence.length - len(tokens)))
+                if self.accounts.open(source):
+                    self._tell(source)
+
+    def _tell(self, source: str) -> None:
+        """Tell a drafter what was held back."""
+        held = self._held.get(source)
+        if held:
+            started = time.perf_counter()
+            for sequence_id, (sequence, known) in held.items():
+                self._drafters[source].commit(sequence_id, sequence.length, sequence.tokens[known:])
+            held.clear()
+            self.accounts.spent(source, time.perf_counter() - started)
 
     def takes_states(self, source: str) -> bool:
         """Whether a drafter is one of these that drafts from the target's last hidden states."""
@@ -72,6 +88,8 @@ class LocalDrafters:
         others = None
         for source in sequence.state_readers:
             if source in self._drafters:
+                if not self.accounts.open(source):
+                    continue
                 started = time.perf_counter()
                 cast(StateDrafter, self._drafters[source]).see(sequence.spec.sequence_id, state)
                 self.accounts.spent(source, time.perf_counter() - started)
@@ -82,17 +100,21 @@ class LocalDrafters:
     def close(self, source: str, sequence_id: int) -> None:
         """Let a drafter draft no more for a sequence; does nothing if it does not."""
         if source in self._drafters:
+            held = self._held.get(source, {}).pop(sequence_id, None)
+            if held is not None:  # some learn from a text also for others
+                sequence, known = held
+                self._drafters[source].commit(sequence_id, sequence.length, sequence.tokens[known:])
             self._drafters[source].close(sequence_id)
 
     def end(self, sequence_id: int) -> None:
         """A sequence is over: none drafts for it any more."""
-        for drafter in self._drafters.values():
-            drafter.close(sequence_id)
+        for source in self._drafters:
+            self.close(source, sequence_id)
 
     @property
     def busy(self) -> bool:
         """Whether `grow` has something to do."""
-        return any(drafter.busy for drafter in self._drafters.values())
+        return any(self._held.values()) or any(drafter.busy for drafter in self._drafters.values())
 
     def grow(self) -> Iterator[tuple[int, str, Proposal]]:
         """Let all draft that have something to do and may: what they propose, with the sequence's id and the source.
@@ -101,7 +123,10 @@ class LocalDrafters:
         """
         self.accounts.turn_to(self._engine.running.values())
         for source, drafter in self._drafters.items():
-            if self.accounts.open(source) and drafter.busy:
+            if not self.accounts.open(source):
+                continue
+            self._tell(source)
+            if drafter.busy:
                 started = time.perf_counter()
                 growth = drafter.grow()
                 for key, proposal in growth.proposals.items():

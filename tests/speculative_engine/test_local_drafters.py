@@ -113,3 +113,36 @@ def test_nobody_waits_for_them() -> None:
         assert engine.wait_seconds() == 0.0
         engine.step()
     assert not engine.planner.timings
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_one_that_rests_is_told_when_it_drafts_again(
+    plain: dict[int, list[int]], monkeypatch: pytest.MonkeyPatch, back: bool
+) -> None:
+    """Or when the sequence ends: what it learns from a text may be for others."""
+    engine = engine_with("ngram")
+    drafter = engine._local._drafters["ngram"]
+    told: list[tuple[int, int]] = []
+    commit = drafter.commit
+
+    def note(key: int, committed_length: int, tokens: list[int]) -> None:
+        told.append((committed_length, len(tokens)))
+        commit(key, committed_length, tokens)
+
+    rests = [True]
+    monkeypatch.setattr(drafter, "commit", note)
+    monkeypatch.setattr(engine._local.accounts, "open", lambda _: not rests[0])
+    spec = SPECS[0]
+    engine.add(spec)
+    tokens: list[int] = []
+    while engine.busy:
+        for outcome in engine.step().outcomes:
+            tokens += outcome.tokens
+        if len(tokens) == 20 and back:
+            rests[0] = False
+        elif len(tokens) < 20:
+            assert not told
+    assert tokens == plain[spec.sequence_id]
+    lengths, counts = zip(*told, strict=True)
+    assert counts[0] == (20 if back else len(tokens))
+    assert sum(counts) == len(tokens) and lengths[-1] == len(spec.tokens) + len(tokens)
