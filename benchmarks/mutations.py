@@ -89,7 +89,8 @@ def _places(message: Message) -> Iterator[tuple[Any, Any]]:
 
 def _spoil(owner: Any, field: Any, rng: random.Random) -> None:
     if _is_map(field):
-        getattr(owner, field.name)[rng.choice(_TEXTS)] = rng.choice(_TEXTS)
+        key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
+        getattr(owner, field.name)[_value(key, rng)] = _value(value, rng)
     elif field.is_repeated:
         _spoil_list(getattr(owner, field.name), field, rng)
     elif rng.random() < 0.2:

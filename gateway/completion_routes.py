@@ -21,7 +21,7 @@ from gateway.response_parts import Writer
 from gateway.state import GatewayState, State, errors
 
 _ERRORS = errors(400, 401, 404, 408, 413, 429, 500, 503, 504)
-_STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+_STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 
 router = APIRouter()
 

@@ -24,14 +24,17 @@ def log_prob(token_id: int, rank: int) -> token_log_probs_pb2.TokenLogProb:
 
 
 class TellingVerifier(FakeVerifier):
-    """Tells what it is asked."""
+    """Tells of other tokens than the token itself, and of a prompt at once."""
 
     def _events(
         self, request: pb.GenerateRequest, context: Any, ended: threading.Event
     ) -> Iterator[pb.GenerateResponse]:
         offset = 0
         for event in super()._events(request, context, ended):
+            if event.HasField("prompt"):
+                continue
             if event.HasField("chunk"):
+                del event.chunk.text_offsets[:], event.chunk.log_probs[:]
                 count = len(event.chunk.token_ids)
                 event.chunk.text_offsets.extend(range(offset, offset + count))
                 offset += count

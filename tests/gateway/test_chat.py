@@ -58,7 +58,7 @@ async def test_a_stream(client: openai.AsyncOpenAI) -> None:
     assert contents == {i: text_of(expected_ids(3 + i, 7, PROMPT_IDS)) for i in (0, 1)}
     assert roles == {0: "assistant", 1: "assistant"}
     assert reasons == {0: "length", 1: "length"}
-    assert len(stats) == 1 and stats[0]["num_drafts"] == 0
+    assert len(stats) == 1 and stats[0]["num_drafts"] == stats[0]["steps"] == 8
 
 
 async def test_the_usage_of_a_stream(client: openai.AsyncOpenAI) -> None:
