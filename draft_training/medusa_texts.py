@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
+from draftwire.prompt_file import read_prompt_file
 from speculative_engine.engine_limits import EngineLimits
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.plain_generation import generate_all
@@ -27,21 +27,7 @@ def read_texts(paths: Sequence[Path]) -> list[str]:
 
     Raises ValueError.
     """
-    texts: list[str] = []
-    for path in paths:
-        if path.suffix != ".jsonl":
-            texts.append(path.read_text(encoding="utf-8"))
-            continue
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-            try:
-                entry = json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{path}:{number}: no JSON: {error}") from error
-            text = entry.get("prompt", entry.get("text")) if isinstance(entry, dict) else None
-            if not isinstance(text, str):
-                raise ValueError(f"{path}:{number}: needs a text as `prompt` or `text`")
-            texts.append(text)
-    return texts
+    return [entry.text for path in paths for entry in read_prompt_file(path, "--prompts", by_line=False)]
 
 
 def continued(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from draftwire.prompt_file import PromptEntry, read_prompt_file
 from speculative_engine.tokenizer import Tokenizer
 
 
@@ -14,24 +14,14 @@ def read_prompts(path: Path, tokenizer: Tokenizer, longest: int) -> list[list[in
     In a file that ends in .jsonl each line is an object with `token_ids`, or with a text as `prompt` or `text`; in any
     other each line that is not empty is a text. Raises ValueError.
     """
-    try:
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"--prompts: {path} cannot be read: {error}") from error
-    if not lines:
-        raise ValueError(f"--prompts: {path} has no prompt")
-    if path.suffix != ".jsonl":
-        return [_encoded(line, tokenizer, longest) for line in lines]
-    prompts: list[list[int]] = []
-    for number, line in enumerate(lines, 1):
-        try:
-            given = json.loads(line)
-            ids = given.get("token_ids") or _encoded(given.get("prompt") or given["text"], tokenizer, longest)
-            prompts.append([int(token) for token in ids][-longest:])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"--prompts: line {number} of {path} has no prompt, text or token_ids") from error
-    return prompts
+    entries = read_prompt_file(path, "--prompts", by_line=True)
+    return [_token_ids(entry, tokenizer)[-longest:] for entry in entries]
 
 
-def _encoded(text: str, tokenizer: Tokenizer, longest: int) -> list[int]:
-    return tokenizer.encode(text)[-longest:]
+def _token_ids(entry: PromptEntry, tokenizer: Tokenizer) -> list[int]:
+    ids = entry.fields.get("token_ids")
+    if not ids:
+        return tokenizer.encode(entry.text)
+    if not isinstance(ids, list) or not all(type(token) is int for token in ids):
+        raise ValueError(f'{entry.place}: "token_ids" is no list of numbers')
+    return ids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -24,6 +25,14 @@ class ChatMessage(BaseModel):
     """What is said."""
 
 
+def conversation_of(messages: Iterable[ChatMessage]) -> list[dict[str, str]]:
+    """Return messages as the SDK takes them."""
+    return [
+        {"role": "system" if message.role in _SYSTEM else message.role, "content": text_of(message.content)}
+        for message in messages
+    ]
+
+
 class ChatRequest(GenerationRequest):
     """A request for chat completions."""
 
@@ -43,10 +52,7 @@ class ChatRequest(GenerationRequest):
     @property
     def conversation(self) -> list[dict[str, str]]:
         """The messages, as the SDK takes them."""
-        return [
-            {"role": "system" if message.role in _SYSTEM else message.role, "content": text_of(message.content)}
-            for message in self.messages
-        ]
+        return conversation_of(self.messages)
 
     @property
     def most_tokens(self) -> int | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from gateway.chat_request import ChatMessage, conversation_of
 from gateway.errors import GatewayError
 from gateway.speculation_options import TokenId
 from gateway.state import GatewayState, errors
@@ -17,7 +18,7 @@ router = APIRouter()
 
 
 class TokenizeRequest(BaseModel):
-    """Asks for the token ids of a text."""
+    """Asks for the token ids of a text, or of a conversation."""
 
     model_config = ConfigDict(strict=True, extra="ignore", use_attribute_docstrings=True)
 
@@ -25,12 +26,12 @@ class TokenizeRequest(BaseModel):
     """Name of the model."""
     prompt: str | None = None
     """The text."""
-    messages: Any = None
-    """Refused: conversations are rendered by the verifier."""
+    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
+    """The conversation, rendered by the chat template."""
     add_special_tokens: bool = True
-    """Add the special tokens that the tokenizer puts around a text."""
+    """Add the special tokens that the tokenizer puts around a text. A chat template writes its own."""
     return_token_strs: bool | None = None
-    """Refused, unless it is false."""
+    """Tell the text of each token, too."""
 
 
 class TokenizeResponse(BaseModel):
@@ -61,18 +62,24 @@ class DetokenizeResponse(BaseModel):
 
 @router.post("/tokenize", responses=_ERRORS)
 async def tokenize(asked: TokenizeRequest, state: GatewayState) -> TokenizeResponse:
-    """Return the token ids of a text."""
-    for name in ("messages", "return_token_strs"):
-        if getattr(asked, name):
-            raise GatewayError(f"{name}: is not supported", param=name, code="unsupported_parameter")
-    if asked.prompt is None:
-        raise GatewayError("prompt: is required", param="prompt", code="missing_required_parameter")
+    """Return the token ids of a text or of a conversation."""
+    if (asked.prompt is None) == (asked.messages is None):
+        both = "and messages: only one of them can be given" if asked.messages else "or messages: one is required"
+        raise GatewayError(f"prompt {both}", param="prompt", code="missing_required_parameter")
     await state.served.check(asked.model)
     info = await state.served.info()
-    seconds = state.settings.request_seconds
-    tokens = await state.client.tokenize(asked.prompt, add_special_tokens=asked.add_special_tokens, timeout=seconds)
-    length = info.limits.max_sequence_tokens
-    return TokenizeResponse(count=len(tokens), max_model_len=length, tokens=tokens, token_strs=None)
+    told = await state.client.tokenization(
+        asked.prompt,
+        messages=None if asked.messages is None else conversation_of(asked.messages),
+        add_special_tokens=asked.add_special_tokens and asked.messages is None,
+        timeout=state.settings.request_seconds,
+    )
+    return TokenizeResponse(
+        count=len(told.token_ids),
+        max_model_len=info.limits.max_sequence_tokens,
+        tokens=told.token_ids,
+        token_strs=told.token_texts if asked.return_token_strs else None,
+    )
 
 
 @router.post("/detokenize", responses=_ERRORS)

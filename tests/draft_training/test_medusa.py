@@ -116,7 +116,7 @@ class TestTexts:
     def test_a_bad_line_is_named(self, tmp_path: Path, line: str) -> None:
         path = tmp_path / "a.jsonl"
         path.write_text(f'{{"prompt": "one"}}\n{line}\n')
-        with pytest.raises(ValueError, match=r"a\.jsonl:2: "):
+        with pytest.raises(ValueError, match=r"a\.jsonl, line 2: "):
             read_texts([path])
 
     def test_the_target_continues_them(self, checkpoint: Path) -> None:

@@ -102,6 +102,9 @@ def test_tokens(real_gateway: GatewayProcess, client: openai.OpenAI, sdk: Client
         "count": len(tokens), "max_model_len": sdk.model_info().limits.max_sequence_tokens, "tokens": tokens,
         "token_strs": None,
     }  # fmt: skip
+    asked: Any = {"messages": MESSAGES, "return_token_strs": True}
+    chat: Any = client.post(f"{real_gateway.url}/tokenize", cast_to=object, body=asked)
+    assert chat["tokens"] == sdk.tokenize(messages=MESSAGES) and len(chat["token_strs"]) == chat["count"]
     back = client.post(f"{real_gateway.url}/detokenize", cast_to=object, body={"tokens": tokens})
     assert back == {"prompt": sdk.detokenize(tokens)}
     by_ids = client.completions.create(model="target", prompt=tokens, max_tokens=8, temperature=0.0)

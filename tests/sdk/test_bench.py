@@ -185,11 +185,11 @@ def test_prompts_of_the_checkout() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.jsonl", b"{", "line 1 is no JSON"),
-        ("a.jsonl", b'{"text": "a"}\n{"prompt": "a"}', 'line 2 has no "text"'),
+        ("a.jsonl", b"{", "line 1: no JSON"),
+        ("a.jsonl", b'{"text": "a"}\n{"txt": "a"}', "line 2: expected a text"),
         ("a.jsonl", b'{"text": "a", "prediction": 3}', '"prediction" is no text'),
         ("a.jsonl", b"\n", "holds no prompt"),
-        ("a.txt", b"", "is empty"),
+        ("a.txt", b"", "holds no prompt"),
         ("a.txt", b"\xff", "utf-8"),
         ("a.txt", None, "No such file"),
     ],
@@ -198,7 +198,7 @@ def test_bad_prompt_files(tmp_path: Path, name: str, content: bytes | None, word
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ValueError, match=f"--prompts .*{name}: .*{words}"):
+    with pytest.raises(ValueError, match=f"--prompts: .*{name}.*{words}"):
         read_prompts([path], 9)
 
 

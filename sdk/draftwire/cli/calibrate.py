@@ -13,6 +13,7 @@ import typer
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
 from draftwire.cli.table import print_table
+from draftwire.prompt_file import read_prompt_file
 
 if TYPE_CHECKING:
     from speculative_engine.early_exit_calibration import EarlyExitCalibration
@@ -54,7 +55,7 @@ def early_exit(
     as_json: Json = False,
 ) -> None:
     """Find after how many layers local:early_exit leaves a target best, if it pays at all."""
-    texts = _read_texts(prompts)
+    texts = [entry.text for entry in read_prompt_file(prompts, "--prompts", by_line=True)]
     found = _measure(model, texts, tokens, temperature, dtype.value, device.value, threads)
     best = found.best
     if as_json:
@@ -97,18 +98,3 @@ def _measure(
     except ModelLoadError as error:
         raise Failure(str(error)) from error
     return calibrate_early_exit(loaded, [tokenizer.encode(text) for text in texts], tokens, temperature)
-
-
-def _read_texts(path: Path) -> list[str]:
-    """The texts of a file.
-
-    Raises:
-        ValueError: it cannot be read, or is not what it should be.
-    """
-    try:
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-        return [json.loads(line)["text"] for line in lines] if path.suffix == ".jsonl" else lines
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"--prompts: {path}: {error}") from error
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f'--prompts: {path}: expected a JSON object with "text" in each line') from error

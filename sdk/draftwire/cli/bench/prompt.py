@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import draftwire
+from draftwire.prompt_file import PromptEntry, read_prompt_file
 
 BUNDLED = {
     "code": "models/prompts.jsonl",
@@ -69,29 +69,15 @@ def _first(prompts: Iterable[BenchPrompt], count: int) -> list[BenchPrompt]:
 
 
 def _read(path: Path, task: str) -> list[BenchPrompt]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"--prompts {path}: {error}") from error
+    entries = read_prompt_file(path, "--prompts", by_line=False)
     if path.suffix != ".jsonl":
-        if not text:
-            raise ValueError(f"--prompts {path}: it is empty")
-        return [BenchPrompt(task, path.name, text)]
-    numbered = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-    if not numbered:
-        raise ValueError(f"--prompts {path}: it holds no prompt")
-    return [_prompt(path, number, line, task) for number, line in numbered]
+        return [BenchPrompt(task, path.name, entry.text) for entry in entries]
+    return [_prompt(entry, number, task) for number, entry in enumerate(entries, 1)]
 
 
-def _prompt(path: Path, number: int, line: str, task: str) -> BenchPrompt:
-    try:
-        found = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"--prompts {path}: line {number} is no JSON: {error}") from error
-    if not isinstance(found, dict) or not found.get("text"):
-        raise ValueError(f'--prompts {path}: line {number} has no "text"')
-    values: dict[str, Any] = {"id": str(number), "task": task, "prediction": None} | found
-    for key in ("text", "id", "task", "prediction"):
+def _prompt(entry: PromptEntry, number: int, task: str) -> BenchPrompt:
+    values: dict[str, Any] = {"id": str(number), "task": task, "prediction": None} | dict(entry.fields)
+    for key in ("id", "task", "prediction"):
         if not isinstance(values[key], str) and not (key == "prediction" and values[key] is None):
-            raise ValueError(f'--prompts {path}: line {number}: "{key}" is no text')
-    return BenchPrompt(values["task"], values["id"], values["text"], values["prediction"])
+            raise ValueError(f'{entry.place}: "{key}" is no text')
+    return BenchPrompt(values["task"], values["id"], entry.text, values["prediction"])

@@ -1,0 +1,70 @@
+"""Files of prompts, as commands take them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class PromptEntry:
+    """One prompt of a file."""
+
+    place: str
+    """The file, and the line within it."""
+    fields: Mapping[str, Any]
+    """The JSON object of its line; only ``text`` where the file has no JSON."""
+
+    @property
+    def text(self) -> str:
+        """Its text: the field ``prompt`` or ``text``.
+
+        Raises:
+            ValueError: it has none.
+        """
+        text = self.fields.get("prompt", self.fields.get("text"))
+        if not isinstance(text, str) or not text:
+            raise ValueError(f'{self.place}: expected a text as "prompt" or "text"')
+        return text
+
+
+def read_prompt_file(path: Path, option: str, *, by_line: bool) -> list[PromptEntry]:
+    """Return the prompts of a file.
+
+    A ``.jsonl`` file has an object a line. Any other one has a text a line, or is one text.
+
+    Args:
+        path: the file.
+        option: the command's option that named it, for errors.
+        by_line: whether a file without JSON has a prompt a line.
+
+    Raises:
+        ValueError: it cannot be read, holds no prompt, or a line that is no JSON object; the line is named.
+    """
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{option}: {path} cannot be read: {error}") from error
+    if path.suffix == ".jsonl" or by_line:
+        lines = [(f"{option}: {path}, line {number}", line) for number, line in enumerate(content.splitlines(), 1)]
+    else:
+        lines = [(f"{option}: {path}", content)]
+    lines = [(place, line) for place, line in lines if line.strip()]
+    if not lines:
+        raise ValueError(f"{option}: {path} holds no prompt")
+    if path.suffix != ".jsonl":
+        return [PromptEntry(place, {"text": line}) for place, line in lines]
+    return [PromptEntry(place, _object(place, line)) for place, line in lines]
+
+
+def _object(place: str, line: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{place}: no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{place}: expected a JSON object")
+    return found
