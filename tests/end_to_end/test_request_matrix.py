@@ -50,6 +50,10 @@ FEATURES: dict[str, dict[str, Any]] = {
     "json_schema": {"json_schema": PERSON, "ignore_eos": False},
     "regex": {"regex": r"    (result|total) [+*]= number( \* [0-9]{1,3})?\n", "ignore_eos": False},
     "choice": {"choice": ["    result += number", "    result -= number", "    pass"], "ignore_eos": False},
+    "json_object": {"json_object": True, "ignore_eos": False},
+    "lark": {"grammar": 'start: "    " NAME " = " /[0-9]{1,6}/ "\\n"\nNAME: "result" | "total"\n', "ignore_eos": False},
+    "ebnf": {"ebnf": 'root ::= "    return " ("result" | "total" | [a-z]+) "\\n"', "ignore_eos": False},
+    "no jump-ahead": {"json_schema": PERSON, "jump_ahead": False, "ignore_eos": False},
     "no prefix cache": {"prefix_cache": False},
     "all at once": {
         "top_p": 0.95,
@@ -83,7 +87,8 @@ def told(result: Generation) -> dict[str, Any]:
 
 
 def options(feature: str, sampling: str) -> dict[str, Any]:
-    return {"max_tokens": TOKENS, "seed": 11, "ignore_eos": True} | SAMPLINGS[sampling] | FEATURES[feature]
+    usual = {"max_tokens": TOKENS, "seed": 11, "ignore_eos": True, "logprobs": 1}
+    return usual | SAMPLINGS[sampling] | FEATURES[feature]
 
 
 @pytest.fixture(scope="module")
