@@ -72,10 +72,22 @@ def test_what_is_wrong_is_one_line(
     assert words in line
 
 
-@pytest.mark.parametrize("text", ["no json\n", '{"prompt": "w1"}\n', "[]\n"])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("no json\n", "line 1: no JSON"),
+        ('{"text": "w1"}\n{"txt": "w1"}\n', 'line 2: expected a text as "prompt" or "text"'),
+        ("[]\n", "line 1: expected a JSON object"),
+    ],
+)
 def test_prompts_of_another_form(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], checkpoint: Path, prompts: Path, text: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    checkpoint: Path,
+    prompts: Path,
+    text: str,
+    words: str,
 ) -> None:
     prompts.write_text(text)
     assert run(monkeypatch, "--model", checkpoint, "--prompts", prompts) == 2
-    assert "expected a JSON object" in capsys.readouterr().err
+    assert words in capsys.readouterr().err
