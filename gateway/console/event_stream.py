@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 from starlette.responses import Response
@@ -13,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from draftwire import DraftwireError
 from gateway.console.api_errors import describe_error, error_response
+from gateway.disconnect import ClientLeft, until_disconnect
 
 Event = tuple[str, dict[str, Any]]
 """A name and what is told."""
@@ -37,17 +37,8 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send all events, or as many as there is a reader for."""
-        sending = asyncio.create_task(self._send_all(scope, receive, send))
-        leaving = asyncio.create_task(_left(receive))
-        try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            left = not sending.done()
-            sending.cancel()
-            leaving.cancel()
-            await asyncio.wait({sending, leaving})
-        if not left:
-            sending.result()
+        with suppress(ClientLeft):
+            await until_disconnect(receive, self._send_all(scope, receive, send))
 
     async def _send_all(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
@@ -64,11 +55,6 @@ class EventStream(Response):
                     return
                 await _send_event(send, "error", describe_error(error))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _send_event(send: Send, name: str, data: dict[str, Any]) -> None:
