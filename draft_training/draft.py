@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import shutil
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ class Draft:
             self._dtype = AutoConfig.from_pretrained(source, local_files_only=local).dtype or torch.float32
             model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, local_files_only=local)
             self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source, local_files_only=local)
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, pickle.UnpicklingError) as error:  # the last: weights that may be code
             raise ModelLoadError(f"draft {source}: {str(error).strip().splitlines()[0]}") from error
         self.source = source
         self.tokenizer = Tokenizer(self._tokenizer)

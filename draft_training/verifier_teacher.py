@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from draft_training.example import Example, example_of
 from draft_training.teacher import Question
@@ -15,9 +16,9 @@ _CONCURRENCY = 8
 class VerifierTeacher:
     """Generates by `Generate` and scores by `Score`, which the verifier has to allow."""
 
-    def __init__(self, address: str | Sequence[str]):
-        """Connect. Raises DraftwireError."""
-        self.client = Client(address)
+    def __init__(self, address: str | Sequence[str], **options: Any):
+        """Connect. `options`: tls, token and others of `Client`. Raises DraftwireError, and ValueError as it does."""
+        self.client = Client(address, **options)
         info = self.client.model_info()
         self.tokenizer_sha256 = info.tokenizer_sha256
         self.fingerprint = info.fingerprint

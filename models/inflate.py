@@ -1,6 +1,7 @@
 """Grow a Llama checkpoint without changing what it computes: a memory-bound target for benchmarks on a CPU.
 
     python models/inflate.py models/target /tmp/target-400m --parameters 400M
+    python models/inflate.py models/target /tmp/target-400m --parameters 400M --heads heads /tmp/heads-400m
 
 The bundled target is small enough to sit in a processor's cache, where a verification of eight tokens costs about
 eight times as much as one; a model of realistic size reads its weights from memory, and verifies them for the price of
@@ -13,6 +14,8 @@ one. The grown model has that size and the small one's outputs:
 
 Weights that cannot reach the output are random numbers, so that the arithmetic is that of a real model. Activations are
 zero where the small model has no dimension, which neither GEMM kernels nor memory traffic take notice of.
+
+Medusa heads that were trained for the small model grow the same way, and guess what they guessed before.
 """
 
 from __future__ import annotations
@@ -182,6 +185,34 @@ def inflate(
     return large
 
 
+def grow_heads(tensors: dict[str, Tensor], hidden: int, seed: int) -> dict[str, Tensor]:
+    """Medusa heads with the guesses of `tensors` for a model that has grown to `hidden` dimensions."""
+    grown = {}
+    fill = _Filler(seed, next(iter(tensors.values())).dtype)
+    for name, value in tensors.items():
+        if name.endswith(".bias"):
+            grown[name] = torch.cat([value, value.new_zeros(hidden - len(value))])
+        elif name.endswith(".linear.weight"):
+            weights = fill.random(hidden, hidden, value)
+            weights[len(value) :, : len(value)] = 0  # dimensions beyond the small model's stay zero
+            grown[name] = weights
+        else:
+            grown[name] = fill.random(len(value), hidden, value)
+    return grown
+
+
+def inflate_heads(heads_dir: str | Path, out_dir: str | Path, hidden: int, seed: int = 0) -> None:
+    """Write to `out_dir` the Medusa heads of `heads_dir`, grown for a model of `hidden` dimensions."""
+    source, out = Path(heads_dir), Path(out_dir)
+    out.mkdir(parents=True, exist_ok=True)
+    name = "medusa_lm_head.safetensors"
+    save_file(grow_heads(load_file(source / name), hidden, seed), out / name, metadata={"format": "pt"})
+    (out / name).chmod(0o644)
+    for path in source.iterdir():
+        if path.name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+            shutil.copyfile(path, out / path.name)
+
+
 def _count(text: str) -> int:
     """A number of parameters such as 400M, 1.2B or 25000000."""
     scale = _SUFFIXES.get(text[-1:].upper())
@@ -195,9 +226,13 @@ def main() -> None:
     parser.add_argument("--parameters", type=_count, default=400_000_000, help="for example 400M, the default")
     parser.add_argument("--layers", type=int, help="the number of layers; chosen by size when left out")
     parser.add_argument("--seed", type=int, default=0, help="of the weights that do not matter")
+    parser.add_argument("--heads", type=Path, nargs=2, metavar=("HEADS", "OUT"), help="Medusa heads to grow with it")
     options = parser.parse_args()
     try:
-        print(inflate(options.model, options.out, options.parameters, options.seed, options.layers))
+        shape = inflate(options.model, options.out, options.parameters, options.seed, options.layers)
+        print(shape)
+        if options.heads:
+            inflate_heads(*options.heads, shape.hidden, options.seed)
     except ValueError as error:
         parser.error(str(error))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_ALLOWANCE = 0.015
+_ALLOWANCE = 0.01
 """Share of the time that may go to a drafter that saves nothing."""
 _START = 3.0
 """Credit of a drafter of which nothing is known."""

@@ -113,15 +113,16 @@ class LocalDrafters:
 
     @property
     def busy(self) -> bool:
-        """Whether `grow` has something to do."""
-        return any(self._held.values()) or any(drafter.busy for drafter in self._drafters.values())
+        """Whether `grow` has something to do: not while all rest."""
+        return not self.accounts.rest and (
+            any(self._held.values()) or any(drafter.busy for drafter in self._drafters.values())
+        )
 
     def grow(self) -> Iterator[tuple[int, str, Proposal]]:
         """Let all draft that have something to do and may: what they propose, with the sequence's id and the source.
 
         What is done with a proposal before the next one is asked for counts as the drafter's time.
         """
-        self.accounts.turn_to(self._engine.running.values())
         for source, drafter in self._drafters.items():
             if not self.accounts.open(source):
                 continue

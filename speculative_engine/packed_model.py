@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -152,6 +153,10 @@ class PackedModel:
                     local_files_only=local,
                     trust_remote_code=trust_remote_code,
                 )
+        except pickle.UnpicklingError as error:
+            raise ModelLoadError(
+                f"model {source}: its weights are a pickle that may be code, and is not read"
+            ) from error
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise ModelLoadError(f"model {source}: {first_line}") from error

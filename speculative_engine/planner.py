@@ -1,9 +1,11 @@
 """Which nodes to verify, and whether to wait for more: one cost model for both.
 
 A step over a batch commits, in expectation, one token per sequence plus the probability of every verified node. The
-planner adds nodes best first over all sequences and stops where expected tokens per second are highest. Waiting is the
-same question with a time added: more nodes later against a step now. So draft length, tree width and giving up on a
-useless drafter follow from measured costs and calibrated probabilities, not from settings.
+planner adds nodes best first over all sequences and stops where expected tokens per second are highest. Prompts that
+are computed in the same step get later what nodes take: each counts as a sequence that gains a token by the step, and
+the time of its rows is its own. Waiting is the same question with a time added: more nodes later against a step now.
+So draft length, tree width and giving up on a useless drafter follow from measured costs and calibrated probabilities,
+not from settings.
 """
 
 from __future__ import annotations
@@ -78,10 +80,13 @@ class Planner:
         self.models.pop(source, None)
         self.timings.pop(source, None)
 
-    def plan(self, candidates: Sequence[Candidate], other_rows: int = 0, max_rows: int | None = None) -> Plan:
+    def plan(
+        self, candidates: Sequence[Candidate], other_rows: int = 0, max_rows: int | None = None, prompts: int = 0
+    ) -> Plan:
         """Choose the nodes of a step over `candidates` that also carries `other_rows` rows (prompt chunks).
 
-        max_rows: most rows of this step, where there is less room than usual.
+        max_rows: most rows of this step, where there is less room than usual. prompts: sequences whose prompts are not
+        computed yet, which a longer step delays as it does those of `candidates`.
         """
         base = len(candidates) + other_rows
         most = self._max_rows if max_rows is None else min(max_rows, self._max_rows)
@@ -116,10 +121,13 @@ class Planner:
             push(index, node, -value)
 
         expected = float(len(candidates))
-        best_count, best_rate, best_expected = 0, expected / self.cost.seconds(base), expected
+        # What other rows take buys prompts, not tokens: a token costs what it does in a step without them.
+        others = self.cost.seconds(base) - self.cost.seconds(len(candidates))
+        best_count, best_expected = 0, expected
+        best_rate = (expected + prompts) / (self.cost.seconds(base) - others)
         for size, (_, _, probability) in enumerate(ordered, start=1):
             expected += probability
-            rate = expected / self.cost.seconds(base + size)
+            rate = (expected + prompts) / (self.cost.seconds(base + size) - others)
             if rate > best_rate:
                 best_count, best_rate, best_expected = size, rate, expected
         nodes: list[list[Node]] = [[] for _ in candidates]

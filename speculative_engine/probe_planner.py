@@ -41,7 +41,7 @@ class ProbePlanner:
         """Add probes, at most `room`, to the jobs of a step that computes no prompts; each gets as many as others.
 
         Returns how many they are."""
-        if not self._drafters:
+        if not self._drafters or self._accounts.rest:
             return 0
         probing = []
         for job in jobs:

@@ -79,6 +79,8 @@ class Sequence:
         """Tokens of the spec whose log-probabilities are told, where they are wanted; before the first is nothing."""
         self.sound = False
         """Its last logits were numbers, so its keys and values are."""
+        self.began: float | None = None
+        """When the first step that computed something of it began, by time.perf_counter."""
         self.cached_tokens = 0
         """Leading tokens that came from the prefix cache before it had committed any."""
 

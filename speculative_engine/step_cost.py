@@ -39,6 +39,8 @@ class StepCost:
         self._seconds_per_seen = seconds_per_seen
         self._context = context
         self._scale = 1.0
+        self._on_curve: dict[int, float] = {}
+        """By rows: the curve does not change, and each step asks for some dozen of its points."""
 
     def points(self) -> list[tuple[int, float]]:
         """The curve's points: rows, and the expected time in seconds of a step of so many."""
@@ -79,6 +81,12 @@ class StepCost:
         return self._scale * (self._curve(rows) + self._seconds_per_seen * seen)
 
     def _curve(self, rows: int) -> float:
+        seconds = self._on_curve.get(rows)
+        if seconds is None:
+            seconds = self._on_curve[rows] = self._interpolated(rows)
+        return seconds
+
+    def _interpolated(self, rows: int) -> float:
         xs, ys = self._rows, self._seconds
         if len(xs) == 1:
             return ys[0]

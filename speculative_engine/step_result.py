@@ -60,6 +60,8 @@ class SequenceOutcome:
     """Of the tokens, where the sequence asks for them."""
     cached_tokens: int = 0
     """Leading tokens that came from the prefix cache when the sequence began."""
+    began: float = 0.0
+    """When the first step that computed something of the sequence began, by time.perf_counter."""
     rejected: list[RejectedDraft] = field(default_factory=list)
     """What was verified and rejected, parents before children, where the sequence asks for it."""
 

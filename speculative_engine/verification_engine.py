@@ -140,6 +140,8 @@ class VerificationEngine:
                 hidden_states=hidden_states or self._local.takes_states(source),
             )
             self._local.open(source, sequence)
+            if kind:
+                self._local.accounts.share(source, kind)
             self._plan = None
 
     def detach(self, sequence_id: int, source: str) -> None:
@@ -202,6 +204,9 @@ class VerificationEngine:
         jobs, scored = self._jobs(decoding, plan)
         if not jobs and not scored:
             return StepResult([], 0)
+        for job in jobs:
+            if job.sequence.began is None:
+                job.sequence.began = started
         computed = self._pass.compute(jobs, scored)
         self.clock.enter("walk")
         now = time.perf_counter()
@@ -245,6 +250,7 @@ class VerificationEngine:
 
     def _planned(self) -> tuple[list[Sequence], list[Candidate], Plan]:
         if self._plan is None:
+            self._local.accounts.turn_to(self._running.values())
             if self._local.busy:
                 self.clock.enter("draft")
                 for sequence_id, source, proposal in self._local.grow():
@@ -264,7 +270,8 @@ class VerificationEngine:
             most = self._most_rows()
             # Prompt chunks, and texts to score, share the step; half of it stays for nodes.
             other = min(pending, self.planner.cost.prompt_rows(len(decoding), most // 2))
-            plan = self.planner.plan(candidates, other, most) if candidates else Plan([], 0.0, 0.0)
+            prompts = len(self._running) - len(decoding)
+            plan = self.planner.plan(candidates, other, most, prompts) if candidates else Plan([], 0.0, 0.0)
             self._plan = decoding, candidates, plan
         return self._plan
 
@@ -358,5 +365,6 @@ class VerificationEngine:
             hidden_state=state,
             log_probs=told,
             cached_tokens=sequence.cached_tokens,
+            began=sequence.began or now,
             rejected=rejected,
         )

@@ -7,7 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from models.inflate import Shape, choose_shape, inflate  # noqa: E402
+from models.inflate import Shape, choose_shape, inflate, inflate_heads  # noqa: E402
+from speculative_engine.drafters.medusa_heads import MedusaHeads, load_heads  # noqa: E402
 
 MODELS = Path(__file__).parents[2] / "models"
 
@@ -102,3 +103,15 @@ def test_the_bundled_models_can_be_grown(tmp_path: Path, name: str) -> None:
     small, large = logits_of(MODELS / name, ids), logits_of(tmp_path, ids)
     torch.testing.assert_close(large, small, atol=1e-3, rtol=1e-4)
     assert (large.argmax(-1) == small.argmax(-1)).all()
+
+
+def test_grown_heads_guess_what_they_did(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    heads = MedusaHeads(heads=2, layers=1, hidden_size=48, vocab_size=97)
+    heads.save(tmp_path / "heads", "small", torch.float32)
+    inflate_heads(tmp_path / "heads", tmp_path / "grown", hidden=192)
+    grown = load_heads(str(tmp_path / "grown"), torch.float32)
+    states = torch.randn(5, 48)
+    wide = torch.cat([states, torch.zeros(5, 144)], dim=1)
+    with torch.inference_mode():
+        torch.testing.assert_close(grown(wide, 2), heads(states, 2), atol=1e-4, rtol=1e-4)

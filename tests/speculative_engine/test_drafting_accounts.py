@@ -61,7 +61,7 @@ def settled(
 def test_seconds_and_rows_are_charged_to_their_drafter(accounts: DraftingAccounts) -> None:
     accounts.spent("a", 0.4, drafted=True)
     lost = settled(accounts, [job_of("a", "a", "b", prober="b", probes=2)], [outcome_of(None)])
-    allowance = 0.015 * 4.5 / 2
+    allowance = 0.01 / 2 * 4.5 / 2  # they divide it
     assert lost["a"] == pytest.approx((0.4 + 2 * 0.5) / 2 - allowance)
     assert lost["b"] == pytest.approx(3 * 0.5 / 2 - allowance)
 
@@ -69,7 +69,7 @@ def test_seconds_and_rows_are_charged_to_their_drafter(accounts: DraftingAccount
 def test_an_accepted_token_saves_its_share_of_a_step(accounts: DraftingAccounts) -> None:
     accounts.spent("b", 2.0, drafted=True)
     lost = settled(accounts, [job_of(), job_of()], [outcome_of("b", None), outcome_of(None)])
-    assert lost["b"] == pytest.approx(2.0 / 2.5 - 0.5 - 0.015)
+    assert lost["b"] == pytest.approx(2.0 / 2.5 - 0.5 - 0.005)
 
 
 def test_what_keeps_one_that_rests_up_to_date_is_not_charged(accounts: DraftingAccounts) -> None:
@@ -106,3 +106,21 @@ def test_one_that_comes_again_begins_anew(accounts: DraftingAccounts) -> None:
     accounts.add("a")
     assert settled(accounts, [job_of()], [outcome_of(None)])["a"] < 0
     assert accounts.open("a")
+
+
+def test_those_of_one_request_share_the_account_of_their_like(accounts: DraftingAccounts) -> None:
+    for source in ("prediction-1", "prediction-2"):
+        accounts.add(source)
+        accounts.share(source, "prediction")
+    accounts.spent("prediction-1", 4.0, drafted=True)
+    accounts.settle(1, [job_of()], [outcome_of(None)])
+    accounts.remove("prediction-1")
+    accounts.spent("prediction-2", 4.0, drafted=True)
+    accounts.settle(1, [job_of()], [outcome_of(None)])
+    assert not accounts.open("prediction-2")
+    accounts.add("prediction-3")
+    accounts.share("prediction-3", "prediction")
+    assert not accounts.open("prediction-3")
+    assert accounts.open("a")
+    accounts.turn_to([sequence_of()])
+    assert not accounts.rest

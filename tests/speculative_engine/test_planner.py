@@ -104,6 +104,24 @@ def test_limits_are_kept() -> None:
     assert planner.plan([candidate(trees[2])], other_rows=4, max_rows=2).nodes == [[]]
 
 
+def test_the_rows_of_prompts_make_no_node_cheaper() -> None:
+    """A step that is long by prompts is no reason to verify what is not worth it in a step of tokens alone."""
+    trees = [candidate(chain([0.6, 0.6])) for _ in range(4)]
+    alone = planner_of(LINEAR).plan(trees)
+    beside = planner_of(LINEAR, max_rows=256).plan(trees, other_rows=40)
+    assert [len(nodes) for nodes in beside.nodes] == [len(nodes) for nodes in alone.nodes] == [1, 1, 1, 1]
+    assert beside.seconds == pytest.approx(alone.seconds + 40 * 0.002)
+    assert beside.expected_tokens == alone.expected_tokens
+
+
+def test_nodes_pay_for_the_prompts_that_they_delay() -> None:
+    tree = candidate(chain([0.9] * 12))
+    lengths = [len(planner_of(LINEAR).plan([tree], 16, prompts=prompts).nodes[0]) for prompts in (0, 1, 2, 4, 8)]
+    assert lengths == sorted(lengths, reverse=True) and lengths[0] > lengths[2] > lengths[-1] == 0
+    assert [len(nodes) for nodes in planner_of(FREE).plan([tree], 16, prompts=100).nodes] == [12]  # delays nobody
+    assert planner_of(LINEAR).plan([tree], 16, prompts=1).expected_tokens < 1 + 9  # prompts are no tokens
+
+
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=150, deadline=None)
 def test_no_other_choice_of_nodes_does_better(seed: int) -> None:

@@ -1,0 +1,79 @@
+"""A burst of requests, by a clock that goes as the cost of steps says: drafts do not hold up first tokens."""
+
+from dataclasses import dataclass
+from statistics import median
+
+import pytest
+
+from speculative_engine.engine_limits import EngineLimits
+from speculative_engine.sequence import SequenceSpec
+from speculative_engine.step_cost import StepCost
+from speculative_engine.verification_engine import VerificationEngine
+from tests.speculative_engine.support import ScriptedDrafter, packed, random_tokens, specs_of, tiny_model
+
+SPECS = specs_of([random_tokens(48, seed=seed) for seed in range(16)], 24)
+
+
+class KnownCost(StepCost):
+    """What a large target takes on few CPU cores: each row has its price."""
+
+    def __init__(self) -> None:
+        super().__init__([1, 4, 16, 128], [0.028, 0.038, 0.08, 0.47])
+
+    def observe(self, rows: int, seconds: float, seen: int = 0) -> None:
+        """Learn nothing of this machine."""
+
+
+@dataclass
+class Burst:
+    """What requests that came at once were given."""
+
+    tokens: dict[int, list[int]]
+    first_tokens: dict[int, float]
+    """Seconds by request, as the cost of steps says."""
+    seconds: float = 0.0
+
+
+def run(engine: VerificationEngine, specs: list[SequenceSpec], drafter: ScriptedDrafter | None) -> Burst:
+    burst = Burst({spec.sequence_id: [] for spec in specs}, {})
+    for spec in specs:
+        engine.add(spec)
+        if drafter is not None:
+            drafter.open(spec.sequence_id)
+            engine.attach(spec.sequence_id, "scripted")
+    while engine.busy:
+        for spec in specs if drafter is not None else ():
+            sequence = engine._queue.find(spec.sequence_id)
+            if sequence is not None and not sequence.tree.size:
+                proposal = drafter.propose(spec, len(sequence.tokens))
+                if proposal is not None:
+                    engine.propose(spec.sequence_id, "scripted", proposal)
+        step = engine.step()
+        burst.seconds += engine.planner.cost.seconds(step.rows)
+        for outcome in step.outcomes:
+            burst.tokens[outcome.sequence_id] += outcome.tokens
+            burst.first_tokens.setdefault(outcome.sequence_id, burst.seconds)
+    return burst
+
+
+@pytest.fixture(scope="module")
+def engine() -> VerificationEngine:
+    limits = EngineLimits(max_sequences=16, max_step_rows=128, prefix_cache=False)
+    return VerificationEngine(packed(tiny_model("Llama"), 4000), KnownCost(), limits)
+
+
+@pytest.fixture(scope="module")
+def plain(engine: VerificationEngine) -> Burst:
+    return run(engine, SPECS, None)
+
+
+@pytest.mark.parametrize("accuracy", [0.6, 0.9])
+def test_drafts_hold_up_neither_first_tokens_nor_all(engine: VerificationEngine, plain: Burst, accuracy: float) -> None:
+    drafter = ScriptedDrafter(plain.tokens, accuracy=accuracy, siblings=False)
+    alone = run(engine, SPECS[:1], drafter)  # after which it is known what the drafter is worth
+    burst = run(engine, SPECS, drafter)
+    assert burst.tokens == plain.tokens and alone.tokens[0] == plain.tokens[0]
+    assert alone.seconds < 0.9 * run(engine, SPECS[:1], None).seconds  # it is worth something
+    assert median(burst.first_tokens.values()) <= 1.01 * median(plain.first_tokens.values())
+    assert max(burst.first_tokens.values()) <= 1.05 * max(plain.first_tokens.values())
+    assert burst.seconds <= 1.02 * plain.seconds

@@ -1,0 +1,72 @@
+"""A checkpoint is data: what comes with it is not run, unless its operator says so."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from speculative_engine.packed_model import ModelLoadError, PackedModel
+from speculative_engine.tokenizer import Tokenizer
+from tests.support.tiny_checkpoint import write_checkpoint
+
+SAFE, PICKLE = "model.safetensors", "pytorch_model.bin"
+
+
+class Code:
+    """What a pickle runs when it is read."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.trace,))
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """A file that is there once foreign code has run."""
+    return tmp_path / "trace"
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return write_checkpoint(tmp_path / "checkpoint")
+
+
+def load(checkpoint: Path) -> PackedModel:
+    return PackedModel.load(str(checkpoint), slots=256, dtype="float32")
+
+
+def test_a_pickle_with_code_is_refused_and_the_code_not_run(checkpoint: Path, trace: Path) -> None:
+    tensors: dict[str, Any] = load_file(checkpoint / SAFE)
+    torch.save(tensors | {"model.norm.weight": Code(trace)}, checkpoint / PICKLE)
+    (checkpoint / SAFE).unlink()
+    with pytest.raises(ModelLoadError, match="may be code, and is not read"):
+        load(checkpoint)
+    assert not trace.exists()
+
+
+def test_a_pickle_beside_safetensors_is_not_opened(checkpoint: Path, trace: Path) -> None:
+    torch.save({"model.norm.weight": Code(trace)}, checkpoint / PICKLE)
+    assert load(checkpoint).layers == 2
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+def test_code_that_comes_along_is_not_run_unasked(checkpoint: Path, trace: Path, file: str) -> None:
+    (checkpoint / "brought.py").write_text(f"import pathlib\npathlib.Path({str(trace)!r}).touch()\n")
+    config = json.loads((checkpoint / file).read_text())
+    config["auto_map"] = (
+        {"AutoConfig": "brought.Config", "AutoModelForCausalLM": "brought.Model"}
+        if file == "config.json"
+        else {"AutoTokenizer": ["brought.Tokenizer", None]}
+    )
+    config["model_type"] = "brought"
+    config.pop("tokenizer_class", None)
+    (checkpoint / file).write_text(json.dumps(config))
+    with pytest.raises(ModelLoadError, match="contains custom code"):
+        load(checkpoint) if file == "config.json" else Tokenizer.load(str(checkpoint))
+    assert not trace.exists()
