@@ -10,3 +10,8 @@ def duration(seconds: float) -> Duration:
     made = Duration()
     made.FromNanoseconds(round(seconds * 1e9))
     return made
+
+
+def seconds_of(message: Duration) -> float:
+    """The seconds of a message."""
+    return message.seconds + message.nanos / 1e9

@@ -35,7 +35,26 @@ def introduce(model: ModelInfo, limits: Limits, capabilities: Sequence[str] = ()
 
 def shown(text: str) -> str:
     """What a peer said, cut to a length that fits a message or a line of the log."""
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+    return printable(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}...")
+
+
+def printable(text: str) -> str:
+    """What a peer said, without what would do something in a terminal, as line ends and escapes."""
+    return (
+        text
+        if text.isprintable()
+        else "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+    )
+
+
+def unprintable_field(peer: PeerInfo) -> str | None:
+    """Name of a field of a handshake that has a text which is not printable; None where all are."""
+    for place, message in (("", peer), ("model.", peer.model)):
+        for field, value in message.ListFields():
+            texts = [value] if isinstance(value, str) else value if field.name == "capabilities" else ()
+            if not all(text.isprintable() for text in texts):
+                return f"{place}{field.name}"
+    return None
 
 
 def check_peer(own: PeerInfo, other: PeerInfo) -> None:

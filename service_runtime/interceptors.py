@@ -11,6 +11,8 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
+from service_runtime.accepted_tokens import AcceptedTokens
+from service_runtime.caller import Caller, set_caller
 from service_runtime.errors import (
     ServiceError,
     abort_call,
@@ -38,13 +40,20 @@ def service_error(error: Exception) -> ServiceError:
     A ServiceError is told as it is, also out of the ExceptionGroup of a TaskGroup. Anything else is a fault of ours:
     it is logged here, with its traceback, under an incident id that the client gets in its place.
     """
-    leaves = list(_leaves(error))
-    told = [leaf for leaf in leaves if isinstance(leaf, ServiceError)]
-    if told and all(isinstance(leaf, (ServiceError, *_CLIENT_GONE)) for leaf in leaves):
-        return told[0]
+    told = told_error(error)
+    if told is not None:
+        return told
     incident = secrets.token_hex(6)
     log.error("call failed unexpectedly", incident=incident, exc_info=error)
     return internal(incident)
+
+
+def told_error(error: Exception) -> ServiceError | None:
+    """The ServiceError in an exception that a handler raised, alone or in a group; None for a fault of ours and for a
+    client that is gone."""
+    leaves = list(_leaves(error))
+    told = [leaf for leaf in leaves if isinstance(leaf, ServiceError)]
+    return told[0] if told and all(isinstance(leaf, (ServiceError, *_CLIENT_GONE)) for leaf in leaves) else None
 
 
 def is_client_gone(error: Exception) -> bool:
@@ -70,11 +79,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps the handlers of all four kinds; they must be coroutine functions or asynchronous generators.
 
     A message larger than `max_message_bytes`, either way, and bytes that are no message get a rich error too. After
-    `refuse_new_calls`, calls other than health and reflection end at once with SHUTTING_DOWN.
+    `refuse_new_calls`, calls other than health and reflection end at once with SHUTTING_DOWN. With `tokens` a call
+    has to bring one that may make it; without it ends before what it sent is decoded.
     """
 
-    def __init__(self, max_message_bytes: int) -> None:
+    def __init__(self, max_message_bytes: int, tokens: AcceptedTokens | None = None) -> None:
         self._max_message_bytes = max_message_bytes
+        self._tokens = tokens
         self._refusing = False
 
     def refuse_new_calls(self) -> None:
@@ -89,21 +100,30 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:  # no such method; grpc answers UNIMPLEMENTED
             return handler
-        return self._wrap(handler, handler_call_details.method)
+        return self._wrap(handler, handler_call_details.method, self._identify(handler_call_details))
 
-    def _wrap(self, handler: "_Handler", method: str) -> "_Handler":
+    def _identify(self, call: grpc.HandlerCallDetails) -> Caller | ServiceError | None:
+        """Who makes a call, or why it may not be made; None where nobody asks."""
+        if self._tokens is None:
+            return None
+        try:
+            return self._tokens.check(call.method, call.invocation_metadata)
+        except ServiceError as refusal:
+            return refusal
+
+    def _wrap(self, handler: "_Handler", method: str, caller: Caller | ServiceError | None) -> "_Handler":
         stream = "stream" if handler.response_streaming else "unary"
         kind = f"{'stream' if handler.request_streaming else 'unary'}_{stream}"
         behavior = getattr(handler, kind)
 
         async def unary_response(request: Any, context: "_Context") -> Any:
-            async with self._around(method, context):
+            async with self._around(method, context, caller):
                 if isinstance(request, ServiceError):
                     raise request
                 return encode(await behavior(request, context))
 
         async def stream_response(request: Any, context: "_Context") -> None:
-            async with self._around(method, context):
+            async with self._around(method, context, caller):
                 if isinstance(request, ServiceError):
                     raise request
                 responses = behavior(request, context)
@@ -117,7 +137,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                         await context.write(response)
 
         make = getattr(grpc, f"{kind}_rpc_method_handler")
-        decode = self._decoder(handler.request_deserializer, raising=handler.request_streaming)
+        refused = isinstance(caller, ServiceError)
+        deserialize = None if refused else handler.request_deserializer
+        decode = self._decoder(deserialize, raising=handler.request_streaming)
         encode = self._encoder(handler.response_serializer)
         wrapped: _Handler = (
             make(stream_response, decode, encode) if handler.response_streaming else make(unary_response, decode, None)
@@ -165,12 +187,18 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return decode
 
     @asynccontextmanager
-    async def _around(self, method: str, context: "_Context") -> AsyncIterator[None]:
+    async def _around(
+        self, method: str, context: "_Context", caller: Caller | ServiceError | None
+    ) -> AsyncIterator[None]:
         started = time.perf_counter()
         infrastructure = method.startswith(_INFRASTRUCTURE)
         code = grpc.StatusCode.OK
-        with log_context(method=method, peer=context.peer()):
+        known = {"caller": caller.name} if isinstance(caller, Caller) else {}
+        with log_context(method=method, peer=context.peer(), **known):
             try:
+                if isinstance(caller, ServiceError):
+                    raise caller
+                set_caller(caller)
                 if self._refusing and not infrastructure:
                     raise shutting_down()
                 yield

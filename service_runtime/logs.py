@@ -72,6 +72,9 @@ def configure_logs(
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(log_level.upper())
+    # Below this gRPC logs a server that is being freed, itself among the record's arguments: whoever keeps the record
+    # then frees it twice, and the process crashes.
+    logging.getLogger("grpc._cython.cygrpc").setLevel(logging.INFO)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -89,6 +92,12 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     """The logger of a module: `log = get_logger(__name__)`, then `log.info("event", key=value)`."""
     logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
     return logger
+
+
+def bind_call_log(**fields: Any) -> None:
+    """Adds fields to every further line of the present call, the last one, "call finished", among them. A call has a
+    task of its own, with which they end."""
+    structlog.contextvars.bind_contextvars(**fields)
 
 
 def log_context(**fields: Any) -> AbstractContextManager[None]:

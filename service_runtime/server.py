@@ -9,11 +9,13 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from draftwire.loopback import is_loopback_host
 from service_runtime.address import Address
 from service_runtime.channel import server_options
 from service_runtime.health import Health
 from service_runtime.interceptors import CallInterceptor
 from service_runtime.logs import get_logger
+from service_runtime.security import accepted_tokens, server_tls
 from service_runtime.settings import ServiceSettings
 from service_runtime.startup_error import StartupError
 
@@ -23,16 +25,27 @@ ServicerT = TypeVar("ServicerT")
 
 
 class ServiceServer:
-    """Serves the added services, grpc.health.v1 and reflection on one port.
+    """Serves the added services, grpc.health.v1 and, where it is wanted, reflection on one port.
 
     Use: add, then start, and at the end begin_shutdown and stop; `lifecycle.serve` does the latter three.
     """
 
     def __init__(self, settings: ServiceSettings) -> None:
+        """Reads the files of certificates and tokens. Raises StartupError, naming the flag, when one cannot be used, or
+        when others could read along and --insecure does not allow it."""
         self._listen = Address.parse(settings.listen)
-        self._interceptor = CallInterceptor(settings.max_message_bytes)
+        self._metrics_listen = Address.parse(settings.metrics_listen) if settings.metrics_listen else None
+        self._tls = server_tls(settings)
+        tokens = accepted_tokens(settings)
+        local = is_loopback_host(self._listen.host)
+        self._reflects = local if settings.reflection is None else settings.reflection
+        self._open_to_all = not local and tokens is None and settings.tls_client_ca is None
+        self._interceptor = CallInterceptor(settings.max_message_bytes, tokens)
         self._server = grpc.aio.server(
-            interceptors=[self._interceptor], options=server_options(settings.max_message_bytes)
+            interceptors=[self._interceptor],
+            options=server_options(
+                settings.max_message_bytes, settings.max_connections, settings.max_calls_per_connection
+            ),
         )
         self._services: list[str] = []
         self._health: Health | None = None
@@ -57,8 +70,11 @@ class ServiceServer:
         return str(Address(self._listen.host, self.bound_port))
 
     def check_port(self) -> None:
-        """Raises StartupError, naming the address, when it cannot be bound now; worth it before a long start-up."""
+        """Raises StartupError, naming the address, when it, or the metrics' one, cannot be bound now; worth it before a
+        long start-up."""
         _check_bindable(self._listen)
+        if self._metrics_listen is not None:
+            _check_bindable(self._metrics_listen)
 
     async def start(self, *, serving: bool = True) -> None:
         """Binds the port and takes calls; health is NOT_SERVING until `set_serving` where `serving` is False.
@@ -68,15 +84,21 @@ class ServiceServer:
         self._health = Health(self._services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [*self._services, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
-        reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._server)
+        if self._reflects:
+            reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._server)
         _check_bindable(self._listen)
         try:
-            self._bound_port = self._server.add_insecure_port(str(self._listen))
+            if self._tls is None:
+                self._bound_port = self._server.add_insecure_port(str(self._listen))
+            else:
+                self._bound_port = self._server.add_secure_port(str(self._listen), self._tls.credentials())
         except RuntimeError as error:
             raise StartupError(f"cannot listen on {self._listen}: {error}") from error
         await self._health.set_serving(serving)
         await self._server.start()
-        log.info("listening", address=self.address)
+        log.info("listening", address=self.address, tls=self._tls is not None)
+        if self._open_to_all:
+            log.warning("whoever reaches the port may do everything: no --accepted-tokens, no --tls-client-ca")
 
     async def set_serving(self, serving: bool) -> None:
         """Sets the health of the server and all its services; raises RuntimeError before start."""

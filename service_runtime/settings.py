@@ -6,12 +6,13 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings.sources import EnvSettingsSource
 
+from draftwire.trace_export import check_endpoint
 from service_runtime.address import ListenAddress
 from service_runtime.flags import Flags, flag_of
 
@@ -47,14 +48,60 @@ class ServiceSettings(BaseSettings):
 
     listen: ListenAddress = "127.0.0.1:0"
     """Address to serve gRPC on, HOST:PORT. Port 0 picks a free one; the log says which."""
+    metrics_listen: ListenAddress | None = None
+    """Address to serve Prometheus' metrics on over plain HTTP, HOST:PORT; by default they are not served."""
     log_format: Literal["console", "json"] = "console"
     """Form of the log on standard error: lines for people, or one JSON object a line."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged."""
     max_message_bytes: int = Field(default=16 * 1024 * 1024, ge=64 * 1024, le=1024 * 1024 * 1024)
     """Largest gRPC message sent or taken, in bytes."""
+    max_connections: int = Field(default=1024, ge=1, le=1_000_000)
+    """Most connections that callers have open at once; more are closed as they come."""
+    max_calls_per_connection: int = Field(default=1024, ge=1, le=1_000_000)
+    """Most calls that run at once on one connection; further ones wait at the caller, or are refused."""
     shutdown_grace_seconds: float = Field(default=10.0, ge=0)
     """Time that work in flight gets to finish after SIGTERM or SIGINT, in seconds."""
+    tls_cert: str | None = Field(default=None, min_length=1)
+    """File with this service's certificate (PEM), for TLS; the certificates it was signed with follow in it."""
+    tls_key: str | None = Field(default=None, min_length=1)
+    """File with the certificate's key (PEM, without a passphrase)."""
+    tls_client_ca: str | None = Field(default=None, min_length=1)
+    """File with the authorities (PEM) of which callers have to have a certificate: mutual TLS."""
+    tls_ca: str | None = Field(default=None, min_length=1)
+    """Call other services by TLS: file with the authorities (PEM) of their certificates, or `public`."""
+    tls_client_cert: str | None = Field(default=None, min_length=1)
+    """File with the certificate to show to other services; that of --tls-cert by default."""
+    tls_client_key: str | None = Field(default=None, min_length=1)
+    """File with the key of that certificate."""
+    tls_server_name: str | None = Field(default=None, min_length=1)
+    """Name that other services' certificates are for, where it is not the host of their address."""
+    accepted_tokens: str | None = Field(default=None, min_length=1)
+    """File (TOML) with the tokens that callers need, and their roles; without it none is asked for."""
+    token_file: str | None = Field(default=None, min_length=1)
+    """File with the token to show to other services."""
+    insecure: bool = False
+    """Allow what is not encrypted beyond this machine: to listen, and to call others, without TLS."""
+    reflection: bool | None = None
+    """Serve gRPC's reflection; by default only when listening on this machine alone (loopback)."""
+
+    trace_endpoint: Annotated[str, AfterValidator(check_endpoint)] = ""
+    """Collector to send traces to by OTLP over gRPC: http://HOST:PORT, https:// for TLS. Without one none is made."""
+    trace_sample_ratio: float = Field(default=1.0, ge=0, le=1)
+    """Share of the traces begun here that are recorded; those begun elsewhere are as was decided there."""
+
+    @model_validator(mode="after")
+    def _tls_settings_go_together(self) -> Self:
+        for one, other in (("tls_cert", "tls_key"), ("tls_client_cert", "tls_client_key")):
+            if (getattr(self, one) is None) != (getattr(self, other) is None):
+                given, missing = (one, other) if getattr(self, other) is None else (other, one)
+                raise ValueError(f"{flag_of(given)}: needs {flag_of(missing)}, too")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ValueError("--tls-client-ca: needs --tls-cert and --tls-key, too")
+        for field in ("tls_client_cert", "tls_server_name"):
+            if getattr(self, field) is not None and self.tls_ca is None:
+                raise ValueError(f"{flag_of(field)}: needs --tls-ca, too: without it no call is by TLS")
+        return self
 
 
 SettingsT = TypeVar("SettingsT", bound=ServiceSettings)

@@ -9,9 +9,9 @@ import grpc
 import pytest
 
 from draftwire.v1 import drafter_service_pb2, drafter_service_pb2_grpc
-from service_runtime.channel import open_channel
 from service_runtime.server import ServiceServer
 from service_runtime.settings import ServiceSettings
+from tests.support.plain_channel import open_channel
 
 SERVICE = "draftwire.test.Probe"
 

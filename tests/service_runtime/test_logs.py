@@ -1,3 +1,4 @@
+import gc
 import io
 import json
 import logging
@@ -110,3 +111,16 @@ async def test_a_method_whose_name_is_no_text_is_a_line(serve_probe: Any, make_p
             await call(b"", timeout=5)
     (garbage,) = [record for record in records(output) if "UnicodeDecodeError" in record["event"]]
     assert garbage["level"] == "warning" and "exception" not in garbage
+
+
+async def test_a_server_that_is_freed_is_not_logged_by_grpc() -> None:
+    kept: list[logging.LogRecord] = []
+    configure_logs("json", "debug", io.StringIO())
+    handler = logging.Handler()
+    handler.emit = kept.append  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    server = grpc.aio.server()
+    server.add_insecure_port("127.0.0.1:0")
+    del server
+    gc.collect()
+    assert [record.name for record in kept if record.name.startswith("grpc._cython")] == []

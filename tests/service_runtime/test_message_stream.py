@@ -9,11 +9,11 @@ import grpc
 import pytest
 from google.rpc import status_pb2
 
-from service_runtime.channel import open_channel
 from service_runtime.errors import ServiceError, at_capacity, shutting_down
 from service_runtime.grpc_stream import accept_call, open_call
 from service_runtime.in_process_stream import in_process_call
 from service_runtime.message_stream import MessageStream, StreamBroken
+from tests.support.plain_channel import open_channel
 
 pytestmark = pytest.mark.timeout(20)
 

@@ -115,7 +115,7 @@ async def test_a_name_of_which_one_address_is_in_use_is_refused() -> None:
 
 @pytest.mark.parametrize("listen", ["203.0.113.1:0", "no-such-host.invalid:0"])
 async def test_an_address_that_is_not_ours_is_named(listen: str) -> None:
-    server = ServiceServer(ServiceSettings(listen=listen))
+    server = ServiceServer(ServiceSettings(listen=listen, insecure=True))
     with pytest.raises(StartupError, match=f"cannot listen on {listen}: "):
         await server.start()
     await server.stop(0)

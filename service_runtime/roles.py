@@ -1,0 +1,60 @@
+"""Who may call which method: the one table of it."""
+
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """What a token is for. Whoever has `ADMIN` may do everything."""
+
+    GENERATE = "generate"
+    """Have text generated, and see the model and the pool."""
+    DRAFT = "draft"
+    """Draft for a verifier: the role of the services for one another."""
+    ADMIN = "admin"
+    """Change the pool and models, and see other callers' texts."""
+
+
+_ANY = frozenset(Role)
+_GENERATE = frozenset({Role.GENERATE, Role.ADMIN})
+_DRAFT = frozenset({Role.DRAFT, Role.ADMIN})
+_ADMIN = frozenset({Role.ADMIN})
+
+_VERIFIER = "/draftwire.v1.VerifierService/"
+_POOL = "/draftwire.v1.DrafterPoolService/"
+_DRAFTER = "/draftwire.v1.DrafterService/"
+
+ROLES_BY_METHOD: dict[str, frozenset[Role]] = {
+    _VERIFIER + "Generate": _GENERATE,
+    _VERIFIER + "Verify": _GENERATE,
+    _VERIFIER + "Tokenize": _GENERATE,
+    _VERIFIER + "Detokenize": _GENERATE,
+    _VERIFIER + "GetModelInfo": _GENERATE,
+    _VERIFIER + "Score": _ADMIN,
+    _VERIFIER + "FollowTraffic": _ADMIN,
+    _POOL + "ListDrafters": _GENERATE,
+    _POOL + "WatchDrafters": _GENERATE,
+    _POOL + "ListRollouts": _GENERATE,
+    _POOL + "RegisterDrafter": _DRAFT,
+    _POOL + "AttachDrafter": _ADMIN,
+    _POOL + "DetachDrafter": _ADMIN,
+    _POOL + "SwapDrafter": _ADMIN,
+    _POOL + "StartRollout": _ADMIN,
+    _POOL + "FinishRollout": _ADMIN,
+    _DRAFTER + "Draft": _DRAFT,
+    _DRAFTER + "GetModelInfo": _ANY,
+    _DRAFTER + "LoadModel": _ADMIN,
+}
+"""The roles of which a token has to have one, by method."""
+
+_HEALTH = "/grpc.health.v1.Health/"
+_REFLECTION = "/grpc.reflection."
+
+
+def roles_of(method: str) -> frozenset[Role]:
+    """The roles of which one is needed; none for a method that everybody may call. What is not in the table is the
+    administrator's."""
+    if method.startswith(_HEALTH):
+        return frozenset()
+    if method.startswith(_REFLECTION):
+        return _ANY
+    return ROLES_BY_METHOD.get(method, _ADMIN)

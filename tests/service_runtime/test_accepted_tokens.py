@@ -1,0 +1,263 @@
+"""Who may call what: tokens, roles, and what is told of them."""
+
+import asyncio
+import hashlib
+import hmac
+import io
+import logging
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+import structlog
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from draftwire.channel import AsyncChannels
+from draftwire.errors import PermissionDeniedError, UnauthenticatedError, from_rpc_error
+from draftwire.security import Security
+from draftwire.v1 import drafter_pool_service_pb2, drafter_service_pb2, verifier_service_pb2
+from draftwire.v1.drafter_pool_service_pb2_grpc import (
+    DrafterPoolServiceServicer,
+    add_DrafterPoolServiceServicer_to_server,
+)
+from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceServicer, add_DrafterServiceServicer_to_server
+from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceServicer, add_VerifierServiceServicer_to_server
+from service_runtime import accepted_tokens
+from service_runtime.accepted_tokens import AcceptedTokens
+from service_runtime.caller import current_caller
+from service_runtime.errors import ServiceError
+from service_runtime.logs import configure_logs
+from service_runtime.roles import ROLES_BY_METHOD, Role, roles_of
+from service_runtime.server import ServiceServer
+from service_runtime.settings import ServiceSettings
+
+SECRETS = {role: f"{role}-0123456789abcdef" for role in Role}
+SERVICES = tuple(
+    file.DESCRIPTOR.services_by_name[name]
+    for file, name in (
+        (verifier_service_pb2, "VerifierService"),
+        (drafter_pool_service_pb2, "DrafterPoolService"),
+        (drafter_service_pb2, "DrafterService"),
+    )
+)
+METHODS = {f"/{service.full_name}/{method.name}": method for service in SERVICES for method in service.methods}
+
+
+def write(path: Path, **secrets: str) -> Path:
+    tables = [f'[{name}]\ntoken = "{secret}"\nroles = ["{name}"]\n' for name, secret in secrets.items()]
+    path.write_text("".join(tables))
+    return path
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    return write(tmp_path / "tokens.toml", **SECRETS)
+
+
+@asynccontextmanager
+async def serving(**settings: Any) -> AsyncIterator[str]:
+    """All of the contract's services. None of their methods does anything: UNIMPLEMENTED says a call was let in."""
+    server = ServiceServer(ServiceSettings(**settings))
+    server.add(add_VerifierServiceServicer_to_server, VerifierServiceServicer())
+    server.add(add_DrafterPoolServiceServicer_to_server, DrafterPoolServiceServicer())
+    server.add(add_DrafterServiceServicer_to_server, DrafterServiceServicer())
+    await server.start()
+    try:
+        yield server.address
+    finally:
+        await server.stop(0)
+
+
+async def outcome(channel: grpc.aio.Channel, path: str, token: str | None) -> grpc.aio.AioRpcError:
+    """How a call of a method ends."""
+    method = METHODS[path]
+    kind = f"{'stream' if method.client_streaming else 'unary'}_{'stream' if method.server_streaming else 'unary'}"
+    metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+    call = getattr(channel, kind)(path)(iter([b""]) if method.client_streaming else b"", metadata=metadata, timeout=10)
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        await (call.read() if method.server_streaming else call)
+    return ended.value
+
+
+def test_every_method_of_the_contract_is_in_the_table() -> None:
+    assert set(ROLES_BY_METHOD) == set(METHODS)
+    assert all(Role.ADMIN in roles for roles in ROLES_BY_METHOD.values())
+    assert roles_of("/draftwire.v1.VerifierService/Later") == {Role.ADMIN}
+
+
+@pytest.mark.parametrize("path", METHODS)
+async def test_a_method_takes_the_roles_of_the_table_only(path: str, tokens: Path) -> None:
+    async with serving(accepted_tokens=str(tokens)) as address, AsyncChannels(Security()).open(address) as channel:
+        for role, secret in SECRETS.items():
+            error = await outcome(channel, path, secret)
+            if role in ROLES_BY_METHOD[path]:
+                assert error.code() not in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+                continue
+            told = from_rpc_error(error)
+            assert isinstance(told, PermissionDeniedError) and told.reason == "ROLE_MISSING"
+            assert all(needed in told.message for needed in ROLES_BY_METHOD[path])
+            assert told.metadata["role"] == " or ".join(sorted(ROLES_BY_METHOD[path]))
+        for wrong in (None, "unknown-0123456789abcdef"):
+            told = from_rpc_error(await outcome(channel, path, wrong))
+            assert isinstance(told, UnauthenticatedError) and told.reason == "UNAUTHENTICATED"
+
+
+async def test_other_schemes_are_no_tokens(tokens: Path) -> None:
+    async with serving(accepted_tokens=str(tokens)) as address, AsyncChannels(Security()).open(address) as channel:
+        call = channel.unary_unary("/draftwire.v1.VerifierService/Tokenize")
+        for value in ("", "Bearer", "Bearer ", f"Basic {SECRETS[Role.ADMIN]}", SECRETS[Role.ADMIN]):
+            with pytest.raises(grpc.aio.AioRpcError) as ended:
+                await call(b"", metadata=(("authorization", value),), timeout=10)
+            assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_what_came_without_a_token_is_not_decoded(tokens: Path) -> None:
+    async with serving(accepted_tokens=str(tokens)) as address, AsyncChannels(Security()).open(address) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await channel.unary_unary("/draftwire.v1.VerifierService/Tokenize")(b"\xff no message", timeout=10)
+        assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_health_needs_none_and_reflection_any(tokens: Path) -> None:
+    async with serving(accepted_tokens=str(tokens)) as address, AsyncChannels(Security()).open(address) as channel:
+        health = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+        assert health.status == health_pb2.HealthCheckResponse.SERVING
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        ask = reflection_pb2.ServerReflectionRequest(list_services="")
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await stub.ServerReflectionInfo(iter([ask]), timeout=10).read()
+        assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        metadata = (("authorization", f"Bearer {SECRETS[Role.DRAFT]}"),)
+        answer = await stub.ServerReflectionInfo(iter([ask]), metadata=metadata, timeout=10).read()
+        assert "draftwire.v1.VerifierService" in {each.name for each in answer.list_services_response.service}
+
+
+@pytest.mark.parametrize(
+    ("settings", "served"),
+    [
+        ({"listen": "127.0.0.1:0"}, True),
+        ({"listen": "0.0.0.0:0", "insecure": True}, False),
+        ({"listen": "0.0.0.0:0", "insecure": True, "reflection": True}, True),
+        ({"listen": "127.0.0.1:0", "reflection": False}, False),
+    ],
+)
+async def test_reflection_is_for_this_machine_unless_asked_for(settings: dict[str, Any], served: bool) -> None:
+    async with serving(**settings) as address:
+        local = f"127.0.0.1:{address.rpartition(':')[2]}"
+        async with AsyncChannels(Security()).open(local) as channel:
+            ask = reflection_pb2.ServerReflectionRequest(list_services="")
+            call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter([ask]), timeout=10)
+            if served:
+                assert (await call.read()).list_services_response.service
+                return
+            with pytest.raises(grpc.aio.AioRpcError) as ended:
+                await call.read()
+            assert ended.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_changed_file_counts_and_a_broken_one_does_not(tmp_path: Path) -> None:
+    path = write(tmp_path / "tokens.toml", admin="the-first-token-of-all")
+    accepted = AcceptedTokens(path)
+    method, old, new = "/draftwire.v1.DrafterService/LoadModel", "the-first-token-of-all", "the-second-token-of-all"
+
+    def name(token: str) -> str | None:
+        try:
+            caller = accepted.check(method, [("authorization", f"Bearer {token}")])
+        except ServiceError as error:
+            return error.reason_name
+        return caller and caller.name
+
+    assert (name(old), name(new)) == ("admin", "UNAUTHENTICATED")
+    path.write_text(f'[admin]\ntoken = "{new}')
+    assert (name(old), name(new)) == ("admin", "UNAUTHENTICATED")
+    write(path, admin=new)
+    assert (name(old), name(new)) == ("UNAUTHENTICATED", "admin")
+    path.write_text(f'[root]\nsha256 = "{hashlib.sha256(old.encode()).hexdigest()}"\nroles = ["admin", "draft"]')
+    assert (name(old), name(new)) == ("root", "UNAUTHENTICATED")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "has no caller"),
+        ("x = 1", "x: expected a table"),
+        ('[a]\nroles = ["admin"]', "a: needs either token or sha256"),
+        ('[a]\ntoken = "secret-secret-secret"', "a.roles: field required"),
+        ('[a]\ntoken = "secret-secret-secret"\nroles = []', "a.roles: "),
+        ('[a]\ntoken = "secret-secret-secret"\nroles = ["boss"]', "a.roles.*'generate', 'draft' or 'admin'"),
+        ('[a]\ntoken = "secret"\nroles = ["draft"]', "a: token: needs at least 16 characters"),
+        ('[a]\ntoken = "secret secret secret"\nroles = ["draft"]', "a: a token is one word"),
+        ('[a]\nsha256 = "secret"\nroles = ["draft"]', "a.sha256: "),
+        ('[a]\ntoken = "secret-secret-secret"\nroles = ["draft"]\nmax_request = 1', "a.max_request: "),
+        ('[a]\ntoken = "secret-secret-secret"\nroles = ["draft"]\nmax_requests = -1', "a.max_requests: "),
+        ('["a b"]\ntoken = "secret-secret-secret"\nroles = ["draft"]', "no name of a caller"),
+        (
+            '[a]\ntoken = "secret-secret-secret"\nroles = ["draft"]\n'
+            '[b]\ntoken = "secret-secret-secret"\nroles = ["draft"]',
+            "a and b have the same token",
+        ),
+    ],
+)
+def test_a_wrong_file_is_explained_without_its_secrets(text: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "tokens.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=told) as refused:
+        AcceptedTokens(path)
+    assert str(path) in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("token", [*SECRETS.values(), "unknown-0123456789abcdef"])
+def test_a_token_is_compared_with_all_there_are(tokens: Path, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever it is, so that the time tells nothing, and by what takes the same time for all."""
+    compared: list[bytes] = []
+
+    def compare(known: bytes, given: bytes) -> bool:
+        compared.append(known)
+        return hmac.compare_digest(known, given)
+
+    accepted = AcceptedTokens(tokens)
+    monkeypatch.setattr(accepted_tokens, "hmac", SimpleNamespace(compare_digest=compare))
+    with suppress(ServiceError):
+        accepted.check("/draftwire.v1.VerifierService/Generate", [("authorization", f"Bearer {token}")])
+    assert sorted(compared) == sorted(hashlib.sha256(secret.encode()).digest() for secret in SECRETS.values())
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    stream = io.StringIO()
+    configure_logs("json", "debug", stream)
+    yield stream
+    root.handlers = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+async def test_the_log_names_the_caller_and_never_the_token(tokens: Path, log: io.StringIO) -> None:
+    seen = []
+
+    class Servicer(VerifierServiceServicer):
+        async def Tokenize(self, request: Any, context: Any) -> Any:
+            seen.append(current_caller())
+            raise RuntimeError("a fault with a traceback")
+
+    server = ServiceServer(ServiceSettings(accepted_tokens=str(tokens)))
+    server.add(add_VerifierServiceServicer_to_server, Servicer())
+    await server.start()
+    async with AsyncChannels(Security()).open(server.address) as channel:
+        for token in (*SECRETS.values(), "unknown-0123456789abcdef"):
+            await outcome(channel, "/draftwire.v1.VerifierService/Tokenize", token)
+    await server.stop(0)
+    await asyncio.sleep(0)
+    text = log.getvalue()
+    assert {caller and caller.name for caller in seen} == {"generate", "admin"}
+    assert '"caller": "generate"' in text and '"code": "UNAUTHENTICATED"' in text
+    assert not re.search("0123456789abcdef", text + repr(seen))

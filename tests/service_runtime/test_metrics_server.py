@@ -1,0 +1,185 @@
+"""The metrics over HTTP: what is asked rightly is answered, all else is told why, and nobody takes up room for long."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import httpx
+import pytest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from service_runtime import metrics_server
+from service_runtime.histogram import Histogram
+from service_runtime.metric_families import counter, gauge, histogram, info
+from service_runtime.metrics_server import MetricsServer, serving_metrics
+from service_runtime.startup_error import StartupError
+
+
+class Sample(Collector):
+    """One metric of each kind."""
+
+    def __init__(self) -> None:
+        self.fault: Exception | None = None
+        self.times = Histogram([1, 2])
+        self.times.observe(1.5)
+
+    def collect(self) -> Iterator[Metric]:
+        asyncio.get_running_loop()  # it may read what belongs to the loop
+        if self.fault is not None:
+            raise self.fault
+        yield counter("tokens", "Tokens.", {"a": 3, 'b "\n': 4}, ["drafter"])
+        yield gauge("slots", "Slots.", 7)
+        yield gauge("pairs", "Pairs.", {("x", "y"): 1}, ["one", "two"])
+        yield histogram("times", "Times.", self.times)
+        yield info("service", "Service.", {"version": "1"})
+
+
+@pytest.fixture
+def sample() -> Sample:
+    return Sample()
+
+
+@pytest.fixture
+async def server(sample: Sample) -> AsyncIterator[MetricsServer]:
+    made = MetricsServer("127.0.0.1:0", sample)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def get(server: MetricsServer, path: str = "/metrics", method: str = "GET", **headers: str) -> httpx.Response:
+    async with httpx.AsyncClient() as client:
+        return await client.request(method, f"http://{server.address}{path}", headers=headers)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for something that has no event of its own."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def raw(server: MetricsServer, request: bytes) -> bytes:
+    """What comes back for some bytes, until the server closes."""
+    host, _, port = server.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(request)
+    async with asyncio.timeout(10):
+        answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def test_what_is_counted_is_told(server: MetricsServer) -> None:
+    response = await get(server)
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/plain")
+    told = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(response.text)
+        for sample in family.samples
+    }
+    assert told["draftwire:tokens_total", ("drafter", "a")] == 3
+    assert told["draftwire:tokens_total", ("drafter", 'b "\n')] == 4
+    assert told["draftwire:slots",] == 7
+    assert told["draftwire:pairs", ("one", "x"), ("two", "y")] == 1
+    assert told["draftwire:times_bucket", ("le", "2.0")] == 1
+    assert told["draftwire:times_sum",] == 1.5
+    assert told["draftwire:service_info", ("version", "1")] == 1
+    assert told["process_resident_memory_bytes",] > 0
+
+
+async def test_names_keep_their_colons_whatever_is_accepted(server: MetricsServer) -> None:
+    response = await get(server, accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+    assert response.headers["content-type"].startswith("text/plain")
+    assert "\ndraftwire:tokens_total{" in response.text
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "status", "text"),
+    [
+        ("/", "GET", 404, "the metrics are at /metrics"),
+        ("/metrics/", "GET", 404, "the metrics are at /metrics"),
+        ("/metrics", "POST", 405, "GET or HEAD"),
+        ("/metrics?a=b", "GET", 200, "draftwire:slots 7.0"),
+    ],
+)
+async def test_only_metrics_are_there(server: MetricsServer, path: str, method: str, status: int, text: str) -> None:
+    response = await get(server, path, method)
+    assert response.status_code == status
+    assert text in response.text
+    assert ("allow" in response.headers) == (status == 405)
+
+
+async def test_head_has_no_body(server: MetricsServer) -> None:
+    response = await get(server, method="HEAD")
+    assert (response.status_code, response.content) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS client\r\n\r\n", b"400"),
+        (b"GET /metrics HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 30000 + b"\r\n\r\n", b"431"),
+        (b"GET /metrics HTTP/1.1\r\n\r\n", b"400"),  # without a host
+    ],
+)
+async def test_what_is_no_request_is_refused(server: MetricsServer, request_bytes: bytes, status: bytes) -> None:
+    assert (await raw(server, request_bytes)).split(b" ")[1] == status
+
+
+async def test_a_fault_is_told_and_logged(
+    server: MetricsServer, sample: Sample, caplog: pytest.LogCaptureFixture
+) -> None:
+    sample.fault = KeyError("secret")
+    response = await get(server)
+    assert response.status_code == 500
+    assert "secret" not in response.text
+    sample.fault = None
+    assert (await get(server)).status_code == 200
+
+
+async def test_those_who_say_nothing_are_not_waited_for(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "_SECONDS", 0.1)
+    assert await raw(server, b"GET /metrics HTTP/1.1\r\n") == b""
+
+
+async def test_too_many_are_told_so(server: MetricsServer) -> None:
+    host, _, port = server.address.rpartition(":")
+    silent = [await asyncio.open_connection(host, int(port)) for _ in range(metrics_server._MOST_CONNECTIONS)]
+    await until(lambda: len(server._connections) == len(silent))
+    assert (await get(server)).status_code == 503
+    for _, writer in silent:
+        writer.close()
+    await until(lambda: not server._connections)
+    assert (await get(server)).status_code == 200
+
+
+async def test_the_end_waits_for_nobody(sample: Sample) -> None:
+    async with asyncio.timeout(5), serving_metrics("127.0.0.1:0", sample):
+        pass
+    server = MetricsServer("127.0.0.1:0", sample)
+    await server.start()
+    host, _, port = server.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    await until(lambda: server._connections)
+    async with asyncio.timeout(5):
+        await server.stop()
+        assert await reader.read() == b""
+    writer.close()
+    assert not server._connections
+
+
+async def test_a_port_in_use_is_named(sample: Sample) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = "{}:{}".format(*other.getsockname())
+        with pytest.raises(StartupError, match=f"cannot serve metrics on {address}: "):
+            await MetricsServer(address, sample).start()
+
+
+async def test_without_an_address_nothing_is_served(sample: Sample) -> None:
+    sample.fault = AssertionError("nobody asks")
+    async with serving_metrics(None, sample):
+        pass
