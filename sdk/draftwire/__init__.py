@@ -39,6 +39,7 @@ from draftwire.errors import (
     NotEnabledError,
     NotFoundError,
     NothingAllowedError,
+    PermissionDeniedError,
     ProtocolMismatchError,
     RequestCancelledError,
     ResourceExhaustedError,
@@ -46,11 +47,13 @@ from draftwire.errors import (
     ShuttingDownError,
     TokenizerMismatchError,
     TokenOutOfRangeError,
+    UnauthenticatedError,
     UnavailableError,
     UnsupportedDrafterError,
 )
 from draftwire.failover import RetryPolicy
 from draftwire.generation import Chunk, FinishReason, Generation, RejectedDraft, Usage
+from draftwire.health import Health
 from draftwire.logprobs import PromptReport, TokenLogProb, TokenLogProbs
 from draftwire.model import EngineStatus, Limits, ModelInfo, PrefixCacheStatus, VerifierInfo
 from draftwire.options import BatchOptions, GenerateOptions
@@ -61,6 +64,8 @@ from draftwire.scoring import Prediction
 from draftwire.speculation import Acceptance, DrafterShare, Preset, Speculation, SpeculationStats
 from draftwire.step_cost import StepCost
 from draftwire.step_times import StepTimes
+from draftwire.tls import Tls
+from draftwire.token import TokenFile, TokenSource
 from draftwire.tokenization import Tokenization
 from draftwire.traffic import ServedRequest, Traffic
 from draftwire.transport import Stream
@@ -100,6 +105,7 @@ __all__ = [
     "GenerateOptions",
     "Generation",
     "GenerationStream",
+    "Health",
     "IdleError",
     "InternalError",
     "InvalidArgumentError",
@@ -114,6 +120,7 @@ __all__ = [
     "NotEnabledError",
     "NotFoundError",
     "NothingAllowedError",
+    "PermissionDeniedError",
     "PlannerStatus",
     "Prediction",
     "PrefixCacheStatus",
@@ -137,12 +144,16 @@ __all__ = [
     "StepTimes",
     "Stream",
     "Swap",
+    "Tls",
+    "TokenFile",
     "TokenLogProb",
     "TokenLogProbs",
     "TokenOutOfRangeError",
+    "TokenSource",
     "Tokenization",
     "TokenizerMismatchError",
     "Traffic",
+    "UnauthenticatedError",
     "UnavailableError",
     "UnsupportedDrafterError",
     "Usage",

@@ -17,6 +17,7 @@ from draftwire.async_transport import AsyncStream, AsyncTransport
 from draftwire.channel import parse_addresses
 from draftwire.failover import RetryPolicy
 from draftwire.generation import Chunk, Generation
+from draftwire.health import CHECK, Health, check_request, read_health
 from draftwire.logprobs import PromptReport
 from draftwire.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
 from draftwire.model import VerifierInfo, read_verifier_info
@@ -33,6 +34,9 @@ from draftwire.requests import (
     token_ids,
 )
 from draftwire.scoring import Prediction, ScoreReader
+from draftwire.security import Security
+from draftwire.tls import Tls
+from draftwire.token import TokenSource
 from draftwire.tokenization import Tokenization, read_tokenization, tokenize_request
 from draftwire.traffic import Traffic, TrafficReader
 from draftwire.v1 import verifier_service_pb2 as pb
@@ -59,6 +63,9 @@ class AsyncClient:
         timeout: float | None = None,
         retry: RetryPolicy | None = None,
         credentials: grpc.ChannelCredentials | None = None,
+        tls: Tls | None = None,
+        token: TokenSource | None = None,
+        insecure: bool = False,
     ) -> None:
         """Make a client. It connects with the first call.
 
@@ -67,13 +74,21 @@ class AsyncClient:
                 it is looked up with the first call, and again whenever the verifier in use is lost.
             timeout: seconds a call may take in all, unless the call says otherwise; None waits without limit.
             retry: what to do about verifiers that cannot be reached; default ``RetryPolicy()``.
-            credentials: gRPC channel credentials for TLS; None connects without.
+            credentials: gRPC channel credentials of your own making, in place of ``tls``.
+            tls: encrypt and say whom to trust, see ``Tls``; None connects in the clear, to this machine only.
+            token: the token to show to the service, or a function that returns the present one (``TokenFile``).
+            insecure: True allows connections in the clear to other machines, token included.
 
         Raises:
-            ValueError: no address, or one that is none.
+            ValueError: no address, or one that is none; files of ``tls`` that cannot be used; an address beyond this
+                machine without TLS.
         """
+        addresses = parse_addresses(address)
+        security = Security(tls=tls, token=token, insecure=insecure, credentials=credentials)
+        for each in addresses:
+            security.check(each)
         self._transport = self._make_transport(
-            parse_addresses(address), timeout=timeout, retry=retry or RetryPolicy(), credentials=credentials
+            addresses, timeout=timeout, retry=retry or RetryPolicy(), security=security
         )
         self.drafters = AsyncDrafters(self._transport)
         """The drafters of the verifier in use."""
@@ -258,6 +273,19 @@ class AsyncClient:
             DraftwireError: the call failed.
         """
         return read_verifier_info(await self._transport.call(GET_MODEL_INFO, pb.GetModelInfoRequest(), timeout))
+
+    async def health(self, service: str = "", *, timeout: float | None = None) -> Health:
+        """Return whether the verifier takes calls, by ``grpc.health.v1``. A drafter service can be asked, too.
+
+        Args:
+            service: full name of one of its services; without it the health of the whole server.
+            timeout: seconds to wait; default: the client's timeout.
+
+        Raises:
+            NotFoundError: it has no such service.
+            DraftwireError: the call failed.
+        """
+        return read_health(await self._transport.call(CHECK, check_request(service), timeout))
 
     async def close(self) -> None:
         """Cancel the calls that run and close the connections."""

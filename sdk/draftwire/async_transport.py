@@ -13,12 +13,14 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from draftwire.call_span import Metadata, begin_call_span
 from draftwire.channel import AsyncChannels
 from draftwire.errors import DraftwireError, InternalError, RequestCancelledError, from_rpc_error
 from draftwire.failover import Attempts, Endpoints, RetryPolicy, deadline_after, remaining
 from draftwire.methods import Method
 from draftwire.names import resolve_async
 from draftwire.reading import Reader
+from draftwire.security import Security
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -34,13 +36,13 @@ class AsyncTransport:
         *,
         timeout: float | None,
         retry: RetryPolicy,
-        credentials: grpc.ChannelCredentials | None,
+        security: Security,
     ) -> None:
         """Connect to nothing yet."""
         self._endpoints = Endpoints(addresses)
         self._timeout = timeout
         self._retry = retry
-        self._channels = AsyncChannels(credentials)
+        self._channels = AsyncChannels(security)
         self._looking_up = asyncio.Lock()
 
     @property
@@ -75,7 +77,8 @@ class AsyncTransport:
                 response_deserializer=method.response.FromString,
             )
             try:
-                response: ResponseT = await rpc(request, timeout=remaining(deadline))
+                metadata = self._channels.metadata()
+                response: ResponseT = await rpc(request, timeout=remaining(deadline), metadata=metadata)
                 return response
             except (grpc.RpcError, asyncio.CancelledError) as error:
                 lost = failure_of(error)
@@ -89,14 +92,21 @@ class AsyncTransport:
         """Begin a streaming call."""
         return AsyncStream(self, reader, self.deadline(timeout))
 
-    def open(self, method: Method[RequestT, ResponseT], request: RequestT, address: str, deadline: float | None) -> Any:
+    def open(
+        self,
+        method: Method[RequestT, ResponseT],
+        request: RequestT,
+        address: str,
+        deadline: float | None,
+        metadata: Metadata = (),
+    ) -> Any:
         """Start one attempt of a streaming call; return grpc's call, with ``read`` and ``cancel``."""
         rpc = self._channels.get(address, self._endpoints.authority(address)).unary_stream(
             method.path,
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.response.FromString,
         )
-        return rpc(request, timeout=remaining(deadline))
+        return rpc(request, timeout=remaining(deadline), metadata=(*self._channels.metadata(), *metadata))
 
     def attempts(self) -> Attempts:
         """Return the attempts of a new stream."""
@@ -143,6 +153,7 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         self._closed = False
         self._call: Any = None
         self._attempts = transport.attempts()
+        self._span = begin_call_span(reader)
         self._opening: asyncio.Task[None] | None = None
         if transport.must_look_up:
             self._opening = asyncio.create_task(self._look_up_and_open())
@@ -172,11 +183,13 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
             except (grpc.RpcError, asyncio.CancelledError) as error:
                 await self._recover(error)
                 continue
-            except BaseException:
+            except BaseException as error:
+                self._end_span(error)
                 self.cancel()
                 raise
             if self._reader.finished:
                 await self._drain()
+                self._end_span()
             if item is not None:
                 self._attempts.succeeded()
                 return item
@@ -189,6 +202,7 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
             self._opening.cancel()
         if self._call is not None:
             self._call.cancel()
+        self._end_span()
 
     async def aclose(self) -> None:
         """Cancel the call, if it still runs."""
@@ -209,11 +223,13 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         call = getattr(self, "_call", None)
         if call is not None:
             call.cancel()
+            self._end_span()
 
     def _open(self) -> None:
         address = self._attempts.next_address()
         request = self._reader.next_request(resumable=self._transport.alternatives > 1)
-        self._call = self._transport.open(self._reader.method, request, address, self._deadline)
+        metadata = self._span.attempt(address) if self._span is not None else ()
+        self._call = self._transport.open(self._reader.method, request, address, self._deadline, metadata)
 
     async def _look_up_and_open(self) -> None:
         await self._transport.look_up()
@@ -230,9 +246,14 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
             if self._closed:
                 raise RequestCancelledError("the stream was closed", raw=lost.raw) from error
             self._open()
-        except BaseException:
+        except BaseException as failure:
+            self._end_span(failure)
             self.cancel()
             raise
+
+    def _end_span(self, error: BaseException | None = None) -> None:
+        if self._span is not None:
+            self._span.end(error)
 
     async def _drain(self) -> None:
         """Let the call end by itself, so that the service does not see it cancelled."""

@@ -43,6 +43,8 @@ class ErrorReason(StrEnum):
     IDLE = "IDLE"
     NOT_ENABLED = "NOT_ENABLED"
     NOTHING_ALLOWED = "NOTHING_ALLOWED"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+    ROLE_MISSING = "ROLE_MISSING"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,18 @@ class ModelMismatchError(FailedPreconditionError):
     """
 
 
+class UnauthenticatedError(DraftwireError):
+    """The service asks for a token, and was shown none or one that it does not know."""
+
+    default_code = grpc.StatusCode.UNAUTHENTICATED
+
+
+class PermissionDeniedError(DraftwireError):
+    """The token is known, and lacks the role that the call needs; the message names it."""
+
+    default_code = grpc.StatusCode.PERMISSION_DENIED
+
+
 class ResourceExhaustedError(DraftwireError):
     """A limit of the service is reached."""
 
@@ -264,6 +278,8 @@ _BY_REASON: dict[str, type[DraftwireError]] = {
     ErrorReason.IDLE: IdleError,
     ErrorReason.NOT_ENABLED: NotEnabledError,
     ErrorReason.NOTHING_ALLOWED: NothingAllowedError,
+    ErrorReason.UNAUTHENTICATED: UnauthenticatedError,
+    ErrorReason.ROLE_MISSING: PermissionDeniedError,
 }
 
 _BY_CODE: dict[grpc.StatusCode, type[DraftwireError]] = {
@@ -272,6 +288,8 @@ _BY_CODE: dict[grpc.StatusCode, type[DraftwireError]] = {
         InvalidArgumentError,
         NotFoundError,
         FailedPreconditionError,
+        UnauthenticatedError,
+        PermissionDeniedError,
         ResourceExhaustedError,
         UnavailableError,
         DeadlineExceededError,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from draftwire.acceptance import AcceptanceCount, read_acceptance_counts
 from draftwire.planner_status import PlannerStatus, read_planner_status
@@ -106,6 +107,8 @@ class VerifierInfo(ModelInfo):
     """Limits it keeps."""
     engine: EngineStatus
     """What its engine is doing now."""
+    started_at: datetime | None = None
+    """When it was started (UTC): its counts begin there. None where it does not tell."""
 
 
 def read_model_info(message: model_info_pb2.ModelInfo) -> ModelInfo:
@@ -163,4 +166,5 @@ def read_verifier_info(message: verifier_service_pb2.GetModelInfoResponse) -> Ve
             ),
             acceptance=read_acceptance_counts(engine.acceptance),
         ),
+        started_at=message.started_at.ToDatetime(tzinfo=UTC) if message.HasField("started_at") else None,
     )

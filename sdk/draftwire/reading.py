@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
@@ -26,6 +26,7 @@ _FINISH_REASONS: dict[int, FinishReason] = {
     pb.FINISH_REASON_LENGTH: "length",
     pb.FINISH_REASON_DEADLINE: "deadline",
 }
+_INT64_END = 1 << 63
 _LEAST_TIME = 0.001
 """Seconds; a request that goes on when its time is over ends at once."""
 
@@ -80,6 +81,26 @@ class GenerationReader:
     def finished(self) -> bool:
         """True when the result is there."""
         return self._result is not None
+
+    @property
+    def operation(self) -> str:
+        """What is asked for, as traces name it."""
+        return "chat" if self._request.HasField("messages") else "text_completion"
+
+    def asked(self) -> dict[str, Any]:
+        """Return what is asked for as attributes of a trace's span: how tokens are drawn, and never the prompt."""
+        request, sampling = self._request, self._request.sampling
+        # Traces know no numbers of 64 bits without a sign.
+        values: dict[str, Any] = {"gen_ai.request.seed": self.seed if self.seed < _INT64_END else str(self.seed)}
+        if request.HasField("max_tokens"):
+            values["gen_ai.request.max_tokens"] = request.max_tokens
+        if sampling.HasField("temperature"):
+            values["gen_ai.request.temperature"] = sampling.temperature
+        if sampling.HasField("top_p"):
+            values["gen_ai.request.top_p"] = sampling.top_p
+        if sampling.top_k:
+            values["gen_ai.request.top_k"] = sampling.top_k
+        return values
 
     @property
     def result(self) -> Generation:

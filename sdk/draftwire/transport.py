@@ -15,12 +15,14 @@ from typing import Any, Generic, Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from draftwire.call_span import Metadata, begin_call_span
 from draftwire.channel import Channels
 from draftwire.errors import InternalError, RequestCancelledError, from_rpc_error
 from draftwire.failover import Attempts, Endpoints, RetryPolicy, deadline_after, remaining
 from draftwire.methods import Method
 from draftwire.names import resolve
 from draftwire.reading import Reader
+from draftwire.security import Security
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -36,13 +38,13 @@ class Transport:
         *,
         timeout: float | None,
         retry: RetryPolicy,
-        credentials: grpc.ChannelCredentials | None,
+        security: Security,
     ) -> None:
         """Connect to nothing yet."""
         self._endpoints = Endpoints(addresses)
         self._timeout = timeout
         self._retry = retry
-        self._channels = Channels(credentials)
+        self._channels = Channels(security)
         self._looking_up = threading.Lock()
 
     @property
@@ -77,7 +79,8 @@ class Transport:
                 response_deserializer=method.response.FromString,
             )
             try:
-                response: ResponseT = rpc(request, timeout=remaining(deadline))
+                metadata = self._channels.metadata()
+                response: ResponseT = rpc(request, timeout=remaining(deadline), metadata=metadata)
                 return response
             except grpc.RpcError as error:
                 if self.closed:
@@ -90,14 +93,21 @@ class Transport:
         """Begin a streaming call."""
         return Stream(self, reader, self.deadline(timeout))
 
-    def open(self, method: Method[RequestT, ResponseT], request: RequestT, address: str, deadline: float | None) -> Any:
+    def open(
+        self,
+        method: Method[RequestT, ResponseT],
+        request: RequestT,
+        address: str,
+        deadline: float | None,
+        metadata: Metadata = (),
+    ) -> Any:
         """Start one attempt of a streaming call; return grpc's call, an iterator with ``cancel``."""
         rpc = self._channels.get(address, self._endpoints.authority(address)).unary_stream(
             method.path,
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.response.FromString,
         )
-        return rpc(request, timeout=remaining(deadline))
+        return rpc(request, timeout=remaining(deadline), metadata=(*self._channels.metadata(), *metadata))
 
     def attempts(self) -> Attempts:
         """Return the attempts of a new stream."""
@@ -140,6 +150,7 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
         self._lock = threading.Lock()
         self._call: Any = None
         self._attempts = transport.attempts()
+        self._span = begin_call_span(reader)
         self._open()
 
     def __iter__(self) -> Self:
@@ -162,11 +173,13 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
             except grpc.RpcError as error:
                 self._recover(error)
                 continue
-            except BaseException:
+            except BaseException as error:
+                self._end_span(error)
                 self.close()
                 raise
             if self._reader.finished:
                 self._drain()
+                self._end_span()
             if item is not None:
                 self._attempts.succeeded()
                 return item
@@ -178,6 +191,7 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
             self._closed.set()
             if self._call is not None:
                 self._call.cancel()
+        self._end_span()
 
     def __enter__(self) -> Self:
         """Return the stream itself."""
@@ -194,6 +208,7 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
         call = getattr(self, "_call", None)
         if call is not None:
             call.cancel()
+            self._end_span()
 
     def _open(self) -> None:
         self._transport.look_up()
@@ -202,18 +217,25 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
                 raise RequestCancelledError("the stream was closed")
             address = self._attempts.next_address()
             request = self._reader.next_request(resumable=self._transport.alternatives > 1)
-            self._call = self._transport.open(self._reader.method, request, address, self._deadline)
+            metadata = self._span.attempt(address) if self._span is not None else ()
+            self._call = self._transport.open(self._reader.method, request, address, self._deadline, metadata)
 
     def _recover(self, error: grpc.RpcError) -> None:
         """Start the next attempt after a failure, or raise the error the caller gets."""
         if self._closed.is_set() or self._transport.closed:
+            self._end_span()
             raise RequestCancelledError("the stream was closed", raw=error) from error
         try:
             self._closed.wait(self._attempts.failed(from_rpc_error(error), self._deadline))
             self._open()
-        except BaseException:
+        except BaseException as failure:
+            self._end_span(failure)
             self.close()
             raise
+
+    def _end_span(self, error: BaseException | None = None) -> None:
+        if self._span is not None:
+            self._span.end(error)
 
     def _drain(self) -> None:
         """Let the call end by itself, so that the service does not see it cancelled."""

@@ -96,6 +96,8 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.requests: list[pb.GenerateRequest] = []
         self.calls: list[str] = []
         self.remaining_seconds: list[float | None] = []
+        self.metadata: list[dict[str, str]] = []
+        """Of the calls for text."""
         self.break_after: list[int] = []
         """For each of the next Generate calls the tokens after which it breaks off with `break_status`."""
         self.breaks_in_prompt = 0
@@ -225,6 +227,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
     def _events(
         self, request: pb.GenerateRequest, context: Any, ended: threading.Event
     ) -> Iterator[pb.GenerateResponse]:
+        self.metadata.append({key: value for key, value in context.invocation_metadata() if isinstance(value, str)})
         kind = request.WhichOneof("prompt")
         if kind == "messages":
             prompt = [ord(letter) for m in request.messages.messages for letter in m.role + m.content]

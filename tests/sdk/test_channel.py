@@ -3,10 +3,11 @@
 import grpc
 
 from draftwire.channel import AsyncChannels, Channels
+from draftwire.security import Security
 
 
 def test_channels_are_kept_and_those_not_used_let_go() -> None:
-    channels = Channels(None)
+    channels = Channels(Security())
     used = channels.get("127.0.0.1:1")
     dropped = channels.get("127.0.0.1:2")
     for port in range(1000, 1200):
@@ -19,7 +20,7 @@ def test_channels_are_kept_and_those_not_used_let_go() -> None:
 
 
 async def test_asyncio_channels_too() -> None:
-    channels = AsyncChannels(None)
+    channels = AsyncChannels(Security())
     used = channels.get("127.0.0.1:1")
     for port in range(1000, 1200):
         assert isinstance(channels.get(f"127.0.0.1:{port}"), grpc.aio.Channel)

@@ -201,9 +201,9 @@ class TestAsync:
             r = await client.generate(PROMPT, max_tokens=12, seed=5)
             assert r.token_ids == expected_ids(5, 12)
             assert r.resumes >= 1
+            check(verifier.proposals[:], len(PROMPT_IDS))  # before other requests propose there, too
             results = await client.generate_batch(["a", "b"], max_tokens=10, seed=3)
             assert [r.token_ids for r in results] == [expected_ids(3, 10, [ord(p)]) for p in "ab"]
-        check(verifier.proposals, len(PROMPT_IDS))
 
     async def test_a_stream_that_is_dropped(self, verifier: FakeVerifier, drafter: LocalDrafter) -> None:
         verifier.hang_after = 4

@@ -119,7 +119,7 @@ def zone(monkeypatch: pytest.MonkeyPatch, verifier: FakeVerifier, second_verifie
 
 def test_a_stream_goes_on_behind_the_name(zone: Zone, verifier: FakeVerifier, second_verifier: FakeVerifier) -> None:
     verifier.break_after = [4]
-    with Client(NAME, retry=QUICK) as client:
+    with Client(NAME, retry=QUICK, insecure=True) as client:
         assert client.address == NAME
         r = client.generate(PROMPT, max_tokens=11, seed=3)
         assert client.address == second_verifier.address
@@ -134,7 +134,7 @@ async def test_a_stream_goes_on_behind_the_name_with_asyncio(
     zone: Zone, verifier: FakeVerifier, second_verifier: FakeVerifier
 ) -> None:
     verifier.break_after = [4]
-    async with AsyncClient(NAME, retry=QUICK) as client:
+    async with AsyncClient(NAME, retry=QUICK, insecure=True) as client:
         r = await client.generate(PROMPT, max_tokens=11, seed=3)
         assert client.address == second_verifier.address
         results = await client.generate_batch(["a", "b", "c"], max_tokens=4, seed=1)
@@ -144,14 +144,14 @@ async def test_a_stream_goes_on_behind_the_name_with_asyncio(
 
 
 async def test_streams_that_begin_together_look_up_once(zone: Zone) -> None:
-    async with AsyncClient(NAME, retry=QUICK) as client:
+    async with AsyncClient(NAME, retry=QUICK, insecure=True) as client:
         results = await client.generate_batch(["a", "b", "c"], max_tokens=4, seed=1)
     assert len(results) == 3
     assert zone.lookups == 1
 
 
 async def test_a_stream_cancelled_before_the_name_is_known(zone: Zone, verifier: FakeVerifier) -> None:
-    async with AsyncClient(NAME, retry=QUICK) as client:
+    async with AsyncClient(NAME, retry=QUICK, insecure=True) as client:
         stream = client.stream(PROMPT, max_tokens=4)
         stream.cancel()
         assert await anext(stream, None) is None
@@ -163,7 +163,7 @@ def test_a_verifier_that_moved_is_found_again(zone: Zone, verifier: FakeVerifier
     verifier.break_status = rich_status(StatusCode.UNAVAILABLE, "going", "SHUTTING_DOWN")
     with FakeVerifier() as third:
         zone.addresses = (verifier.address, "127.0.0.1:1")
-        with Client(NAME, retry=RetryPolicy(initial_backoff=0.01)) as client:
+        with Client(NAME, retry=RetryPolicy(initial_backoff=0.01), insecure=True) as client:
             stream = client.stream(PROMPT, max_tokens=20, seed=1)
             next(stream)
             zone.addresses = (third.address, "127.0.0.1:1")

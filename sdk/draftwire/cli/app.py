@@ -15,6 +15,8 @@ from draftwire.cli.demo.command import demo
 from draftwire.cli.drafters import drafters
 from draftwire.cli.failure import Failure
 from draftwire.cli.generate import generate
+from draftwire.cli.probe import probe
+from draftwire.cli.top.command import top
 from draftwire.cli.train import train
 from draftwire.errors import DraftwireError, InvalidArgumentError
 from draftwire.version import __version__
@@ -39,7 +41,9 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(generate)
 app.command()(chat)
+app.command()(top)
 app.command()(bench)
+app.command()(probe)
 app.add_typer(drafters, name="drafters")
 app.add_typer(calibrate, name="calibrate")
 app.add_typer(train, name="train")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.options import DEFAULT_VERIFIERS, Verifiers
 from draftwire.client import Client
 
@@ -14,6 +15,7 @@ NEW = "/new"
 """A line that begins another conversation."""
 
 
+@connecting
 def chat(
     verifier: Verifiers = DEFAULT_VERIFIERS,
     system: Annotated[str | None, typer.Option(help="System message that the conversation begins with.")] = None,
@@ -22,11 +24,13 @@ def chat(
     top_p: Annotated[float | None, typer.Option(help="Keep the most likely tokens up to this probability.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of every answer.")] = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds an answer may take.")] = None,
+    *,
+    connection: Connection,
 ) -> None:
     """Answer each line of the standard input, printing the text as it comes; /new begins another conversation."""
     beginning = [{"role": "system", "content": system}] if system else []
     said = list(beginning)
-    with Client(verifier, timeout=timeout) as client:
+    with connection.client(verifier, timeout=timeout) as client:
         while (line := _line()) is not None:
             if line.strip() == NEW:
                 said = list(beginning)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Labels, Verifiers, parse_labels
 from draftwire.cli.results import drafter_json, model_load_json
@@ -27,13 +28,15 @@ Name = Annotated[str, typer.Argument(help="Name of the drafter.")]
 
 
 @drafters.command("list")
-def list_drafters(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False) -> None:
+@connecting
+def list_drafters(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, connection: Connection) -> None:
     """Show all drafters."""
-    with Client(verifier) as client:
+    with connection.client(verifier) as client:
         _show(client.drafters.list(), as_json)
 
 
 @drafters.command()
+@connecting
 def attach(
     address: Annotated[
         str, typer.Argument(metavar="ADDRESS", help="HOST:PORT as the verifier reaches it, or local:NAME.")
@@ -45,31 +48,39 @@ def attach(
     ] = None,
     verifier: Verifiers = DEFAULT_VERIFIERS,
     as_json: Json = False,
+    *,
+    connection: Connection,
 ) -> None:
     """Connect a drafter; done when it is ready."""
     labels = parse_labels(label)
-    with Client(verifier) as client:
+    with connection.client(verifier) as client:
         drafter = client.drafters.attach(address, name, labels, trusted=trusted)
         _tell(drafter, f"{drafter.name} is attached and {drafter.state}", as_json)
 
 
 @drafters.command()
-def detach(name: Name, verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False) -> None:
+@connecting
+def detach(
+    name: Name, verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, connection: Connection
+) -> None:
     """Remove a drafter; done when no request uses it."""
-    with Client(verifier) as client:
+    with connection.client(verifier) as client:
         drafter = client.drafters.detach(name)
         _tell(drafter, f"{drafter.name} is detached", as_json)
 
 
 @drafters.command()
+@connecting
 def swap(
     old: Annotated[str, typer.Argument(help="Name of the drafter to release.")],
     new: Annotated[str, typer.Argument(help="Name, or address, of the one that takes over.")],
     verifier: Verifiers = DEFAULT_VERIFIERS,
     as_json: Json = False,
+    *,
+    connection: Connection,
 ) -> None:
     """Move all requests from one drafter to another; done when the old one is released."""
-    with Client(verifier) as client:
+    with connection.client(verifier) as client:
         done = client.drafters.swap(old, new)
         _tell(
             done.drafter,
@@ -79,15 +90,18 @@ def swap(
 
 
 @drafters.command("load-model")
+@connecting
 def load_model(
     address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the drafter service is.")],
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Directory on the drafter's machine, or hub id.")],
     wait: Annotated[bool, typer.Option("--wait", help="Return when the model is served, or cannot be.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait at most.")] = 600.0,
     as_json: Json = False,
+    *,
+    connection: Connection,
 ) -> None:
     """Have a drafter service change its model while it drafts."""
-    with Client(address) as client:
+    with connection.client(address) as client:
         load = client.drafters.load_model(address, model)
         deadline = time.monotonic() + timeout
         while wait and load.state == "loading":
@@ -110,9 +124,10 @@ def _load_again(client: Client, address: str, load: ModelLoad) -> ModelLoad:
 
 
 @drafters.command()
-def watch(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False) -> None:
+@connecting
+def watch(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, connection: Connection) -> None:
     """Show all drafters, now and after every change, until interrupted."""
-    with Client(verifier) as client, client.drafters.watch() as states:
+    with connection.client(verifier) as client, client.drafters.watch() as states:
         for state in states:
             _show(state, as_json)
 

@@ -8,6 +8,7 @@ from typing import Annotated, cast
 
 import typer
 
+from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.logprobs import print_logprobs
 from draftwire.cli.options import (
     DEFAULT_VERIFIERS,
@@ -20,12 +21,12 @@ from draftwire.cli.options import (
     text_or_file,
 )
 from draftwire.cli.results import generation_json
-from draftwire.client import Client
 from draftwire.speculation import Acceptance, Preset, Speculation
 
 STDIN = "-"
 
 
+@connecting
 def generate(
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Text to continue; - reads it from standard input.")],
     verifier: Verifiers = DEFAULT_VERIFIERS,
@@ -104,6 +105,8 @@ def generate(
     ] = False,
     timeout: Annotated[float | None, typer.Option(help="Seconds the request may take.")] = None,
     as_json: Json = False,
+    *,
+    connection: Connection,
 ) -> None:
     """Continue a prompt, printing the text as it comes."""
     if prompt == STDIN:
@@ -123,7 +126,7 @@ def generate(
         dynamic_temperature=dynamic_temperature,
     )
     with (
-        Client(verifier, timeout=timeout) as client,
+        connection.client(verifier, timeout=timeout) as client,
         client.stream(
             prompt,
             max_tokens=max_tokens,

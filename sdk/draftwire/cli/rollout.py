@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Verifiers
 from draftwire.cli.results import rollout_json
 from draftwire.cli.table import print_table
-from draftwire.client import Client
 from draftwire.rollout import Rollout, RolloutSide
 
 rollout = typer.Typer(
@@ -36,24 +36,28 @@ def parse_share(text: str) -> float:
 
 
 @rollout.command()
+@connecting
 def start(
     old: Annotated[str, typer.Argument(metavar="OLD", help="Name of the drafter that has the requests.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="Name, or address, of the one that gets a share of them.")],
     share: Annotated[str, typer.Option(metavar="SHARE", help="Share of the requests: 10% or 0.1.")],
     verifier: Verifiers = DEFAULT_VERIFIERS,
     as_json: Json = False,
+    *,
+    connection: Connection,
 ) -> None:
     """Begin a roll-out, or change the share of the one that runs."""
     part = parse_share(share)
-    with Client(verifier) as client:
+    with connection.client(verifier) as client:
         begun = client.drafters.rollout(old, new, part)
         _tell(begun, f"{begun.new.name} gets {begun.share:.3g} of the requests of {begun.old.name}", as_json)
 
 
 @rollout.command()
-def status(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False) -> None:
+@connecting
+def status(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, connection: Connection) -> None:
     """Show the roll-outs under way, and those that ended lately."""
-    with Client(verifier) as client:
+    with connection.client(verifier) as client:
         found = client.drafters.rollouts()
     if as_json:
         print(json.dumps([rollout_json(each) for each in found]))
@@ -68,17 +72,23 @@ def status(verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False) -> No
 
 
 @rollout.command()
-def promote(new: New, verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False) -> None:
+@connecting
+def promote(
+    new: New, verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, connection: Connection
+) -> None:
     """Let the new drafter take over; done when the old one is released."""
-    with Client(verifier) as client:
+    with connection.client(verifier) as client:
         ended = client.drafters.promote(new)
         _tell(ended, f"{ended.new.name} took over from {ended.old.name}", as_json)
 
 
 @rollout.command()
-def withdraw(new: New, verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False) -> None:
+@connecting
+def withdraw(
+    new: New, verifier: Verifiers = DEFAULT_VERIFIERS, as_json: Json = False, *, connection: Connection
+) -> None:
     """Give the new drafter's requests back to the old one; done when the new one is released."""
-    with Client(verifier) as client:
+    with connection.client(verifier) as client:
         ended = client.drafters.withdraw(new)
         _tell(ended, f"{ended.new.name} is withdrawn, {ended.old.name} goes on", as_json)
 

@@ -13,6 +13,8 @@ from draftwire.async_transport import AsyncTransport
 from draftwire.edge.async_transport import AsyncEdgeTransport
 from draftwire.edge.local_drafter import LocalDrafter
 from draftwire.failover import RetryPolicy
+from draftwire.tls import Tls
+from draftwire.token import TokenSource
 
 
 class AsyncEdgeClient(AsyncClient):
@@ -35,6 +37,9 @@ class AsyncEdgeClient(AsyncClient):
         timeout: float | None = None,
         retry: RetryPolicy | None = None,
         credentials: grpc.ChannelCredentials | None = None,
+        tls: Tls | None = None,
+        token: TokenSource | None = None,
+        insecure: bool = False,
     ) -> None:
         """Load the draft model, which takes seconds. The connection is made with the first call.
 
@@ -48,11 +53,15 @@ class AsyncEdgeClient(AsyncClient):
             kv_slots: see there.
             timeout: seconds a call may take in all, unless the call says otherwise; None waits without limit.
             retry: what to do about verifiers that cannot be reached; default ``RetryPolicy()``.
-            credentials: gRPC channel credentials for TLS; None connects without.
+            credentials: gRPC channel credentials of your own making, in place of ``tls``.
+            tls: encrypt and say whom to trust, see ``Tls``; None connects in the clear, to this machine only.
+            token: the token to show to the service, or a function that returns the present one (``TokenFile``).
+            insecure: True allows connections in the clear to other machines, token included.
 
         Raises:
             ModelLoadError: the model cannot be loaded or served.
-            ValueError: no address, or one that is none.
+            ValueError: no address, or one that is none; files of ``tls`` that cannot be used; an address beyond this
+                machine without TLS.
         """
         self._owned = not isinstance(model, LocalDrafter)
         self._drafter = (
@@ -60,7 +69,15 @@ class AsyncEdgeClient(AsyncClient):
             if isinstance(model, LocalDrafter)
             else LocalDrafter(model, dtype=dtype, device=device, threads=threads, kv_slots=kv_slots)
         )
-        super().__init__(address, timeout=timeout, retry=retry, credentials=credentials)
+        super().__init__(
+            address,
+            timeout=timeout,
+            retry=retry,
+            credentials=credentials,
+            tls=tls,
+            token=token,
+            insecure=insecure,
+        )
 
     async def close(self) -> None:
         """Cancel the calls that run, close the connections, and end the drafting."""

@@ -9,6 +9,7 @@ from typing import Any
 import grpc.aio
 
 from draftwire.async_transport import AsyncTransport, RequestT, ResponseT
+from draftwire.call_span import Metadata
 from draftwire.edge.drafted_request import DraftedRequest
 from draftwire.edge.local_drafter import LocalDrafter
 from draftwire.edge.transport import wants_drafts
@@ -26,16 +27,26 @@ class AsyncEdgeTransport(AsyncTransport):
         self._drafter = drafter
         self._reading: set[asyncio.Task[None]] = set()
 
-    def open(self, method: Method[RequestT, ResponseT], request: RequestT, address: str, deadline: float | None) -> Any:
+    def open(
+        self,
+        method: Method[RequestT, ResponseT],
+        request: RequestT,
+        address: str,
+        deadline: float | None,
+        metadata: Metadata = (),
+    ) -> Any:
         """Start one attempt of a streaming call; return grpc's call or what looks like it."""
         if not isinstance(request, pb.GenerateRequest) or not wants_drafts(request, self._drafter):
-            return super().open(method, request, address, deadline)
+            return super().open(method, request, address, deadline, metadata)
         rpc = self._channels.get(address, self._endpoints.authority(address)).stream_stream(
             VERIFY.path,
             request_serializer=VERIFY.request.SerializeToString,
             response_deserializer=VERIFY.response.FromString,
         )
-        call = AsyncEdgeCall(lambda requests: rpc(requests, timeout=remaining(deadline)), request, self._drafter)
+        metadata = (*self._channels.metadata(), *metadata)
+        call = AsyncEdgeCall(
+            lambda requests: rpc(requests, timeout=remaining(deadline), metadata=metadata), request, self._drafter
+        )
         reading = asyncio.create_task(call.run(), name="draftwire-edge-call")
         self._reading.add(reading)
         reading.add_done_callback(self._reading.discard)

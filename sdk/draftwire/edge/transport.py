@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any, Self
 
+from draftwire.call_span import Metadata
 from draftwire.edge.drafted_request import DraftedRequest
 from draftwire.edge.local_drafter import LocalDrafter
 from draftwire.failover import remaining
@@ -23,16 +24,26 @@ class EdgeTransport(Transport):
         super().__init__(addresses, **options)
         self._drafter = drafter
 
-    def open(self, method: Method[RequestT, ResponseT], request: RequestT, address: str, deadline: float | None) -> Any:
+    def open(
+        self,
+        method: Method[RequestT, ResponseT],
+        request: RequestT,
+        address: str,
+        deadline: float | None,
+        metadata: Metadata = (),
+    ) -> Any:
         """Start one attempt of a streaming call; return grpc's call or what looks like it."""
         if not isinstance(request, pb.GenerateRequest) or not wants_drafts(request, self._drafter):
-            return super().open(method, request, address, deadline)
+            return super().open(method, request, address, deadline, metadata)
         rpc = self._channels.get(address, self._endpoints.authority(address)).stream_stream(
             VERIFY.path,
             request_serializer=VERIFY.request.SerializeToString,
             response_deserializer=VERIFY.response.FromString,
         )
-        return EdgeCall(lambda requests: rpc(requests, timeout=remaining(deadline)), request, self._drafter)
+        metadata = (*self._channels.metadata(), *metadata)
+        return EdgeCall(
+            lambda requests: rpc(requests, timeout=remaining(deadline), metadata=metadata), request, self._drafter
+        )
 
 
 def wants_drafts(request: pb.GenerateRequest, drafter: LocalDrafter) -> bool:

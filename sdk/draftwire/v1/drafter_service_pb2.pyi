@@ -7,6 +7,7 @@ from draftwire.v1 import sampling_pb2 as _sampling_pb2
 from draftwire.v1 import speculation_pb2 as _speculation_pb2
 from draftwire.v1 import step_cost_pb2 as _step_cost_pb2
 from draftwire.v1 import step_times_pb2 as _step_times_pb2
+from draftwire.v1 import trace_context_pb2 as _trace_context_pb2
 from draftwire.v1 import verdict_pb2 as _verdict_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.rpc import status_pb2 as _status_pb2
@@ -81,7 +82,7 @@ class ModelReplaced(_message.Message):
     def __init__(self, model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ...) -> None: ...
 
 class OpenSequence(_message.Message):
-    __slots__ = ("sequence_id", "epoch", "sampling", "committed_length", "offset", "token_ids", "max_tree_nodes", "max_length", "acceptance", "dynamic_temperature")
+    __slots__ = ("sequence_id", "epoch", "sampling", "committed_length", "offset", "token_ids", "max_tree_nodes", "max_length", "acceptance", "dynamic_temperature", "request_id", "trace_context")
     SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +93,8 @@ class OpenSequence(_message.Message):
     MAX_LENGTH_FIELD_NUMBER: _ClassVar[int]
     ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
     DYNAMIC_TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TRACE_CONTEXT_FIELD_NUMBER: _ClassVar[int]
     sequence_id: int
     epoch: int
     sampling: _sampling_pb2.SamplingParams
@@ -102,7 +105,9 @@ class OpenSequence(_message.Message):
     max_length: int
     acceptance: _speculation_pb2.AcceptanceRule
     dynamic_temperature: bool
-    def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., committed_length: _Optional[int] = ..., offset: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., max_tree_nodes: _Optional[int] = ..., max_length: _Optional[int] = ..., acceptance: _Optional[_Union[_speculation_pb2.AcceptanceRule, str]] = ..., dynamic_temperature: bool = ...) -> None: ...
+    request_id: str
+    trace_context: _trace_context_pb2.TraceContext
+    def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., committed_length: _Optional[int] = ..., offset: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., max_tree_nodes: _Optional[int] = ..., max_length: _Optional[int] = ..., acceptance: _Optional[_Union[_speculation_pb2.AcceptanceRule, str]] = ..., dynamic_temperature: bool = ..., request_id: _Optional[str] = ..., trace_context: _Optional[_Union[_trace_context_pb2.TraceContext, _Mapping]] = ...) -> None: ...
 
 class SequenceOpened(_message.Message):
     __slots__ = ("sequence_id", "epoch")

@@ -31,6 +31,8 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_IDLE: _ClassVar[ErrorReason]
     ERROR_REASON_NOT_ENABLED: _ClassVar[ErrorReason]
     ERROR_REASON_NOTHING_ALLOWED: _ClassVar[ErrorReason]
+    ERROR_REASON_UNAUTHENTICATED: _ClassVar[ErrorReason]
+    ERROR_REASON_ROLE_MISSING: _ClassVar[ErrorReason]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
 ERROR_REASON_EMPTY_PROMPT: ErrorReason
@@ -56,3 +58,5 @@ ERROR_REASON_BUSY: ErrorReason
 ERROR_REASON_IDLE: ErrorReason
 ERROR_REASON_NOT_ENABLED: ErrorReason
 ERROR_REASON_NOTHING_ALLOWED: ErrorReason
+ERROR_REASON_UNAUTHENTICATED: ErrorReason
+ERROR_REASON_ROLE_MISSING: ErrorReason

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -25,6 +25,7 @@ from draftwire.cli.bench.plot import check_plotting, plot
 from draftwire.cli.bench.prompt import BenchPrompt, bundled_prompts, read_prompts
 from draftwire.cli.bench.report import Report
 from draftwire.cli.bench.services import Services, drafter_names, started
+from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS
 from draftwire.cli.service import check_services_installed
@@ -67,6 +68,7 @@ class Files:
             plot(report.figures, self.plot)
 
 
+@connecting
 def bench(
     verifier: Annotated[
         str,
@@ -106,6 +108,8 @@ def bench(
     plot_file: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw the speed-ups as PNG; needs matplotlib.")
     ] = None,
+    *,
+    connection: Connection,
 ) -> None:
     """Compare speculation methods with plain decoding on the same requests, by turns."""
     files = Files(json_file, markdown_file, plot_file)
@@ -114,7 +118,8 @@ def bench(
     plan = Plan(read, list(dict.fromkeys(temperature or (0.0, 0.8))), max_tokens, runs, concurrency, seed)
     console = Console(stderr=True, highlight=False)
     with _services(verifier, target, draft or [], console) as services:
-        report = asyncio.run(_measure(services, plan, method or [], console))
+        options = connection.options() if target is None else {}  # what was started here needs none
+        report = asyncio.run(_measure(services, plan, method or [], console, options))
     report.show()
     files.write(report)
     for warning in report.warnings:
@@ -139,8 +144,10 @@ def _services(verifier: str, target: Path | None, drafts: Sequence[Path], consol
         yield services
 
 
-async def _measure(services: Services, plan: Plan, names: Sequence[str], console: Console) -> Report:
-    async with AsyncClient(services.verifier, timeout=_CALL_SECONDS) as client:
+async def _measure(
+    services: Services, plan: Plan, names: Sequence[str], console: Console, options: dict[str, Any]
+) -> Report:
+    async with AsyncClient(services.verifier, timeout=_CALL_SECONDS, **options) as client:
         for name, drafter in services.drafters.items():
             await client.drafters.attach(drafter.address, name, trusted=True)  # started here, from a model named here
         wanted = [*services.drafters, *names] if names else []

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import Json
 from draftwire.cli.train.installed import check_training_installed
@@ -22,6 +23,7 @@ Divergences = Annotated[
 ]
 
 
+@connecting
 def distill(
     draft: Draft,
     prompts: Annotated[
@@ -50,6 +52,8 @@ def distill(
     threads: Threads = 0,
     device: Device = "cpu",
     as_json: Json = False,
+    *,
+    connection: Connection,
 ) -> None:
     """Train a draft model on what a target says. Interrupted, the same command goes on where it stopped."""
     if (verifier is None) == (target is None):
@@ -76,7 +80,9 @@ def distill(
     teacher: Teacher
     try:
         model = DraftModel(draft, device=device)
-        teacher = VerifierTeacher(verifier) if verifier else LocalTeacher(str(target), device=device)
+        teacher = (
+            VerifierTeacher(verifier, **connection.options()) if verifier else LocalTeacher(str(target), device=device)
+        )
         try:
             result = Distiller(
                 teacher,

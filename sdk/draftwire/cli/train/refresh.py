@@ -9,12 +9,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.rollout import parse_share
 from draftwire.cli.train.installed import check_training_installed
 from draftwire.cli.train.options import Device, Draft, LearningRate, Threads, Top
 
 
+@connecting
 def refresh(
     draft: Draft,
     drafter: Annotated[str, typer.Option(metavar="NAME", help="Name of the drafter whose place new drafts take.")],
@@ -44,6 +46,8 @@ def refresh(
     threads: Threads = 1,
     nice: Annotated[int, typer.Option(min=0, max=19, help="How far the training gives way to other processes.")] = 10,
     device: Device = "cpu",
+    *,
+    connection: Connection,
 ) -> None:
     """Train a draft model on what is served, and roll it out where it is accepted better, until interrupted."""
     check_training_installed()
@@ -64,7 +68,7 @@ def refresh(
     out.mkdir(parents=True, exist_ok=True)
     standing = read_standing(out) or Standing(0, draft, drafter, canary)
     console = Console(highlight=False)
-    teacher = VerifierTeacher(verifier)
+    teacher = VerifierTeacher(verifier, **connection.options())
     try:
         follower = TrafficFollower(teacher.client)
         try:

@@ -1,0 +1,1 @@
+"""``draftwire top``: a live view of verifiers and their drafters on a terminal."""

@@ -1,0 +1,67 @@
+"""What happened to a pool of drafters, told from its states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from draftwire.drafter import Drafter
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened at a verifier."""
+
+    at: datetime
+    """When it was noticed (UTC)."""
+    verifier: str
+    """Address of the verifier."""
+    what: str
+    """In words."""
+
+
+def pool_changes(before: Sequence[Drafter], now: Sequence[Drafter]) -> list[str]:
+    """Return what happened between two states of a pool, in words.
+
+    A swap shows as a drafter that lets go of its sequences (draining), others that have more of them, and its leaving.
+    """
+    known = {each.name: each for each in before}
+    present = {each.name: each for each in now}
+    told = []
+    for drafter in now:
+        earlier = known.get(drafter.name)
+        if earlier is None or earlier.attached_at != drafter.attached_at:
+            told.append(f"{_named(drafter)} is attached{_by_itself(drafter)}, {drafter.state}")
+            continue
+        if earlier.state != drafter.state:
+            told.append(f"{drafter.name}: {earlier.state} -> {drafter.state}{_why(drafter)}")
+        if earlier.model and drafter.model and earlier.model.model_id != drafter.model.model_id:
+            told.append(f"{drafter.name}: model {earlier.model.model_id} -> {drafter.model.model_id}")
+    for drafter in before:
+        if drafter.name not in present:
+            told.append(f"{drafter.name} is detached{_successors(drafter, known, present)}")
+    return told
+
+
+def _named(drafter: Drafter) -> str:
+    return drafter.name if drafter.name == drafter.address else f"{drafter.name} ({drafter.address})"
+
+
+def _by_itself(drafter: Drafter) -> str:
+    return " (announced itself)" if drafter.announced else ""
+
+
+def _why(drafter: Drafter) -> str:
+    if drafter.state == "draining" and drafter.sequences:
+        return f", {drafter.sequences} sequences move"
+    if drafter.state in ("unreachable", "suspended") and drafter.last_error is not None:
+        return f": {drafter.last_error}"
+    return ""
+
+
+def _successors(gone: Drafter, known: dict[str, Drafter], present: dict[str, Drafter]) -> str:
+    if gone.state != "draining" and not gone.sequences:
+        return ""
+    more = [name for name, each in present.items() if each.sequences > (known[name].sequences if name in known else 0)]
+    return f"; more sequences at {', '.join(more)}" if more else ""

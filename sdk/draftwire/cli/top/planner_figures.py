@@ -1,0 +1,88 @@
+"""What a verifier's planner decides and what that brings, from two readings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from draftwire.cli.top.sample import Sample
+from draftwire.step_cost import StepCost
+from draftwire.step_times import StepTimes
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerFigures:
+    """Between the two readings; None where nothing was decoded."""
+
+    sequences_per_step: float | None
+    """Sequences that a step decoded, on average."""
+    draft_tokens_per_sequence: float | None
+    """Draft tokens chosen for a sequence in a step, on average: the size of its tree."""
+    tokens_per_sequence: float | None
+    """Tokens committed for a sequence in a step, on average."""
+    last_draft_tokens: int
+    """Draft tokens of all sequences in the last step."""
+    plain_tokens_per_second: float | None
+    """What plain decoding of as many sequences would give: the passes that were, with so many fewer rows by c(n)."""
+    speed_up: float | None
+    """Tokens per second of passes, drafting in the verifier, rollback and waiting, over ``plain_tokens_per_second``: an
+    estimate. How fast the machine is just now changes both."""
+    waits_per_second: float
+    """Steps that were put off for proposals."""
+    gained_tokens_per_second: float
+    """Tokens per second that waiting gained; below 0 where it did not pay."""
+
+
+def planner_figures(now: Sample, before: Sample) -> PlannerFigures:
+    """Return the figures of the time from one reading to another that follows it."""
+    engine, earlier = now.info.engine, before.info.engine
+    new, old = engine.planner, earlier.planner
+    seconds = now.at - before.at
+    steps, sequences = new.steps - old.steps, new.sequences - old.sequences
+    committed = now.tokens - before.tokens
+    per_step = sequences / steps if steps else None
+    drafted = new.draft_tokens - old.draft_tokens
+    passes = _passes(engine.times) - _passes(earlier.times)
+    spent = passes + _added(engine.times) - _added(earlier.times)
+    plain = None
+    if per_step and (with_drafts := cost_of(per_step + drafted / steps, new.step_costs)):
+        share = (cost_of(per_step, new.step_costs) or 0.0) / with_drafts
+        mean = passes / (engine.times.steps - earlier.times.steps)
+        plain = per_step / (mean * share) if mean * share > 0 else None
+    return PlannerFigures(
+        sequences_per_step=per_step,
+        draft_tokens_per_sequence=drafted / sequences if sequences else None,
+        tokens_per_sequence=committed / sequences if sequences else None,
+        last_draft_tokens=new.last_draft_tokens,
+        plain_tokens_per_second=plain,
+        speed_up=committed / spent / plain if plain and spent > 0 else None,
+        waits_per_second=(new.waits - old.waits) / seconds,
+        gained_tokens_per_second=(new.gained_tokens - old.gained_tokens) / seconds,
+    )
+
+
+def _passes(times: StepTimes) -> float:
+    """Seconds of what c(n) counts."""
+    return times.layout + times.forward + times.sample
+
+
+def _added(times: StepTimes) -> float:
+    """Seconds of what only speculation needs."""
+    return times.draft + times.rollback + times.wait
+
+
+def cost_of(rows: float, points: Sequence[StepCost]) -> float | None:
+    """Return c(rows) in seconds, by straight lines between the points and level beyond them; None without a point."""
+    if not points:
+        return None
+    lower = points[0]
+    for upper in points:
+        if rows <= upper.rows:
+            width = upper.rows - lower.rows
+            return (
+                lower.seconds + (upper.seconds - lower.seconds) * (rows - lower.rows) / width
+                if width > 0
+                else upper.seconds
+            )
+        lower = upper
+    return lower.seconds

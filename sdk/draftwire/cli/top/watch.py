@@ -1,0 +1,82 @@
+"""Verifiers watched side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from draftwire.async_client import AsyncClient
+from draftwire.cli.top.event import Event
+from draftwire.cli.top.snapshot import Snapshot
+from draftwire.cli.top.watched_verifier import WatchedVerifier
+from draftwire.failover import RetryPolicy
+
+_EVENTS = 256
+"""Events that are kept; later ones take the place of the oldest."""
+_AT_ONCE = RetryPolicy(attempts_per_address=1)
+
+
+class Watch:
+    """Reads the verifiers again and again."""
+
+    def __init__(self, verifiers: Sequence[WatchedVerifier], events: deque[Event], interval: float) -> None:
+        """Used by ``watching``."""
+        self.interval = interval
+        """Seconds from one reading to the next; may be changed at any time."""
+        self._verifiers = verifiers
+        self._events = events
+
+    @property
+    def reached(self) -> bool:
+        """Whether one verifier at least told something last."""
+        return any(verifier.reached for verifier in self._verifiers)
+
+    async def read(self) -> Snapshot:
+        """Take a reading of every verifier and return what it shows."""
+        async with asyncio.TaskGroup() as tasks:
+            for verifier in self._verifiers:
+                tasks.create_task(verifier.read())
+        return self.snapshot()
+
+    def snapshot(self) -> Snapshot:
+        """Return what the last readings show."""
+        return Snapshot(
+            at=datetime.now(UTC),
+            verifiers=[verifier.figures() for verifier in self._verifiers],
+            drafters=[drafter for verifier in self._verifiers for drafter in verifier.drafters()],
+            events=list(self._events),
+        )
+
+
+@asynccontextmanager
+async def watching(addresses: Sequence[str], interval: float, **options: Any) -> AsyncIterator[Watch]:
+    """Watch the verifiers at these addresses within the ``async with`` block.
+
+    Args:
+        addresses: of the verifiers.
+        interval: seconds from one reading to the next.
+        options: of the clients, as ``tls`` and ``token``.
+
+    Raises:
+        ValueError: no address, or one that is none; what ``AsyncClient`` finds wrong with the options.
+    """
+    events: deque[Event] = deque(maxlen=_EVENTS)
+    async with AsyncExitStack() as opened:
+        verifiers = []
+        for address in dict.fromkeys(addresses):
+            client = await opened.enter_async_context(AsyncClient(address, retry=_AT_ONCE, **options))
+            verifiers.append(WatchedVerifier(client, address, events.append))
+        watch = Watch(verifiers, events, interval)
+        followers = [asyncio.create_task(each.follow_pool(lambda: watch.interval)) for each in verifiers]
+        try:
+            yield watch
+        finally:
+            for follower in followers:
+                follower.cancel()
+            for ended in await asyncio.gather(*followers, return_exceptions=True):
+                if isinstance(ended, Exception):  # a follower that was cancelled is none
+                    raise ended

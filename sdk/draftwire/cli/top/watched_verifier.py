@@ -1,0 +1,102 @@
+"""A verifier that is watched: read again and again, whether it is there or not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from draftwire.async_client import AsyncClient
+from draftwire.cli.top.drafter_figures import DrafterFigures, drafter_figures
+from draftwire.cli.top.event import Event, pool_changes
+from draftwire.cli.top.sample import Sample
+from draftwire.cli.top.verifier_figures import VerifierFigures, verifier_figures
+from draftwire.drafter import Drafter
+from draftwire.errors import DraftwireError
+
+ANSWER_SECONDS = 5.0
+"""A verifier that takes longer over a reading is told as unreachable."""
+
+
+class WatchedVerifier:
+    """Reads one verifier, keeps its last two readings, and tells what happens to its pool."""
+
+    def __init__(self, client: AsyncClient, address: str, tell: Callable[[Event], object]) -> None:
+        """Watch the verifier at an address through a client of it alone; ``tell`` is called with each event."""
+        self.address = address
+        self._client = client
+        self._tell = tell
+        self._now: Sample | None = None
+        self._before: Sample | None = None
+        self._error: str | None = None
+        self._pool: list[Drafter] | None = None
+
+    @property
+    def reached(self) -> bool:
+        """Whether the last reading came."""
+        return self._now is not None and self._error is None
+
+    def figures(self) -> VerifierFigures:
+        """How the verifier does."""
+        return verifier_figures(self.address, self._now, self._before, self._error)
+
+    def drafters(self) -> list[DrafterFigures]:
+        """How its drafters do; none while it is unreachable."""
+        return drafter_figures(self.address, self._now, self._before) if self._now and self.reached else []
+
+    async def read(self) -> None:
+        """Take a reading, or note why there is none."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                info = await self._client.model_info()
+                drafters = await self._client.drafters.list()
+        except TimeoutError:
+            self._lost(f"no answer within {ANSWER_SECONDS:g} s")
+        except DraftwireError as error:
+            self._lost(str(error))
+        else:
+            self._take(Sample(time.monotonic(), info, drafters))
+
+    async def follow_pool(self, pause: Callable[[], float]) -> None:
+        """Tell of changes of the pool until cancelled. ``pause`` gives the seconds to wait where it cannot be heard."""
+        while True:
+            try:
+                async with self._client.drafters.watch() as states:
+                    async for state in states:
+                        self._take_pool(state)
+            except DraftwireError as error:
+                broken = str(error)
+            else:
+                broken = "the stream ended"
+            reached = self.reached
+            await asyncio.sleep(pause())
+            if reached and self.reached:  # otherwise it was gone, and that was told
+                self._happened(f"changes of its pool were not heard for a while: {broken}")
+
+    def _take(self, sample: Sample) -> None:
+        last = self._now
+        if last is not None and self._error is not None:
+            self._happened("is reachable again")
+        if last is not None and sample.info.started_at != last.info.started_at:
+            self._happened("was restarted")
+        if last is not None and sample.follows(last):
+            preempted = sample.info.engine.preemptions - last.info.engine.preemptions
+            if preempted:
+                self._happened(f"requests preempted: {preempted}")
+        # A rate over the time in which it could not be read would be told as one of now.
+        self._before = last if last is not None and self._error is None and sample.follows(last) else None
+        self._now, self._error = sample, None
+
+    def _take_pool(self, state: list[Drafter]) -> None:
+        for change in pool_changes(self._pool, state) if self._pool is not None else ():
+            self._happened(change)
+        self._pool = state
+
+    def _lost(self, error: str) -> None:
+        if self._error is None and self._now is not None:
+            self._happened(f"cannot be reached: {error}")
+        self._error = error
+
+    def _happened(self, what: str) -> None:
+        self._tell(Event(datetime.now(UTC), self.address, what))
