@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ import torch
 from drafter_service.draft_loop import Commit, DraftLoop, DraftReport
 from drafter_service.handshake import greet, handshake_expected
 from drafter_service.hidden_state import read_hidden_state
+from drafter_service.opened_sequence import OpenedSequence
 from drafter_service.sequence_key import SequenceKey
 from drafter_service.sequence_opening import SequenceOpening, check_length, check_token_ids
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, proposal_pb2, verdict_pb2
@@ -20,6 +20,7 @@ from service_runtime.idle_watch import IdleWatch
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import MessageStream
 from service_runtime.stream_writer import OutboxFull, StreamWriter
+from service_runtime.tracing import NO_TRACING, Tracing
 from speculative_engine.proposal import Proposal
 
 log = get_logger(__name__)
@@ -40,17 +41,6 @@ _RETRY_SECONDS = 1.0
 _Stream = MessageStream[drafter_service_pb2.DraftResponse, drafter_service_pb2.DraftRequest]
 
 
-@dataclass(slots=True)
-class _Sequence:
-    """An open sequence as the verifier's messages have it; the drafter's own copy follows behind."""
-
-    key: SequenceKey
-    committed_length: int
-    max_length: int
-    has_states: bool = False
-    """A verdict has brought a hidden state."""
-
-
 class DraftConversation:
     """Talks with one verifier: takes its openings and verdicts to the draft loop and brings proposals back.
 
@@ -66,23 +56,25 @@ class DraftConversation:
         hello: model_info_pb2.PeerInfo,
         idle_seconds: float = 0.0,
         hidden_size: int = 0,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
         """`hello` is what this drafter says of itself; its limits hold for the verifier.
 
         idle_seconds: time without any message after which the verifier is given up; 0 waits for ever. hidden_size: of
-        the hidden states that verdicts bring; 0 for a drafter that takes none.
+        the hidden states that verdicts bring; 0 for a drafter that takes none. tracing: makes the sequences' spans.
         """
         self._stream = stream
         self._drafting = drafting
         self._hello = hello
         self._hidden_size = hidden_size
+        self._tracing = tracing
         self._writer: StreamWriter[drafter_service_pb2.DraftResponse] = StreamWriter(stream, _MAX_QUEUED)
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._idle = IdleWatch(idle_seconds)
         self._number = 0
         self._shared_vocab_size = 0
         self._openings: dict[int, SequenceOpening] = {}
-        self._sequences: dict[int, _Sequence] = {}
+        self._sequences: dict[int, OpenedSequence] = {}
         # The epoch that failed, by sequence: what the verifier sent before it knew is no new fault.
         self._failed: OrderedDict[int, int] = OrderedDict()
         self._stale_messages = 0
@@ -112,6 +104,8 @@ class DraftConversation:
             self._drafting.detach(self._number)
             if self._ended.done() and not self._ended.cancelled():
                 self._ended.exception()  # retrieved, so that asyncio does not complain: another fault came first
+            for sequence in self._sequences.values():
+                sequence.closed("the stream ended")
             log.info(
                 "verifier left",
                 open_sequences=len(self._sequences),
@@ -199,7 +193,9 @@ class DraftConversation:
         spec = opening.spec(self._shared_vocab_size)
         key = SequenceKey(self._number, sequence_id, opening.epoch)
         self._drafting.open(key, spec)
-        self._sequences[sequence_id] = _Sequence(key, len(spec.tokens), opening.max_length)
+        sequence = OpenedSequence(key, len(spec.tokens), opening.max_length, opening.request_id)
+        self._sequences[sequence_id] = sequence
+        sequence.begin_span(self._tracing, self._hello.model.model_id, opening.trace_context)
 
     def _on_verdicts(self, batch: verdict_pb2.VerdictBatch) -> None:
         self._check_entries("verdicts.verdicts", len(batch.verdicts))
@@ -237,9 +233,10 @@ class DraftConversation:
         check_token_ids(verdict.token_ids, self._hello.model.vocab_size)
         state = self._state(sequence, verdict)
         sequence.committed_length = verdict.committed_length
+        sequence.accepted += verdict.accepted
         return Commit(sequence.key, verdict.committed_length, list(verdict.token_ids), max_tree_nodes, state)
 
-    def _state(self, sequence: _Sequence, verdict: verdict_pb2.Verdict) -> torch.Tensor | None:
+    def _state(self, sequence: OpenedSequence, verdict: verdict_pb2.Verdict) -> torch.Tensor | None:
         """The hidden state that a verdict brings. The first ones of an opening may lack it: their steps had begun."""
         if not self._hidden_size:
             return None
@@ -264,6 +261,7 @@ class DraftConversation:
             self._failed.pop(sequence_id, None)
             sequence = self._sequences.pop(sequence_id, None)
             if sequence is not None:
+                sequence.closed()
                 keys.append(sequence.key)
         if keys:
             self._drafting.close(keys)
@@ -272,7 +270,7 @@ class DraftConversation:
         if self._is_stale(message.sequence_id, message.epoch, "sequence_error"):
             return
         self._log_fault("verifier gave up a sequence", message.sequence_id, message.epoch, message.status.message)
-        self._forget(message.sequence_id)
+        self._forget(message.sequence_id, message.status.message)
 
     def _is_stale(self, sequence_id: int, epoch: int, kind: str) -> bool:
         """Whether a message concerns an opening that has been replaced or has failed; it is counted, then.
@@ -302,25 +300,32 @@ class DraftConversation:
             self._send(drafter_service_pb2.DraftResponse(pong=drafter_service_pb2.Pong(number=number)))
         for key in report.opened:
             if self._is_current(key):
+                self._sequences[key.sequence_id].caught_up()
                 opened = drafter_service_pb2.SequenceOpened(sequence_id=key.sequence_id, epoch=key.epoch)
                 self._send(drafter_service_pb2.DraftResponse(opened=opened))
-        proposals = [_message(key, proposal) for key, proposal in report.proposals if self._is_current(key)]
+        proposals = []
+        for key, proposal in report.proposals:
+            if self._is_current(key):
+                self._sequences[key.sequence_id].nodes += len(proposal.token_ids)
+                proposals.append(_message(key, proposal))
         if proposals:
             batch = proposal_pb2.ProposalBatch(proposals=proposals, step_seconds=report.seconds)
             self._send(drafter_service_pb2.DraftResponse(proposals=batch))
         for key, fault in report.faults:
             if self._is_current(key):
-                del self._sequences[key.sequence_id]  # closed by the loop already
-                self._fail(key.sequence_id, key.epoch, fault)
+                # Closed by the loop already.
+                self._fail(key.sequence_id, key.epoch, fault, self._sequences.pop(key.sequence_id))
 
     def _is_current(self, key: SequenceKey) -> bool:
         sequence = self._sequences.get(key.sequence_id)
         return sequence is not None and sequence.key == key
 
-    def _fail(self, sequence_id: int, epoch: int, fault: ServiceError) -> None:
-        """Closes an opening and says why; the stream's other sequences go on."""
-        self._log_fault("sequence failed", sequence_id, epoch, str(fault))
-        self._forget(sequence_id)
+    def _fail(self, sequence_id: int, epoch: int, fault: ServiceError, ended: OpenedSequence | None = None) -> None:
+        """Closes an opening and says why; the stream's other sequences go on. `ended`: one that the loop has closed."""
+        self._log_fault("sequence failed", sequence_id, epoch, str(fault), ended)
+        self._forget(sequence_id, str(fault))
+        if ended is not None:
+            ended.closed(str(fault))
         self._failed[sequence_id] = epoch
         self._failed.move_to_end(sequence_id)
         if len(self._failed) > _MAX_FAILED:
@@ -328,17 +333,22 @@ class DraftConversation:
         error = drafter_service_pb2.SequenceError(sequence_id=sequence_id, epoch=epoch, status=fault.to_status())
         self._send(drafter_service_pb2.DraftResponse(sequence_error=error))
 
-    def _log_fault(self, event: str, sequence_id: int, epoch: int, reason: str) -> None:
+    def _log_fault(
+        self, event: str, sequence_id: int, epoch: int, reason: str, sequence: OpenedSequence | None = None
+    ) -> None:
         self._faults += 1
         report = log.warning if self._faults <= _MOST_LOGGED else log.debug
-        report(event, sequence_id=sequence_id, epoch=epoch, reason=shown(reason))
+        known = sequence or self._sequences.get(sequence_id) or self._openings.get(sequence_id)
+        request_id = known.request_id if known is not None else ""
+        report(event, sequence_id=sequence_id, epoch=epoch, request_id=request_id, reason=shown(reason))
 
-    def _forget(self, sequence_id: int) -> None:
-        """Drops an id's opening and sequence, whichever there is."""
+    def _forget(self, sequence_id: int, why: str = "") -> None:
+        """Drops an id's opening and sequence, whichever there is; `why`: the fault, where one is."""
         self._openings.pop(sequence_id, None)
         self._failed.pop(sequence_id, None)
         sequence = self._sequences.pop(sequence_id, None)
         if sequence is not None:
+            sequence.closed(why)
             self._drafting.close([sequence.key])
 
     def _send(self, message: drafter_service_pb2.DraftResponse) -> None:

@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 
 import torch
 
+from drafter_service.drafting_counts import DraftingCounts
 from drafter_service.sequence_key import SequenceKey
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.step_times_pb2 import StepTimes
@@ -116,7 +117,7 @@ class DraftLoop:
         # The thread's own, from here on.
         self._keys: dict[int, set[SequenceKey]] = {}
         self._reports: dict[int, DraftReport] = {}
-        self._drafted_nodes = 0
+        self.counts = DraftingCounts()
 
     def start(self) -> None:
         """Starts the thread; to be called in the event loop that the reports go to."""
@@ -170,7 +171,16 @@ class DraftLoop:
     @property
     def drafted_nodes(self) -> int:
         """Nodes proposed."""
-        return self._drafted_nodes
+        return self.counts.nodes
+
+    @property
+    def sequences(self) -> int:
+        """Number of open sequences, about: the thread may be at opening and closing some."""
+        return sum(map(len, list(self._keys.values())))
+
+    def part_seconds(self) -> dict[str, float]:
+        """Where the time of its steps goes, in seconds by part."""
+        return self._clock.seconds()
 
     def step_times(self) -> StepTimes:
         """Where the time of its steps goes."""
@@ -259,11 +269,14 @@ class DraftLoop:
             self._clock.enter("wire")
             for opened in cast(list[SequenceKey], growth.opened):
                 self._report(opened.stream).opened.append(opened)
+            nodes = 0
             for key, proposal in cast(dict[SequenceKey, Proposal], growth.proposals).items():
                 report = self._report(key.stream)
                 report.proposals.append((key, proposal))
-                self._drafted_nodes += len(proposal.token_ids)
+                nodes += len(proposal.token_ids)
                 report.seconds = growth.seconds
+            if growth.proposals:
+                self.counts.stepped(growth.seconds, len(growth.proposals), nodes)
             self._hand_over()
             return 0.0
         self._clock.enter("wait" if any(self._keys.values()) else None)

@@ -6,6 +6,7 @@ from typing import Any
 
 from drafter_service.draft_conversation import DraftConversation
 from drafter_service.draft_loop import DraftLoop
+from drafter_service.drafting_counts import DraftingCounts
 from drafter_service.handshake import own_hello
 from drafter_service.loaded_heads import LoadedHeads
 from drafter_service.loaded_model import LoadedModel
@@ -15,6 +16,7 @@ from draftwire.v1.calibration_pb2 import AcceptanceClass
 from draftwire.v1.step_cost_pb2 import StepCost
 from service_runtime.duration import duration
 from service_runtime.message_stream import MessageStream
+from service_runtime.tracing import NO_TRACING, Tracing
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import LimitedDrafter
 from speculative_engine.drafters.medusa import MedusaDrafter
@@ -34,8 +36,10 @@ class Generation:
         loaded: LoadedModel | LoadedHeads,
         settings: DrafterSettings,
         on_failure: Callable[[BaseException], None],
+        tracing: Tracing = NO_TRACING,
     ) -> None:
         """Starts to draft. `on_failure` is told when the drafting thread has ended by a fault."""
+        self._tracing = tracing
         self._hidden_size = loaded.heads.hidden_size if isinstance(loaded, LoadedHeads) else 0
         self.hello: model_info_pb2.PeerInfo = own_hello(settings, loaded.info, hidden_states=self._hidden_size > 0)
         """What the drafter says of itself while it serves this model."""
@@ -69,9 +73,24 @@ class Generation:
         """Number of conversations."""
         return len(self._conversations)
 
+    @property
+    def sequences(self) -> int:
+        """Number of open sequences, about."""
+        return self._drafting.sequences
+
+    def add_to(self, counts: DraftingCounts) -> None:
+        """Add what it has drafted to the counts of others."""
+        counts.add(self._drafting.counts, self._drafting.part_seconds())
+
+    def slots(self) -> tuple[int, int]:
+        """KV slots in use, about, and in all; heads have none."""
+        return (self._pool.used, self._pool.capacity) if self._pool is not None else (0, 0)
+
     async def converse(self, stream: MessageStream[Any, Any]) -> None:
         """One Draft stream. Raises ServiceError, alone or in an ExceptionGroup, and StreamBroken."""
-        conversation = DraftConversation(stream, self._drafting, self.hello, self._idle_seconds, self._hidden_size)
+        conversation = DraftConversation(
+            stream, self._drafting, self.hello, self._idle_seconds, self._hidden_size, self._tracing
+        )
         self._conversations.add(conversation)
         self._empty.clear()
         try:

@@ -2,11 +2,12 @@
 
 import asyncio
 import ctypes
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Self
 
+from drafter_service.drafting_counts import DraftingCounts
 from drafter_service.generation import Generation
 from drafter_service.loaded_heads import LoadedHeads
 from drafter_service.loaded_model import LoadedModel, NoMemoryError, load_model
@@ -22,6 +23,7 @@ from service_runtime.logs import get_logger
 from service_runtime.long_call import call_in_thread
 from service_runtime.startup_error import StartupError
 from service_runtime.tasks import BackgroundTasks
+from service_runtime.tracing import NO_TRACING, Tracing
 
 log = get_logger(__name__)
 
@@ -48,8 +50,10 @@ class ModelChanges:
         settings: DrafterSettings,
         shutdown: Shutdown,
         load: Callable[[DrafterSettings], LoadedModel | LoadedHeads] = load_model,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
         """`load` makes a model of settings, in a thread; it raises StartupError for what is none."""
+        self._tracing = tracing
         self._settings = settings
         self._shutdown = shutdown
         self._load_model = load
@@ -57,6 +61,10 @@ class ModelChanges:
         self._serving: Generation
         self._replaced: list[Generation] = []
         self._last_load: drafter_service_pb2.ModelLoad | None = None
+        self.loads: Counter[str] = Counter()
+        """Changes that were asked for and came to an end, by whether they are `done` or `failed`."""
+        self._ended = DraftingCounts()
+        """What generations have drafted that are released."""
         self._by_request: OrderedDict[str, drafter_service_pb2.ModelLoad] = OrderedDict()
 
     @asynccontextmanager
@@ -85,6 +93,24 @@ class ModelChanges:
     def streams(self) -> int:
         """Conversations of all generations."""
         return sum(generation.streams for generation in self._generations())
+
+    @property
+    def sequences(self) -> int:
+        """Open sequences of all generations, about."""
+        return sum(generation.sequences for generation in self._generations())
+
+    def slots(self) -> tuple[int, int]:
+        """KV slots in use, about, and in all, of all generations."""
+        used, total = zip(*(generation.slots() for generation in self._generations()), strict=True)
+        return sum(used), sum(total)
+
+    def counts(self) -> DraftingCounts:
+        """What all generations have drafted, those that are released included."""
+        total = DraftingCounts()
+        total.add(self._ended, self._ended.part_seconds)
+        for generation in self._generations():
+            generation.add_to(total)
+        return total
 
     async def status(self) -> drafter_service_pb2.DrafterStatus | None:
         """What all generations hold; None when a drafting thread does not say so in time."""
@@ -144,7 +170,7 @@ class ModelChanges:
         return (self._serving, *self._replaced)
 
     def _generation(self, loaded: LoadedModel | LoadedHeads) -> Generation:
-        return Generation(loaded, self._settings, self._drafting_failed)
+        return Generation(loaded, self._settings, self._drafting_failed, self._tracing)
 
     def _drafting_failed(self, error: BaseException) -> None:
         log.error("drafting failed", exc_info=error)
@@ -169,9 +195,11 @@ class ModelChanges:
             fault = _fault(load.model, error)
             log.warning("model not changed", model=load.model, reason=str(fault))
             load.error.CopyFrom(fault.to_status())
+            self.loads["failed"] += 1
             load.state = ModelLoadState.MODEL_LOAD_STATE_FAILED
             return
         self._replace(self._generation(loaded))
+        self.loads["done"] += 1
         load.state = ModelLoadState.MODEL_LOAD_STATE_SERVING
 
     def _replace(self, generation: Generation) -> None:
@@ -194,6 +222,7 @@ class ModelChanges:
             generation.end_conversations()
             await generation.wait_empty()
         await generation.stop()
+        generation.add_to(self._ended)
         self._replaced.remove(generation)
         await asyncio.to_thread(_trim_heap)
         log.info("model released", model=generation.hello.model.model_id)

@@ -8,6 +8,7 @@ import grpc
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2, speculation_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import FieldViolation, ServiceError, invalid_field
+from service_runtime.request_id import check_request_id
 from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.field_error import FieldError
 from speculative_engine.sampling_params import SamplingParams
@@ -22,6 +23,10 @@ class SequenceOpening:
         What concerns the whole sequence is checked here, before its tokens are kept.
         """
         self.epoch = first.epoch
+        self.request_id = check_request_id("request_id", first.request_id) if first.request_id else ""
+        """The verifier's name of the request, for the log; empty where it has none."""
+        self.trace_context = first.trace_context if first.HasField("trace_context") else None
+        """The verifier's span of the request, where it is traced."""
         self.max_length = first.max_length
         """Committed length at which the request ends at the latest."""
         self._vocab_size = vocab_size

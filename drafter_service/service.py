@@ -5,14 +5,20 @@ import asyncio
 from drafter_service.announcement import Announcement
 from drafter_service.loaded_heads import load_heads
 from drafter_service.loaded_model import load_model
+from drafter_service.metrics import DrafterCollector
 from drafter_service.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
-from draftwire.v1 import drafter_pool_service_pb2_grpc, drafter_service_pb2_grpc
-from service_runtime.channel import open_channel
+from drafter_service.verifier_pool import VerifierPool
+from draftwire.channel import AsyncChannels
+from draftwire.v1 import drafter_service_pb2_grpc
 from service_runtime.lifecycle import Shutdown, serve
+from service_runtime.metrics_server import serving_metrics
+from service_runtime.security import peer_channels
 from service_runtime.server import ServiceServer
+from service_runtime.startup_error import StartupError
 from service_runtime.tasks import BackgroundTasks
+from service_runtime.tracing import running_tracing
 
 
 async def run_drafter(settings: DrafterSettings, server: ServiceServer, shutdown: Shutdown) -> None:
@@ -21,25 +27,39 @@ async def run_drafter(settings: DrafterSettings, server: ServiceServer, shutdown
     The port opens when the model is ready: to probes, and to verifiers that retry with back-off, refused connections
     say "not yet", without a half-working service behind the port.
     """
+    channels = peer_channels(settings)
+    if settings.verifier is not None:
+        try:
+            channels.check(settings.verifier)
+        except ValueError as error:
+            raise StartupError(f"--verifier: {error}") from error
     load = load_heads if settings.medusa_heads else load_model
-    async with ModelChanges(settings, shutdown, load).running() as changes:
+    async with (
+        running_tracing(settings, "draftwire-drafter") as tracing,
+        ModelChanges(settings, shutdown, load, tracing).running() as changes,
+    ):
         servicer = DrafterServicer(changes, settings.max_streams)
         server.add(drafter_service_pb2_grpc.add_DrafterServiceServicer_to_server, servicer)
-        await _serve(settings, server, servicer, shutdown)
+        try:
+            async with serving_metrics(settings.metrics_listen, DrafterCollector(changes)):
+                await _serve(settings, server, servicer, channels, shutdown)
+        finally:
+            await channels.close()
 
 
 async def _serve(
-    settings: DrafterSettings, server: ServiceServer, servicer: DrafterServicer, shutdown: Shutdown
+    settings: DrafterSettings,
+    server: ServiceServer,
+    servicer: DrafterServicer,
+    channels: AsyncChannels,
+    shutdown: Shutdown,
 ) -> None:
     """Serves and, if there is a verifier to announce the drafter to, does so."""
     if settings.verifier is None:
         await serve(server, shutdown, settings.shutdown_grace_seconds, lambda _: servicer.end_conversations())
         return
-    async with (
-        open_channel(settings.verifier, settings.max_message_bytes) as channel,
-        BackgroundTasks(shutdown.fail) as tasks,
-    ):
-        pool = drafter_pool_service_pb2_grpc.DrafterPoolServiceStub(channel)
+    async with BackgroundTasks(shutdown.fail) as tasks:
+        pool = VerifierPool(channels, settings.verifier)
         announcement: Announcement | None = None
         announcing: asyncio.Task[None] | None = None
 

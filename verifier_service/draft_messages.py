@@ -15,6 +15,7 @@ from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
 from draftwire.v1.speculation_pb2 import AcceptanceRule
 from draftwire.v1.verdict_pb2 import HiddenState
 from service_runtime.errors import ServiceError, failed_precondition
+from service_runtime.handshake import printable
 from service_runtime.message_stream import StreamBroken
 from speculative_engine.draft_distribution import DraftDistribution
 from speculative_engine.proposal import Proposal, ProposalError, ProposalFault
@@ -51,6 +52,8 @@ def openings(request: RunningRequest, epoch: int, max_tree_nodes: int) -> Iterat
                 max_length=request.order.max_length,
                 acceptance=acceptance,
                 dynamic_temperature=request.order.dynamic_temperature,
+                request_id="" if offset else request.order.request_id,
+                trace_context=None if offset else request.span.context,
             )
         )
 
@@ -86,8 +89,8 @@ def proposal_error(error: ProposalError) -> ServiceError:
 
 
 def bounded(status: status_pb2.Status) -> status_pb2.Status:
-    """A drafter's error in a size that fits into a list of drafters."""
-    kept = status_pb2.Status(code=status.code, message=status.message[:_MAX_STATUS_TEXT])
+    """A drafter's error in a size and with characters that fit into a list of drafters."""
+    kept = status_pb2.Status(code=status.code, message=printable(status.message[:_MAX_STATUS_TEXT]))
     if status.ByteSize() <= _MAX_STATUS_BYTES:
         kept.details.extend(status.details)
     return kept
@@ -99,8 +102,11 @@ def handshake_fault(message: str) -> ServiceError:
 
 
 def breaks_protocol(error: StreamBroken | ServiceError) -> bool:
-    """Whether the end of a conversation is a fault of the drafter's program: a message out of place, or one that
-    cannot be read. Models that do not fit are none, nor is a peer that finds fault with this side."""
+    """Whether the end of a conversation is a fault of the drafter's program: a message out of place, one that cannot
+    be read, or too many. Models that do not fit are none, nor is a peer that finds fault with this side."""
     if isinstance(error, ServiceError):
-        return error.reason == ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED
+        return error.reason in (
+            ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED,
+            ErrorReason.ERROR_REASON_CREDIT_EXCEEDED,
+        )
     return error.code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.DATA_LOSS)

@@ -9,14 +9,19 @@ from service_runtime.address import peer_address
 from service_runtime.errors import ServiceError, invalid_field
 from verifier_service.local_address import is_local, read_local_address
 
+_MAX_LENGTH = 1024
+"""Characters of an address, and of a name: both go with the text that a drafter drafted, and into the log."""
+
 
 def read_address(field: str, address: str) -> str:
     """The address of a request's field in its one form. Raises ServiceError."""
+    _check_text(field, address)
     return read_local_address(field, address) if is_local(address) else read_service_address(field, address)
 
 
 def read_service_address(field: str, address: str) -> str:
     """The same where only a drafter service may be named. Raises ServiceError."""
+    _check_text(field, address)
     if is_local(address):
         raise ServiceError(
             grpc.StatusCode.INVALID_ARGUMENT,
@@ -27,3 +32,14 @@ def read_service_address(field: str, address: str) -> str:
         return peer_address(address)
     except ValueError as error:
         raise invalid_field(field, str(error)) from error
+
+
+def read_name(field: str, name: str) -> str:
+    """The name of a request's field, which may be empty. Raises ServiceError."""
+    _check_text(field, name)
+    return name
+
+
+def _check_text(field: str, text: str) -> None:
+    if len(text) > _MAX_LENGTH or not text.isprintable():
+        raise invalid_field(field, f"must be at most {_MAX_LENGTH} printable characters")

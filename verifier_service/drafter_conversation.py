@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -25,13 +26,14 @@ from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
 from draftwire.v1.proposal_pb2 import ProposalBatch
 from draftwire.v1.verdict_pb2 import Verdict, VerdictBatch
 from service_runtime.errors import ServiceError, not_found
-from service_runtime.handshake import CAPABILITY_HIDDEN_STATES, CAPABILITY_PING
+from service_runtime.handshake import CAPABILITY_HIDDEN_STATES, CAPABILITY_PING, shown
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import MessageStream, StreamBroken
 from service_runtime.stream_writer import OutboxFull, StreamWriter
 from speculative_engine.proposal import ProposalError
 from verifier_service import draft_messages
 from verifier_service.draft_messages import Dropped
+from verifier_service.drafter_allowance import DrafterAllowance
 from verifier_service.drafter_credit import DrafterCredit
 from verifier_service.running_request import RunningRequest
 from verifier_service.step_loop import SequenceProposal
@@ -56,6 +58,9 @@ class Listener(Protocol):
     def came_late(self, nodes: int) -> None:
         """Nodes came for an opening that has ended."""
 
+    def answered(self, seconds: float) -> None:
+        """A ping was answered, so long after it was sent."""
+
     def proposed(self, proposals: list[SequenceProposal]) -> None:
         """A message of proposals came, for sequences that are open."""
 
@@ -72,6 +77,10 @@ class Listener(Protocol):
 @dataclass(slots=True)
 class _Opening:
     epoch: int
+    request_id: str
+    """Of the request, for the log."""
+    max_tree_nodes: int
+    """Its credit."""
     ready: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """True once the drafter has caught up, False when it will not."""
     held: Verdict | None = None
@@ -93,8 +102,11 @@ class DrafterConversation:
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open: dict[int, _Opening] = {}
         self._silent_pings = 0
+        self._pinged: tuple[int, float] = (0, 0.0)
+        """The last ping's number, and when it was sent."""
         self._held_steps = 0
         self._has_refused = False
+        self._allowance = DrafterAllowance()
 
     @property
     def writable(self) -> bool:
@@ -122,7 +134,8 @@ class DrafterConversation:
     async def run(self) -> None:
         """Talk until the drafter ends the stream, after `close_stream` or by itself.
 
-        Raises StreamBroken, OutboxFull when the drafter does not read, and what `end` was given.
+        Raises StreamBroken, OutboxFull when the drafter does not read, ServiceError when it says what it may not, and
+        what `end` was given.
         """
         reading = asyncio.create_task(self._read(), name=f"read from {self._drafter}")
         writing = asyncio.create_task(self._writer.run(), name=f"write to {self._drafter}")
@@ -157,11 +170,21 @@ class DrafterConversation:
         """Open a sequence with the tokens it has; `opened` tells when the drafter has caught up."""
         self.forget(request.sequence_id)
         self.epoch += 1
-        self._open[request.sequence_id] = _Opening(self.epoch)
+        request_id = request.order.request_id
         limit = self.peer.limits.max_tree_nodes
         credit = min(max_tree_nodes, limit) if limit else max_tree_nodes
+        self._open[request.sequence_id] = _Opening(self.epoch, request_id, credit)
+        self._allowance.opened(credit)
         for message in draft_messages.openings(request, self.epoch, credit):
             self._send(message)
+        log.debug(
+            "sequence opened",
+            drafter=self._drafter,
+            sequence_id=request.sequence_id,
+            epoch=self.epoch,
+            request_id=request_id,
+            committed_length=len(request.tokens),
+        )
 
     def send_verdicts(self, verdicts: Iterable[Verdict], credit: DrafterCredit) -> None:
         """Tell what a step committed, for the sequences among them that are open here; or what several did, joined."""
@@ -181,7 +204,9 @@ class DrafterConversation:
                 batch = VerdictBatch(verdicts=held, max_tree_nodes=credit.max_tree_nodes)
                 self._send(DraftRequest(verdicts=batch))
             for opening in self._open.values():
-                opening.held = None
+                if opening.held is not None:
+                    self._allowance.told(opening.max_tree_nodes)
+                    opening.held = None
 
     def _hold(self, opening: _Opening, verdict: Verdict) -> None:
         held = opening.held
@@ -195,8 +220,11 @@ class DrafterConversation:
 
     def close(self, sequence_id: int) -> None:
         """Close a sequence; does nothing if it is not open."""
-        if self.forget(sequence_id):
+        opening = self._open.get(sequence_id)
+        if opening is not None:
+            self.forget(sequence_id)
             self._send(DraftRequest(close=CloseSequences(sequence_ids=[sequence_id])))
+            log.debug("sequence closed", drafter=self._drafter, sequence_id=sequence_id, request_id=opening.request_id)
 
     def refuse(self, sequence_id: int, epoch: int, error: ProposalError) -> bool:
         """Tell the drafter that its proposal was refused, and close the sequence here; False if that opening has
@@ -205,7 +233,13 @@ class DrafterConversation:
         if opening is None or opening.epoch != epoch:
             return False
         self.forget(sequence_id)
-        log.warning("proposal refused", drafter=self._drafter, sequence=sequence_id, reason=str(error))
+        log.warning(
+            "proposal refused",
+            drafter=self._drafter,
+            sequence_id=sequence_id,
+            request_id=opening.request_id,
+            reason=str(error),
+        )
         self._tell_fault(sequence_id, epoch, draft_messages.proposal_error(error))
         return True
 
@@ -219,7 +253,9 @@ class DrafterConversation:
     async def _watch(self) -> None:
         """Ask for signs of life. Raises StreamBroken when they stay out."""
         for number in itertools.count(1):
+            self._pinged = number, time.perf_counter()
             self._send(DraftRequest(ping=Ping(number=number)))
+            self._allowance.asked()
             await asyncio.sleep(_PING_SECONDS)
             self._silent_pings += 1
             if self._silent_pings >= _SILENT_PINGS:
@@ -228,6 +264,7 @@ class DrafterConversation:
 
     async def _read(self) -> None:
         async for message in self._stream:
+            self._allowance.spend(message)
             self._take(message)
 
     def _take(self, message: DraftResponse) -> None:
@@ -240,6 +277,9 @@ class DrafterConversation:
             self._take_error(message.sequence_error)
         elif kind == "pong":
             self._silent_pings = 0
+            number, sent = self._pinged
+            if message.pong.number == number:
+                self._listener.answered(time.perf_counter() - sent)
         elif kind == "replaced":
             self._listener.replaced()
         elif kind == "hello":
@@ -270,7 +310,9 @@ class DrafterConversation:
         )
         if not self._has_refused:  # a drafter can send any number of these
             self._has_refused = True
-            log.warning("proposal refused", drafter=self._drafter, sequence=message.sequence_id, reason=error.message)
+            log.warning(
+                "proposal refused", drafter=self._drafter, sequence_id=message.sequence_id, reason=error.message
+            )
         self._tell_fault(message.sequence_id, message.epoch, error)
 
     def _take_opened(self, opened: SequenceOpened) -> None:
@@ -283,7 +325,13 @@ class DrafterConversation:
         if opening is None or opening.epoch != error.epoch:
             return
         reason = StreamBroken(error.status).reason_name
-        log.warning("drafter dropped a sequence", drafter=self._drafter, sequence=error.sequence_id, reason=reason)
+        log.warning(
+            "drafter dropped a sequence",
+            drafter=self._drafter,
+            sequence_id=error.sequence_id,
+            request_id=opening.request_id,
+            reason=shown(reason or ""),
+        )
         self.forget(error.sequence_id)
         why = Dropped.REFUSED
         if reason in ("OUT_OF_SYNC", "UNKNOWN_SEQUENCE"):

@@ -17,7 +17,13 @@ from draftwire.v1.verdict_pb2 import Verdict
 from service_runtime.backoff import Backoff
 from service_runtime.engine_thread import TooManyCommands
 from service_runtime.errors import ServiceError
-from service_runtime.handshake import CAPABILITY_DISTRIBUTIONS, CAPABILITY_HIDDEN_STATES, check_peer
+from service_runtime.handshake import (
+    CAPABILITY_DISTRIBUTIONS,
+    CAPABILITY_HIDDEN_STATES,
+    check_peer,
+    shown,
+    unprintable_field,
+)
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import StreamBroken
 from service_runtime.stream_writer import OutboxFull
@@ -132,6 +138,7 @@ class DrafterLink(PoolMember):
         """Take another link's place in the pool: all but what depends on the model."""
         self.labels, self.stats = predecessor.labels, predecessor.stats
         self.announced, self.given = predecessor.announced, predecessor.given
+        self.announcer = predecessor.announcer
         self.trusted = predecessor.trusted
         self.attached_at = predecessor.attached_at
 
@@ -194,10 +201,16 @@ class DrafterLink(PoolMember):
 
     def came_late(self, nodes: int) -> None:
         """See Listener."""
+        self.stats.proposed_nodes += nodes
         self.stats.stale_nodes += nodes
+
+    def answered(self, seconds: float) -> None:
+        """See Listener."""
+        self.stats.count_round_trip(seconds)
 
     def proposed(self, proposals: list[SequenceProposal]) -> None:
         """See Listener."""
+        self.stats.proposed_nodes += sum(len(each.proposal.token_ids) for each in proposals)
         self._owner.link_proposed(self, proposals)
 
     def dropped(self, sequence_id: int, status: status_pb2.Status, why: Dropped) -> None:
@@ -229,13 +242,18 @@ class DrafterLink(PoolMember):
             raise draft_messages.handshake_fault(f"{self.address} did not begin with its handshake")
         if first.hello.ByteSize() > _MAX_HELLO_BYTES:
             raise draft_messages.handshake_fault(f"{self.address} sent a handshake of {first.hello.ByteSize()} bytes")
+        unprintable = unprintable_field(first.hello)
+        if unprintable is not None:
+            raise draft_messages.handshake_fault(
+                f"{self.address} sent a handshake whose {unprintable} is not printable"
+            )
         check_peer(self._identity, first.hello)
         return first.hello
 
     async def _converse(self, stream: DraftStream, peer: PeerInfo, backoff: Backoff) -> None:
         known, self.peer = self.peer, peer
         if known is not None and known.model != peer.model:
-            log.info("another model answers", drafter=self.name, address=self.address, model=peer.model.model_id)
+            log.info("another model answers", drafter=self.name, address=self.address, model=shown(peer.model.model_id))
             old_source, self.source = self.source, new_source(self.name)
             self.speed = DraftingSpeed()
             self.credit = DrafterCredit()
@@ -247,7 +265,7 @@ class DrafterLink(PoolMember):
         self._set_state(DrafterState.DRAFTER_STATE_READY)
         if not self.contact.done():
             self.contact.set_result(None)
-        log.info("drafter ready", drafter=self.name, address=self.address, model=peer.model.model_id)
+        log.info("drafter ready", drafter=self.name, address=self.address, model=shown(peer.model.model_id))
         self._owner.link_ready(self)
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -270,7 +288,7 @@ class DrafterLink(PoolMember):
             )
         self._retry_seconds = _retry_seconds(error, 0.0)
         if self._state not in (DrafterState.DRAFTER_STATE_UNREACHABLE, DrafterState.DRAFTER_STATE_SUSPENDED):
-            log.warning("drafter lost", drafter=self.name, address=self.address, reason=str(error))
+            log.warning("drafter lost", drafter=self.name, address=self.address, reason=shown(str(error)))
         self.show_error(error)
         if draft_messages.breaks_protocol(error):
             self._breaker.count()

@@ -10,22 +10,26 @@ from dataclasses import dataclass
 from draftwire.v1.drafter_pool_service_pb2 import Drafter, Rollout
 from draftwire.v1.model_info_pb2 import PeerInfo
 from draftwire.v1.verdict_pb2 import Verdict
+from service_runtime.caller import Caller
 from service_runtime.errors import invalid_field, shutting_down
 from service_runtime.logs import get_logger
 from service_runtime.tasks import BackgroundTasks
 from speculative_engine.step_result import SequenceOutcome, StepResult
 from verifier_service import drafter_description
+from verifier_service.announcement_rules import AnnouncementRules, check_announcer
 from verifier_service.draft_messages import Dropped
-from verifier_service.drafter_address import read_address, read_service_address
+from verifier_service.drafter_address import read_address, read_name, read_service_address
 from verifier_service.drafter_choice import DrafterChoice
 from verifier_service.drafter_contact import ready
 from verifier_service.drafter_link import Connect, DrafterLink
 from verifier_service.drafting import Drafting
 from verifier_service.heartbeats import Heartbeats
+from verifier_service.link_stats import LinkStats
 from verifier_service.local_address import is_local, local_drafter
 from verifier_service.local_drafter_link import LocalDrafterLink
 from verifier_service.model_replacement import ModelReplacements
 from verifier_service.pool_changes import PoolChanges
+from verifier_service.pool_counts import PoolCounts
 from verifier_service.pool_member import PoolMember
 from verifier_service.pool_operations import PoolOperations
 from verifier_service.roster import Roster, check_address
@@ -62,13 +66,16 @@ class DrafterPool:
         limits: PoolLimits,
         rng: random.Random | None = None,
         trusted: Collection[str] = (),
+        announcements: AnnouncementRules | None = None,
     ):
-        """trusted: addresses of drafters that are trusted whoever attaches them."""
+        """trusted: addresses of drafters that are trusted whoever attaches them. announcements: which are heeded; None
+        heeds all."""
         self._steps = steps
         self._identity = identity
         self._connect = connect
         self._tasks = tasks
         self._trusted = frozenset(trusted)
+        self._announcements = announcements if announcements is not None else AnnouncementRules()
         self._choice = DrafterChoice(rng if rng is not None else random.Random())
         self._roster = Roster(steps, tasks, limits.max_drafters)
         self._drafting = Drafting(steps, self._roster, self._choice, limits.max_tree_nodes, limits.drafters_per_request)
@@ -176,7 +183,7 @@ class DrafterPool:
         Raises ServiceError: the address has no form this verifier serves, the name stands for another address, or
         there are as many drafters as there may be.
         """
-        link = self._enter(read_address("address", address), name, labels)
+        link = self._enter(read_address("address", address), read_name("name", name), labels)
         link.given = True
         if trusted is not None:
             self._trust(link, trusted)
@@ -198,20 +205,34 @@ class DrafterPool:
         """See PoolChanges."""
         return await self._changes.finish_rollout(new_name, promote)
 
-    def register(self, address: str, name: str, leaving: bool, labels: Mapping[str, str] | None = None) -> None:
-        """A drafter announces itself, sends its heartbeat, or takes its leave. Raises ServiceError."""
+    def register(
+        self,
+        address: str,
+        name: str,
+        leaving: bool,
+        labels: Mapping[str, str] | None = None,
+        caller: Caller | None = None,
+    ) -> None:
+        """A drafter announces itself, sends its heartbeat, or takes its leave. caller: who says so, where tokens tell.
+
+        Raises ServiceError.
+        """
         address = read_service_address("address", address)
-        name = name or address
+        self._announcements.check(address)
+        name = read_name("name", name) or address
         link = self._roster.get(name)
         if link is not None:
             check_address(link, address)
+            check_announcer(link, caller, leaving=leaving)
         if leaving:
             self._heartbeats.stop(name)
             if link is not None:
                 self._tasks.spawn(self._changes.leave(link, self._remove), name=f"leave of {name}")
             return
         if not self._heartbeats.is_dismissed(name):
-            self._enter(address, name, labels).announced = True
+            link = self._enter(address, name, labels)
+            link.announced = True
+            link.announcer = link.announcer if caller is None else caller.name
         self._heartbeats.beat(name)
 
     def describe_rollouts(self) -> list[Rollout]:
@@ -227,6 +248,15 @@ class DrafterPool:
     def describe_one(self, link: PoolMember) -> Drafter:
         """The state of one drafter."""
         return drafter_description.describe(link, self._roster, self._steps)
+
+    def link_stats(self) -> dict[str, LinkStats]:
+        """What each drafter did, by name."""
+        return {link.name: link.stats for link in self._roster.members}
+
+    @property
+    def counts(self) -> PoolCounts:
+        """What happened to the pool."""
+        return self._drafting.counts
 
     def drafters_of(self, sequence_id: int) -> list[str]:
         """Names of those that draft for a sequence, oldest first."""
@@ -332,7 +362,7 @@ class DrafterPool:
             return
         log.warning("heartbeat stayed out", drafter=name)
         if link.given:
-            link.announced = False
+            link.announced, link.announcer = False, None
             self.link_changed(link)
         else:
             self._tasks.spawn(self._changes.leave(link, self._remove), name=f"expiry of {name}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2_grpc import DrafterPoolServiceServicer
+from service_runtime.caller import current_caller
 from service_runtime.errors import invalid_field
 from verifier_service.drafter_labels import read_labels
 from verifier_service.drafter_pool import DrafterPool
@@ -69,7 +70,8 @@ class DrafterPoolServicer(DrafterPoolServiceServicer):
     async def RegisterDrafter(self, request: pb.RegisterDrafterRequest, context: Any) -> pb.RegisterDrafterResponse:
         """See the contract."""
         labels = read_labels("labels", request.labels)
-        self._pool.register(_given("address", request.address), request.name, request.leaving, labels)
+        address = _given("address", request.address)
+        self._pool.register(address, request.name, request.leaving, labels, current_caller())
         response = pb.RegisterDrafterResponse()
         response.heartbeat_interval.FromNanoseconds(round(HEARTBEAT_SECONDS * 1e9))
         return response

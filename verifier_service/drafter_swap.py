@@ -41,8 +41,11 @@ async def swap(drafting: Drafting, old: PoolMember, new: PoolMember) -> int:
         stays = False
     finally:
         if stays:
+            drafting.counts.failed_swaps += 1
             old.resume()
         drafting.stop_redirecting(old.name, back=stays)
+    drafting.counts.swaps += 1
+    drafting.counts.moved_sequences += moves[Move.DONE]
     drafting.abandon(old)
     log.info("drafter swapped", old=old.name, new=new.name, moved=moves[Move.DONE])
     return moves[Move.DONE]

@@ -10,6 +10,7 @@ from service_runtime.logs import get_logger
 from verifier_service.draft_messages import Dropped
 from verifier_service.drafted_request import DraftedRequest
 from verifier_service.drafter_choice import DrafterChoice
+from verifier_service.pool_counts import Fallback, PoolCounts
 from verifier_service.pool_member import PoolMember
 from verifier_service.roster import Roster
 from verifier_service.running_request import RunningRequest
@@ -48,6 +49,7 @@ class Drafting:
         # By the old drafter's name, while a swap is under way.
         self._redirected: dict[str, _Redirection] = {}
         self._retries: dict[PoolMember, asyncio.TimerHandle] = {}
+        self.counts = PoolCounts()
         self.prefer: Preference = lambda chosen, _: chosen
         """How a roll-out gets its share."""
 
@@ -108,6 +110,7 @@ class Drafting:
         """Open a request with a drafter."""
         self._steps.attach(drafted.sequence_id, link.source, hidden_states=link.takes_states)
         link.open(drafted.request, self._max_tree_nodes)
+        drafted.request.span.event("drafter opened", told(link))
 
     def close(self, drafted: DraftedRequest, link: PoolMember) -> None:
         """Close a request with a drafter, if it is open there."""
@@ -115,6 +118,8 @@ class Drafting:
             had_room = link.has_room
             link.close(drafted.sequence_id)
             self._steps.detach(drafted.sequence_id, link.source)
+            if not drafted.over:
+                drafted.request.span.event("drafter closed", told(link))
             if link.has_room and not had_room:
                 self.refill()
 
@@ -123,7 +128,7 @@ class Drafting:
         for drafted in self.drafted_by(link):
             if not drafted.takes(link):
                 self.close(drafted, link)
-                self.assign(drafted)
+                self._go_on(drafted, Fallback.REFUSED)
         self.refill()
 
     def avoid(self, sequence_id: int, link: PoolMember) -> None:
@@ -131,7 +136,7 @@ class Drafting:
         drafted = self._requests.get(sequence_id)
         if drafted is not None:
             drafted.avoided.add(link)
-            self.assign(drafted)
+            self._go_on(drafted, Fallback.REFUSED)
 
     def dropped(self, link: PoolMember, sequence_ids: Sequence[int], why: Dropped) -> None:
         """A drafter drafts no more for some sequences: they go on with another one, or plainly."""
@@ -140,11 +145,12 @@ class Drafting:
             drafted = self._requests.get(sequence_id)
             if drafted is None:
                 continue
+            drafted.request.span.event("drafter lost", {**told(link), "draftwire.reason": why.value})
             if why is Dropped.OUT_OF_STEP:
                 drafted.reopened += 1
             if why is Dropped.REFUSED or (why is Dropped.OUT_OF_STEP and drafted.reopened > _REOPENINGS):
                 drafted.avoided.add(link)
-            self.assign(drafted)
+            self._go_on(drafted, Fallback[why.name])
         if why is Dropped.FULL:
             self._retry(link)
 
@@ -159,7 +165,7 @@ class Drafting:
         for drafted in self._requests.values():
             drafted.avoided.discard(link)
         for drafted in left:
-            self.assign(drafted)
+            self._go_on(drafted, Fallback.RELEASED)
 
     def redirect(self, old: str, new: str) -> None:
         """Requests that name a drafter get another one, while a swap is under way."""
@@ -174,6 +180,12 @@ class Drafting:
             for drafted, asked in redirection.renamed:
                 drafted.names[asked] = old
             self.refill()
+
+    def _go_on(self, drafted: DraftedRequest, why: Fallback) -> None:
+        """Give a request that has lost a drafter another one, and count it if it then has none."""
+        self.assign(drafted)
+        if not drafted.request.finished and not any(link.has(drafted.sequence_id) for link in self._roster):
+            self.counts.fallbacks[why] += 1
 
     def _rename(self, drafted: DraftedRequest, old: str) -> None:
         redirection = self._redirected[old]
@@ -194,3 +206,8 @@ class Drafting:
 
         # A little later than has_room turns true again.
         self._retries[link] = asyncio.get_running_loop().call_later(link.full_seconds + 0.01, retry)
+
+
+def told(link: PoolMember) -> dict[str, str]:
+    """A drafter as the events of a trace tell it."""
+    return {"draftwire.drafter": link.name, "draftwire.drafter.address": link.address}

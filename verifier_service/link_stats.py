@@ -24,7 +24,11 @@ class LinkStats:
     lossy_draft_tokens: int = 0
     """As draft_tokens, of requests whose rule of acceptance is not lossless; not counted there."""
     lossy_accepted_tokens: int = 0
+    proposed_nodes: int = 0
+    """Nodes that came over a wire, stale ones included."""
     stale_nodes: int = 0
+    round_trip_seconds: float = 0.0
+    """Smoothed time from a ping to its answer, which a drafter gives between two of its steps; 0 before the first."""
     step_seconds: float = 0.0
     """Smoothed time of one of its drafting steps."""
 
@@ -41,6 +45,11 @@ class LinkStats:
         """Take in the time of a step as the drafter tells it; what cannot be true is passed over."""
         if plausible(seconds):
             self.step_seconds += _SMOOTHING * (seconds - self.step_seconds) if self.step_seconds else seconds
+
+    def count_round_trip(self, seconds: float) -> None:
+        """Take in the time from a ping to its answer."""
+        last = self.round_trip_seconds
+        self.round_trip_seconds += _SMOOTHING * (seconds - last) if last else seconds
 
 
 class DraftingSpeed:

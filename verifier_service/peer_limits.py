@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
+import grpc
+
+from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.address import Address
-from service_runtime.errors import at_capacity
+from service_runtime.caller import current_caller
+from service_runtime.errors import ServiceError, at_capacity
 
 _RETRY_SECONDS = 1.0
 """When a peer may try again: its own requests have to end first."""
 
 
 class PeerLimits:
-    """Counts requests and tokens by peer. A peer is a host: its processes and connections share the limits."""
+    """Counts requests and tokens by peer. A peer is a caller by its token's name or, where none is asked for, a host:
+    its processes and connections share the limits. A caller's own limits stand in place of the service's."""
 
     def __init__(self, max_requests: int = 0, max_tokens: int = 0):
         """Most requests of a peer, and most tokens of these, at their greatest lengths; 0 sets no limit."""
@@ -21,16 +26,26 @@ class PeerLimits:
         self._held: dict[int, tuple[str, int]] = {}
 
     def add(self, sequence_id: int, peer: str, tokens: int) -> None:
-        """Count a request of up to `tokens` tokens. Raises ServiceError, AT_CAPACITY, if that is beyond a limit."""
+        """Count a request of up to `tokens` tokens. Raises ServiceError if that is beyond a limit: AT_CAPACITY, or
+        CONTEXT_EXCEEDED where it would be for any time."""
+        caller = current_caller()
+        max_requests = self.max_requests if caller is None or caller.max_requests is None else caller.max_requests
+        max_tokens = self.max_tokens if caller is None or caller.max_tokens is None else caller.max_tokens
         held = [count for other, count in self._held.values() if other == peer]
-        if self.max_requests and len(held) >= self.max_requests:
+        if max_requests and len(held) >= max_requests:
             raise at_capacity(
-                f"{len(held)} requests of {peer} run or wait already, at most {self.max_requests} may", _RETRY_SECONDS
+                f"{len(held)} requests of {peer} run or wait already, at most {max_requests} may", _RETRY_SECONDS
             )
-        if self.max_tokens and sum(held) + tokens > self.max_tokens:
+        if max_tokens and tokens > max_tokens:  # waiting would not help
+            raise ServiceError(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED,
+                f"prompt and max_tokens are {tokens} tokens together; {peer} may have at most {max_tokens}",
+            )
+        if max_tokens and sum(held) + tokens > max_tokens:
             raise at_capacity(
                 f"requests of {peer} run or wait already with up to {sum(held)} tokens; {tokens} more are beyond "
-                f"the limit of {self.max_tokens}",
+                f"the limit of {max_tokens}",
                 _RETRY_SECONDS,
             )
         self._held[sequence_id] = (peer, tokens)
@@ -38,6 +53,12 @@ class PeerLimits:
     def remove(self, sequence_id: int) -> None:
         """The request has ended; does nothing if it was not counted."""
         self._held.pop(sequence_id, None)
+
+
+def peer_name(peer: str) -> str:
+    """Whom the call that is handled here counts for: its caller, or the host in gRPC's name of the peer."""
+    caller = current_caller()
+    return peer_host(peer) if caller is None else caller.name
 
 
 def peer_host(peer: str) -> str:

@@ -45,6 +45,8 @@ class PoolMember(ABC):
         self.trusted = False
         """To say truly what its tokens were drawn from."""
         self.announced = False
+        self.announcer: str | None = None
+        """Name of the token that it was announced with; None without one."""
         self.given = False
         """Attached by hand or by a setting: it stays when its heartbeats stop."""
         self.attached_at = time.time()

@@ -13,6 +13,7 @@ from draftwire.v1 import speculation_pb2, verifier_service_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.speculation_pb2 import AcceptancePreset
 from service_runtime.errors import FieldViolation, ServiceError, invalid_field
+from service_runtime.request_id import given_request_id
 from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance
 from speculative_engine.logit_editors.logit_changes import NO_CHANGES, LogitChanges
 from speculative_engine.output_form import OutputForm
@@ -110,8 +111,12 @@ class RequestReader:
             else f"the {kv_tokens} tokens that the KV cache and the limits of the verifier leave for one request"
         )
 
-    async def read(self, request: verifier_service_pb2.GenerateRequest) -> GenerateOrder:
-        """Check and complete a request. Raises ServiceError with INVALID_ARGUMENT."""
+    async def read(self, request: verifier_service_pb2.GenerateRequest, request_id: str = "") -> GenerateOrder:
+        """Check and complete a request. Raises ServiceError with INVALID_ARGUMENT.
+
+        request_id: its name, where that is settled already.
+        """
+        request_id = request_id or given_request_id(request.request_id, ()) or f"req-{secrets.token_hex(6)}"
         prompt = await self._prompt(request)
         resumed = list(request.resume_token_ids)
         self.check_tokens("resume_token_ids", resumed)
@@ -126,7 +131,7 @@ class RequestReader:
             prompt=lambda: asyncio.to_thread(self._tokenizer.decode, prompt[-_LOOKED_AT:]),
         )
         order = GenerateOrder(
-            request_id=request.request_id or f"req-{secrets.token_hex(6)}",
+            request_id=request_id,
             prompt=prompt,
             prompt_was_text=request.WhichOneof("prompt") != "token_ids",
             resumed=resumed,

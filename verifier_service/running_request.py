@@ -23,6 +23,7 @@ from draftwire.v1.verifier_service_pb2 import (
     Usage,
 )
 from service_runtime.errors import ServiceError
+from service_runtime.span import NO_SPAN, Interval, Span
 from speculative_engine.log_probs import LogProbs
 from speculative_engine.logit_editors.editors import editors_of
 from speculative_engine.sequence import SequenceSpec
@@ -51,9 +52,12 @@ class RunningRequest:
         tokenizer: Tokenizer,
         eos_token_ids: frozenset[int],
         model_fingerprint: str = "",
+        span: Span = NO_SPAN,
     ):
+        """span: of its call; what happens to the request is told there."""
         self.sequence_id = sequence_id
         self.order = order
+        self.span = span
         self.tokens = [*order.prompt, *order.resumed]
         """Prompt and output committed so far, in step with the verdicts sent to drafters."""
         self.finished = False
@@ -69,8 +73,13 @@ class RunningRequest:
         self._prompt: PromptTelling | None = None
         if order.echo or order.prompt_log_probs is not None:
             self._prompt = PromptTelling(order.prompt, tokenizer, order.prompt_log_probs)
-        self._admitted = time.perf_counter()
+        self.admitted_at = time.perf_counter()
+        self._began: float | None = None
+        """When its first step began."""
+        self.last_tokens_at: float | None = None
+        """When a step last brought tokens, for those who count."""
         self._first_token: float | None = None
+        self._ended: float | None = None
         self._cached_tokens = 0
         self._stats = speculation_pb2.SpeculationStats()
         tell_acceptance(self._stats, order.acceptance, order.preset)
@@ -108,6 +117,8 @@ class RunningRequest:
     def take(self, outcome: SequenceOutcome) -> None:
         """Take in what a step did. May finish the request earlier than the engine does: at a stop string."""
         self._stats.steps += 1
+        if self._began is None:
+            self._began = outcome.began
         self._stats.hits += outcome.hit
         self._stats.drafts += bool(outcome.drafted)
         told = None if outcome.log_probs is None else log_prob_messages(outcome.log_probs, self._tokenizer.texts)
@@ -165,6 +176,7 @@ class RunningRequest:
         if not self.finished:
             self._fault = error
             self.finished = True
+            self._ended = time.perf_counter()
             self._changed.set()
 
     async def events(self) -> AsyncIterator[GenerateResponse]:
@@ -199,6 +211,58 @@ class RunningRequest:
     def failed(self) -> bool:
         """Whether it ended with an error."""
         return self._fault is not None
+
+    @property
+    def fault(self) -> ServiceError | None:
+        """The error that it ended with."""
+        return self._fault
+
+    @property
+    def completion_tokens(self) -> int:
+        """Output tokens so far, those that a resumed request came with included."""
+        return len(self.tokens) - len(self.order.prompt)
+
+    @property
+    def new_tokens(self) -> int:
+        """Output tokens that this request has made itself."""
+        return self.completion_tokens - len(self.order.resumed)
+
+    @property
+    def finish_reason(self) -> str:
+        """Why it finished, in a word; empty until then."""
+        if self._finish_reason == FinishReason.FINISH_REASON_UNSPECIFIED:
+            return ""
+        return FinishReason.Name(self._finish_reason).removeprefix("FINISH_REASON_").lower()
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens and seconds so far."""
+        end = self._ended or time.perf_counter()
+        return Usage(
+            prompt_tokens=len(self.order.prompt),
+            completion_tokens=self.completion_tokens,
+            first_token_seconds=(self._first_token or end) - self.admitted_at,
+            total_seconds=end - self.admitted_at,
+            cached_tokens=self._cached_tokens,
+        )
+
+    @property
+    def stats(self) -> speculation_pb2.SpeculationStats:
+        """What speculation did so far. Not to be changed."""
+        return self._stats
+
+    @property
+    def drafter_names(self) -> list[str]:
+        """Whose nodes were verified, in the order in which they came."""
+        return list(self._by_drafter)
+
+    def intervals(self) -> list[Interval]:
+        """Where its time went: in the queue, in computing its prompt, in making tokens; what it came to."""
+        end = self._ended or time.perf_counter()
+        marks = [self.admitted_at, self._began, self._first_token]
+        begun = [mark for mark in marks if mark is not None]
+        names = ("queue", "prefill", "decode")
+        return [Interval(*part) for part in zip(names, begun, [*begun[1:], end], strict=False)]
 
     def served(self, drafters: Sequence[str]) -> ServedRequest:
         """The request as those who follow the traffic are told of it, once it has finished; drafters: who drafts."""
@@ -277,6 +341,7 @@ class RunningRequest:
     def _finish(self, reason: FinishReason) -> None:
         self.finished = True
         self._finish_reason = reason
+        self._ended = time.perf_counter()
 
     def _final(self) -> GenerateFinished:
         text = ""
@@ -286,18 +351,11 @@ class RunningRequest:
             text = self._stops.push(self._text.flush(), ends=ends) + self._stops.flush()
             if self._stops.found is not None:
                 self._finish_reason = FinishReason.FINISH_REASON_STOP
-        now = time.perf_counter()
         self._stats.drafters.extend(self._by_drafter.values())
         return GenerateFinished(
             finish_reason=self._finish_reason,
             text=text,
-            usage=Usage(
-                prompt_tokens=len(self.order.prompt),
-                completion_tokens=len(self.tokens) - len(self.order.prompt),
-                first_token_seconds=(self._first_token or now) - self._admitted,
-                total_seconds=now - self._admitted,
-                cached_tokens=self._cached_tokens,
-            ),
+            usage=self.usage,
             speculation=self._stats,
             stop=self._stops.found or "",
             stop_token_id=self._stop_token,

@@ -44,11 +44,17 @@ async def move(drafting: Drafting, drafted: DraftedRequest, old: PoolMember, new
     if drafted.over or not old.has(sequence_id):
         return Move.OVER
     if not opened.done():
-        log.warning("drafter did not catch up in time", drafter=new.name, sequence=sequence_id)
+        log.warning(
+            "drafter did not catch up in time",
+            drafter=new.name,
+            sequence_id=sequence_id,
+            request_id=drafted.request.order.request_id,
+        )
         drafting.close(drafted, new)
         return Move.LATE
     if not opened.result():
         return Move.REFUSED if new.ready else Move.LATE
     drafting.close(drafted, old)
+    drafted.request.span.event("drafter swapped", {"draftwire.drafter.old": old.name, "draftwire.drafter": new.name})
     drafting.assign(drafted)  # one that had both before lacks one now
     return Move.DONE

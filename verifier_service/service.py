@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from draftwire.channel import AsyncChannels
 from draftwire.v1.drafter_pool_service_pb2_grpc import add_DrafterPoolServiceServicer_to_server
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from draftwire.v1.verifier_service_pb2_grpc import add_VerifierServiceServicer_to_server
-from service_runtime.channel import open_channel
-from service_runtime.errors import ServiceError
+from service_runtime.errors import ServiceError, invalid_field
 from service_runtime.grpc_stream import open_call
 from service_runtime.lifecycle import Shutdown, serve
+from service_runtime.metrics_server import serving_metrics
+from service_runtime.security import peer_channels
 from service_runtime.server import ServiceServer
 from service_runtime.startup_error import StartupError
 from service_runtime.tasks import BackgroundTasks
+from service_runtime.tracing import Tracing, running_tracing
+from verifier_service.announcement_rules import AnnouncementRules
 from verifier_service.drafter_address import read_service_address
 from verifier_service.drafter_conversation import DraftStream
 from verifier_service.drafter_link import Connect
 from verifier_service.drafter_pool_servicer import DrafterPoolServicer
+from verifier_service.metrics.collector import VerifierCollector
 from verifier_service.peer_limits import PeerLimits
 from verifier_service.settings import VerifierSettings
 from verifier_service.target import load_target, set_threads
@@ -36,6 +41,20 @@ async def run_verifier(settings: VerifierSettings, server: ServiceServer, shutdo
         trusted = [read_service_address("trusted_drafter", address) for address in settings.trusted_drafter]
     except ServiceError as error:
         raise StartupError(f"--trusted-drafter: {error.message}") from error
+    announcements = announcement_rules(settings)
+    async with running_tracing(settings, "draftwire-verifier") as tracing:
+        await _run(settings, server, shutdown, trusted, announcements, tracing)
+
+
+async def _run(
+    settings: VerifierSettings,
+    server: ServiceServer,
+    shutdown: Shutdown,
+    trusted: Sequence[str],
+    announcements: AnnouncementRules,
+    tracing: Tracing,
+) -> None:
+    channels = peer_channels(settings)
     # A signal meanwhile is obeyed once the model is loaded: a thread inside torch cannot be ended safely.
     target = await asyncio.to_thread(load_target, settings)
     async with BackgroundTasks(shutdown.fail) as tasks:
@@ -43,18 +62,21 @@ async def run_verifier(settings: VerifierSettings, server: ServiceServer, shutdo
             target.engine,
             target.tokenizer,
             target.info,
-            connect=lambda address: _connect(address, settings.max_message_bytes),
+            connect=lambda address: _connect(address, channels),
             tasks=tasks,
             prepare=lambda: set_threads(settings),
             on_failure=shutdown.fail,
             max_waiting=settings.max_waiting,
+            max_wait_seconds=settings.max_wait_seconds,
             max_message_bytes=settings.max_message_bytes,
             peer_limits=PeerLimits(settings.max_requests_per_peer, settings.max_tokens_per_peer),
             max_drafters=settings.max_drafters,
             drafters_per_request=settings.drafters_per_request,
             trusted_drafters=trusted,
+            announcements=announcements,
             allow_scoring=settings.allow_scoring,
             share_traffic=settings.share_traffic,
+            tracing=tracing,
         )
         server.add(add_VerifierServiceServicer_to_server, VerifierServicer(verifier))
         server.add(add_DrafterPoolServiceServicer_to_server, DrafterPoolServicer(verifier.pool))
@@ -65,17 +87,35 @@ async def run_verifier(settings: VerifierSettings, server: ServiceServer, shutdo
             raise StartupError(f"--drafter: {error.message}") from error
         verifier.start()
         try:
-            await serve(server, shutdown, settings.shutdown_grace_seconds, drain=verifier.drain)
+            async with serving_metrics(settings.metrics_listen, VerifierCollector(verifier)):
+                await serve(server, shutdown, settings.shutdown_grace_seconds, drain=verifier.drain)
         finally:
             await verifier.stop()
 
 
-def _connect(address: str, max_message_bytes: int) -> Connect:
+def announcement_rules(settings: VerifierSettings) -> AnnouncementRules:
+    """Which announcements of drafters the settings allow. Raises StartupError."""
+    token_in_the_clear = settings.token_file is not None and settings.tls_ca is None
+    try:
+        return AnnouncementRules(
+            settings.announced_host, token_in_the_clear=token_in_the_clear and settings.accepted_tokens is None
+        )
+    except ValueError as error:
+        raise StartupError(f"--announced-host: {error}") from error
+
+
+def _connect(address: str, channels: AsyncChannels) -> Connect:
+    """How to reach a drafter: over a channel of its own each time. Raises ServiceError when that is not allowed."""
+    try:
+        channels.check(address)
+    except ValueError as error:
+        raise invalid_field("address", str(error)) from error
+
     @asynccontextmanager
     async def connect() -> AsyncIterator[DraftStream]:
         async with (
-            open_channel(address, max_message_bytes) as channel,
-            open_call(DrafterServiceStub(channel).Draft) as stream,
+            channels.open(address) as channel,
+            open_call(DrafterServiceStub(channel).Draft, metadata=channels.metadata()) as stream,
         ):
             yield stream
 

@@ -31,10 +31,12 @@ class VerifierSettings(ServiceSettings):
     """Most requests that run at once; more wait."""
     max_waiting: int = Field(default=256, ge=0)
     """Most requests that wait; more are refused."""
+    max_wait_seconds: float = Field(default=60.0, ge=0)
+    """Longest a request is expected to wait before its prompt is computed; beyond it is refused. 0 sets no limit."""
     max_requests_per_peer: int = Field(default=0, ge=0)
-    """Most requests of one host that run or wait; more are refused. 0 sets no limit."""
+    """Most requests of one caller (a token, or without tokens a host) that run or wait. 0 sets no limit."""
     max_tokens_per_peer: int = Field(default=0, ge=0)
-    """Most tokens of one host's requests, at their greatest lengths, that run or wait. 0 sets no limit."""
+    """Most tokens of one caller's requests, at their greatest lengths, that run or wait. 0 sets no limit."""
     max_step_rows: int = Field(default=256, ge=8)
     """Most tokens of one forward pass."""
     max_tree_nodes: int = Field(default=64, ge=1, le=256)
@@ -47,6 +49,8 @@ class VerifierSettings(ServiceSettings):
     """How many drafters draft for a request at once, into its one token tree, unless the request says."""
     trusted_drafter: StringList = ()
     """HOST:PORT of a drafter that is trusted to say truly what its tokens were drawn from; may be repeated."""
+    announced_host: StringList = ()
+    """Host that drafters may announce: a name, *.DOMAIN, an address or a network; may be repeated. Else any."""
     trust_remote_code: bool = False
     """Run model code that comes with the checkpoint. Only for checkpoints you trust."""
     allow_scoring: bool = False

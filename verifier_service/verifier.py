@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
 
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire.v1.verdict_pb2 import Verdict
-from draftwire.v1.verifier_service_pb2 import EngineStatus
-from service_runtime.errors import at_capacity, internal, shutting_down
+from draftwire.v1.verifier_service_pb2 import EngineStatus, GenerateRequest
+from service_runtime.errors import internal, shutting_down
 from service_runtime.handshake import CAPABILITY_HIDDEN_STATES, introduce
 from service_runtime.logs import get_logger
+from service_runtime.span import NO_SPAN
 from service_runtime.tasks import BackgroundTasks
+from service_runtime.tracing import NO_TRACING, Tracing
 from speculative_engine.acceptance_model import AcceptanceModel
 from speculative_engine.drafters.grammar import GrammarDrafter
 from speculative_engine.drafters.prediction import prediction_drafter
@@ -23,21 +27,25 @@ from speculative_engine.step_result import StepResult
 from speculative_engine.tokenizer import Tokenizer
 from speculative_engine.verification_engine import VerificationEngine
 from verifier_service.acceptance_counts import AcceptanceCounts
+from verifier_service.admission import Admission
+from verifier_service.announcement_rules import AnnouncementRules
 from verifier_service.draft_messages import hidden_state
 from verifier_service.drafter_link import Connect
 from verifier_service.drafter_pool import DrafterPool, PoolLimits
 from verifier_service.engine_status import engine_status
+from verifier_service.expected_wait import ExpectedWait
 from verifier_service.peer_limits import PeerLimits
+from verifier_service.request_call import RequestCall
+from verifier_service.request_counts import RequestCounts
 from verifier_service.request_reader import GenerateOrder, RequestReader
 from verifier_service.request_source import CALLER, GRAMMAR, PREDICTION, request_source
 from verifier_service.running_request import RunningRequest
 from verifier_service.scores import Scores
+from verifier_service.step_counts import StepCounts
 from verifier_service.step_loop import ProposalFault, SequenceProposal, StepLoop
 from verifier_service.traffic import Traffic
 
 log = get_logger(__name__)
-
-_RETRY_SECONDS = 1.0
 
 
 class Verifier:
@@ -55,15 +63,20 @@ class Verifier:
         on_failure: Callable[[BaseException], None],
         max_waiting: int,
         max_message_bytes: int,
+        max_wait_seconds: float = 0.0,
         peer_limits: PeerLimits | None = None,
         max_drafters: int = 64,
         drafters_per_request: int = 1,
         trusted_drafters: Collection[str] = (),
+        announcements: AnnouncementRules | None = None,
         allow_scoring: bool = False,
         share_traffic: bool = False,
+        tracing: Tracing = NO_TRACING,
     ):
         self.tokenizer = tokenizer
         self.info = info
+        self.started_at = datetime.now(UTC)
+        self.tracing = tracing
         limits = engine.limits
         pool = engine.model.pool
         longest = pool.capacity - limits.max_tree_nodes
@@ -88,13 +101,16 @@ class Verifier:
         self.scores = Scores(self._steps, self._peer_limits, allowed=allow_scoring)
         self.traffic = Traffic(shared=share_traffic)
         self._on_failure = on_failure
-        self._most_requests = limits.max_sequences + max_waiting
+        self._wait = ExpectedWait(engine.planner.cost, limits.max_step_rows)
+        self._admission = Admission(self._wait, limits.max_sequences + max_waiting, max_wait_seconds)
         self._requests: dict[int, RunningRequest] = {}
         # Callers that draft by themselves, by source: who is told that a proposal was refused.
         self._callers: dict[str, Callable[[ProposalError], None]] = {}
         self._predictions = AcceptanceModel()
         """What all requests' predictions were worth."""
-        self._acceptance_counts = AcceptanceCounts()
+        self.acceptance_counts = AcceptanceCounts()
+        self.request_counts = RequestCounts()
+        self.step_counts = StepCounts()
         self._numbers = itertools.count(1)
         self._eos = frozenset(info.eos_token_ids)
         self._idle = asyncio.Event()
@@ -110,6 +126,7 @@ class Verifier:
             tasks,
             PoolLimits(limits.max_tree_nodes, max_drafters, drafters_per_request),
             trusted=trusted_drafters,
+            announcements=announcements,
         )
 
     def start(self) -> None:
@@ -145,37 +162,74 @@ class Verifier:
             request.fail(shutting_down())
             self._end(request)
 
+    async def read(self, message: GenerateRequest, request_id: str = "") -> GenerateOrder:
+        """Read and check a request, and count it if it is refused. Raises ServiceError."""
+        with self.request_counts.refusals():
+            return await self.reader.read(message, request_id)
+
+    def check_room(self, remaining: float | None = None) -> None:
+        """Raise ServiceError if there is no room for a request now, and count it: what is refused need not be read.
+
+        remaining: seconds until its caller's deadline; None if it has none.
+        """
+        with self.request_counts.refusals():
+            self._admission.check(len(self._requests), self._places(), remaining)
+
     @asynccontextmanager
-    async def run(self, order: GenerateOrder, peer: str = "") -> AsyncIterator[RunningRequest]:
-        """Run a request of a peer; leaving the `async with` ends it and frees its KV slots. Raises ServiceError."""
-        if self._grace_over or (self._draining and order.resumable):  # it was being read when the drain began
-            raise shutting_down()
-        self.pool.check(order.drafter_names, draws=order.acceptance.draws)
-        if len(self._requests) >= self._most_requests:
-            raise at_capacity(f"{len(self._requests)} requests run or wait already", _RETRY_SECONDS)
-        request = RunningRequest(
-            next(self._numbers), order, self.tokenizer, self._eos, model_fingerprint=self.info.fingerprint
-        )
+    async def run(
+        self,
+        order: GenerateOrder,
+        peer: str = "",
+        call: RequestCall | None = None,
+        remaining: float | None = None,
+    ) -> AsyncIterator[RunningRequest]:
+        """Run a request of a peer; leaving the `async with` ends it and frees its KV slots. Raises ServiceError.
+
+        call: who tells log and trace of it. remaining: see `check_room`.
+        """
+        with self.request_counts.refusals():
+            request = self._admitted(order, peer, call, remaining)
         if request.finished:  # a resumed request that was complete
-            yield request
+            with _told(request, call):
+                yield request
             return
-        self._peer_limits.add(request.sequence_id, peer, order.max_length)
         self._requests[request.sequence_id] = request
-        self._acceptance_counts.begin(order.acceptance)
+        self._wait.add(request.sequence_id, len(request.tokens))
+        self.acceptance_counts.begin(order.acceptance)
         self._idle.clear()
         timer: asyncio.TimerHandle | None = None
         if order.max_time is not None:
             timer = asyncio.get_running_loop().call_later(order.max_time, self._expire, request)
         try:
             self._steps.add(request.spec())
-            self.pool.admit(request)
-            self._draft_prediction(request)
-            self._draft_grammar(request)
-            yield request
+            with _told(request, call):
+                self.pool.admit(request)
+                self._draft_prediction(request)
+                self._draft_grammar(request)
+                yield request
         finally:
             if timer is not None:
                 timer.cancel()
             self._end(request)
+
+    def _admitted(
+        self, order: GenerateOrder, peer: str, call: RequestCall | None, remaining: float | None
+    ) -> RunningRequest:
+        if self._grace_over or (self._draining and order.resumable):  # it was being read when the drain began
+            raise shutting_down()
+        self.pool.check(order.drafter_names, draws=order.acceptance.draws)
+        self._admission.check(len(self._requests), self._places(), remaining)
+        request = RunningRequest(
+            next(self._numbers),
+            order,
+            self.tokenizer,
+            self._eos,
+            model_fingerprint=self.info.fingerprint,
+            span=call.span if call is not None else NO_SPAN,
+        )
+        if not request.finished:
+            self._peer_limits.add(request.sequence_id, peer, order.max_length)
+        return request
 
     @contextmanager
     def caller_drafts(
@@ -196,7 +250,7 @@ class Verifier:
 
     def status(self) -> EngineStatus:
         """What the engine holds, does and decides."""
-        return engine_status(self._engine, self._acceptance_counts)
+        return engine_status(self._engine, self.acceptance_counts)
 
     def _on_step(self, result: StepResult, stale: dict[tuple[int, str], int]) -> None:
         verdicts: list[Verdict] = []
@@ -205,7 +259,10 @@ class Verifier:
             self.pool.count_stale(source, nodes)
             if sequence_id in self._requests:
                 self._requests[sequence_id].count_stale(nodes)
+        now = time.perf_counter()
+        self.step_counts.count(result, self._engine.planner.cost)
         self.pool.count_drafting(result)
+        self._wait.step(sum(len(outcome.tokens) for outcome in result.outcomes), self._places())
         self.scores.take(result.scores)
         for sequence_id, told in result.prompts.items():
             if sequence_id in self._requests:
@@ -214,10 +271,15 @@ class Verifier:
             request = self._requests.get(outcome.sequence_id)
             if request is None:
                 continue
+            self._wait.begin(outcome.sequence_id, outcome.cached_tokens)
             acceptance = request.order.acceptance
-            self._acceptance_counts.count(acceptance, outcome)
             self.pool.count(outcome, lossless=acceptance.lossless)
+            length = len(request.tokens)
             request.take(outcome)
+            kept = len(request.tokens) - length
+            self.acceptance_counts.count(acceptance, outcome, kept)
+            if kept:
+                self.request_counts.took(request, kept, now)
             if request.finished:
                 ended.append(request)
                 self._tell_traffic(request)
@@ -236,6 +298,11 @@ class Verifier:
         # Last: the room they leave at their drafters goes to others, which are opened with the tokens of this step.
         for request in ended:
             self._end(request)
+
+    def _places(self) -> int:
+        """How many requests run at once: as many as may, or, where KV slots are what others wait for, as do."""
+        most = self._engine.limits.max_sequences
+        return min(most, max(1, self._engine.running)) if self._engine.waiting else most
 
     def _on_proposal_fault(self, fault: ProposalFault) -> None:
         refused = self._callers.get(fault.source)
@@ -284,7 +351,9 @@ class Verifier:
 
     def _end(self, request: RunningRequest) -> None:
         if self._requests.pop(request.sequence_id, None) is not None:
+            self.request_counts.end(request, time.perf_counter())
             self._peer_limits.remove(request.sequence_id)
+            self._wait.end(request.sequence_id, len(request.tokens) - len(request.order.prompt))
             self._steps.remove(request.sequence_id)
             if request.order.prediction:
                 self._steps.forget(request_source(PREDICTION, request.sequence_id))
@@ -293,3 +362,15 @@ class Verifier:
             self.pool.release(request)
             if not self._requests:
                 self._idle.set()
+
+
+@contextmanager
+def _told(request: RunningRequest, call: RequestCall | None) -> Iterator[None]:
+    """Tells log and trace of a request that was accepted, and of what came of it."""
+    if call is not None:
+        call.accepted(request)
+    try:
+        yield
+    finally:
+        if call is not None:
+            call.over(request)

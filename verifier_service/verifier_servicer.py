@@ -10,8 +10,8 @@ from typing import Any
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceServicer
 from service_runtime.grpc_stream import accept_call
-from service_runtime.logs import log_context
-from verifier_service.peer_limits import peer_host
+from verifier_service.peer_limits import peer_name
+from verifier_service.request_call import request_call
 from verifier_service.score_reader import read_score
 from verifier_service.tokenizing import tokenize
 from verifier_service.verifier import Verifier
@@ -26,16 +26,19 @@ class VerifierServicer(VerifierServiceServicer):
 
     async def Generate(self, request: pb.GenerateRequest, context: Any) -> AsyncIterator[pb.GenerateResponse]:
         """See the contract."""
-        order = await self._verifier.reader.read(request)
-        with log_context(request_id=order.request_id):
-            async with self._verifier.run(order, peer_host(context.peer())) as running:
+        verifier, metadata = self._verifier, context.invocation_metadata() or ()
+        with request_call(verifier.tracing, verifier.info.model_id, request, metadata) as call:
+            verifier.check_room(context.time_remaining())
+            order = await verifier.read(request, call.request_id)
+            async with verifier.run(order, peer_name(context.peer()), call, context.time_remaining()) as running:
                 async for event in running.events():
                     yield event
 
     async def Verify(self, _: Any, context: Any) -> None:
         """See the contract."""
         async with accept_call(context) as stream:
-            await VerifyConversation(stream, self._verifier, peer_host(context.peer())).run()
+            peer, metadata = peer_name(context.peer()), context.invocation_metadata() or ()
+            await VerifyConversation(stream, self._verifier, peer, metadata, context.time_remaining()).run()
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: Any) -> pb.TokenizeResponse:
         """See the contract."""
@@ -53,7 +56,11 @@ class VerifierServicer(VerifierServiceServicer):
         """See the contract."""
         verifier = self._verifier
         return pb.GetModelInfoResponse(
-            model=verifier.info, build=verifier.build, limits=verifier.limits, engine=verifier.status()
+            model=verifier.info,
+            build=verifier.build,
+            limits=verifier.limits,
+            engine=verifier.status(),
+            started_at=verifier.started_at,
         )
 
     async def Score(self, request: pb.ScoreRequest, context: Any) -> AsyncIterator[pb.ScoreResponse]:
@@ -61,7 +68,7 @@ class VerifierServicer(VerifierServiceServicer):
         verifier = self._verifier
         verifier.scores.check_allowed()
         order = read_score(request, verifier.reader, verifier.limits.max_sequence_tokens)
-        async with aclosing(verifier.scores.run(order, peer_host(context.peer()))) as responses:
+        async with aclosing(verifier.scores.run(order, peer_name(context.peer()))) as responses:
             async for response in responses:
                 yield response
 

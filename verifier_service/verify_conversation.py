@@ -13,10 +13,11 @@ from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
 from draftwire.v1.verdict_pb2 import Verdict
 from service_runtime.engine_thread import TooManyCommands
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
-from service_runtime.logs import get_logger, log_context
+from service_runtime.logs import get_logger
 from service_runtime.message_stream import MessageStream
 from speculative_engine.proposal import Proposal, ProposalError, ProposalFault
 from verifier_service.draft_messages import proposal_error
+from verifier_service.request_call import Metadata, RequestCall, request_call
 from verifier_service.request_source import CALLER
 from verifier_service.running_request import RunningRequest
 from verifier_service.sampling_reader import tell_sampling
@@ -38,11 +39,21 @@ class VerifyConversation:
     verdicts are, too, and what waits for such a caller is bounded by its request's length.
     """
 
-    def __init__(self, stream: _Stream, verifier: Verifier, peer: str = "") -> None:
-        """`peer`: the caller's host."""
+    def __init__(
+        self,
+        stream: _Stream,
+        verifier: Verifier,
+        peer: str = "",
+        metadata: Metadata = (),
+        remaining: float | None = None,
+    ) -> None:
+        """peer: whom the request counts for. metadata: its call's. remaining: seconds until the call's deadline; None
+        if it has none."""
         self._stream = stream
         self._verifier = verifier
         self._peer = peer
+        self._metadata = metadata
+        self._remaining = remaining
         self._request_id = ""
         self._refused: ServiceError | None = None
         self._refusal_sent = False
@@ -55,20 +66,24 @@ class VerifyConversation:
         start = await self._start()
         _check_tokenizer(self._verifier.info, start.tokenizer_sha256)
         alone, message = _share_of_pool(start.request)
-        order = await self._verifier.reader.read(message)
+        with request_call(self._verifier.tracing, self._verifier.info.model_id, message, self._metadata) as call:
+            await self._run(alone, message, call)
+
+    async def _run(self, alone: bool, message: pb.GenerateRequest, call: RequestCall) -> None:
+        self._request_id = call.request_id
+        self._verifier.check_room(self._remaining)
+        order = await self._verifier.read(message, call.request_id)
         speculates = order.speculate
         if order.acceptance.draws:
             raise invalid_field("speculation.acceptance", "the rule rejection is not for a caller that drafts")
         if alone:
             order = replace(order, speculate=False)
-        self._request_id = order.request_id
-        with log_context(request_id=order.request_id):
-            async with self._verifier.run(order, self._peer) as request:
-                if not speculates or request.finished:
-                    await self._converse(request, 0, self._refuse_unasked)
-                    return
-                with self._verifier.caller_drafts(request, self._refuse_proposal) as propose:
-                    await self._converse(request, self._verifier.limits.max_tree_nodes, propose)
+        async with self._verifier.run(order, self._peer, call, self._remaining) as request:
+            if not speculates or request.finished:
+                await self._converse(request, 0, self._refuse_unasked)
+                return
+            with self._verifier.caller_drafts(request, self._refuse_proposal) as propose:
+                await self._converse(request, self._verifier.limits.max_tree_nodes, propose)
 
     async def _start(self) -> pb.VerifyStart:
         try:

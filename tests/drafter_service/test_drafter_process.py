@@ -22,11 +22,11 @@ from draftwire.v1 import (
     drafter_service_pb2,
     drafter_service_pb2_grpc,
 )
-from service_runtime.channel import open_channel
 from service_runtime.grpc_stream import open_call
 from service_runtime.server import ServiceServer
 from service_runtime.settings import ServiceSettings
 from tests.drafter_service.verifier_side import VerifierSide
+from tests.support.plain_channel import open_channel
 from tests.support.tiny_checkpoint import write_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]

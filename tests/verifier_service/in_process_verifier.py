@@ -186,15 +186,17 @@ class InProcessVerifier:
         """Set by a test that has killed the engine, which then frees no more slots."""
 
     @asynccontextmanager
-    async def running(self, request: pb.GenerateRequest) -> AsyncIterator[RunningRequest]:
+    async def running(
+        self, request: pb.GenerateRequest, remaining: float | None = None
+    ) -> AsyncIterator[RunningRequest]:
         order = await self.verifier.reader.read(request)
-        async with self.verifier.run(order) as running:
+        async with self.verifier.run(order, remaining=remaining) as running:
             yield running
 
-    async def generate(self, request: pb.GenerateRequest) -> Output:
-        """Run a request to its end."""
+    async def generate(self, request: pb.GenerateRequest, remaining: float | None = None) -> Output:
+        """Run a request to its end. remaining: seconds until its deadline, as its caller told it."""
         output = Output()
-        async with asyncio.timeout(PATIENCE), self.running(request) as running:
+        async with asyncio.timeout(PATIENCE), self.running(request, remaining) as running:
             async for event in running.events():
                 output.take(event)
         return output
@@ -232,7 +234,7 @@ async def in_process_verifier(
     max_tree_nodes: int = 8,
     peer_limits: PeerLimits | None = None,
     drafters_per_request: int = 1,
-    **options: bool,
+    **options: Any,
 ) -> AsyncIterator[InProcessVerifier]:
     """Runs a verifier. At the end nothing may be left: no KV slot, no failed task, no exception nobody saw."""
     unseen: list[dict[str, Any]] = []
@@ -259,7 +261,7 @@ async def _verifier(
     max_waiting: int,
     drafters_per_request: int,
     peer_limits: PeerLimits | None,
-    options: dict[str, bool],
+    options: dict[str, Any],
 ) -> AsyncIterator[InProcessVerifier]:
     tokenizer = Tokenizer.load(str(checkpoint))
     info = ModelInfo(

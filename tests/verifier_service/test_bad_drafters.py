@@ -25,10 +25,11 @@ from tests.verifier_service.scripted_drafter import (
     hello,
     right,
 )
-from verifier_service import drafter_conversation, drafter_link
+from verifier_service import drafter_allowance, drafter_conversation, drafter_link
 
 UNREACHABLE = DrafterState.DRAFTER_STATE_UNREACHABLE
 READY = DrafterState.DRAFTER_STATE_READY
+SUSPENDED = DrafterState.DRAFTER_STATE_SUSPENDED
 
 
 async def refused(verifier: InProcessVerifier, drafter: Handler) -> ServiceError:
@@ -103,6 +104,21 @@ class TestHandshake:
 
         error = await refused(verifier, hang_up)
         assert error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION)
+
+    @pytest.mark.parametrize(
+        ("changes", "field"),
+        [
+            ({"build": "\x1b[2J"}, "build"),
+            ({"capabilities": ["ping", "two\nlines"]}, "capabilities"),
+            ({"model": ModelInfo(model_id="m\x1b]0;title\x07")}, "model.model_id"),
+        ],
+    )
+    async def test_what_would_do_something_in_a_terminal(
+        self, verifier: InProcessVerifier, changes: dict[str, Any], field: str
+    ) -> None:
+        error = await refused(verifier, ScriptedDrafter(greeting=hello(**changes)).converse)
+        assert error.reason_name == "HANDSHAKE_EXPECTED"
+        assert f"whose {field} is not printable" in error.message
 
     async def test_the_verifier_says_who_it_is(self, verifier: InProcessVerifier) -> None:
         drafter = ScriptedDrafter()
@@ -404,6 +420,14 @@ class TestSequenceErrors:
         await verifier.until(lambda: drafter.opened)
         assert verifier.state("odd:1").last_error.code == 0
 
+    async def test_what_it_says_does_nothing_in_a_terminal(self, verifier: InProcessVerifier) -> None:
+        drafter = ScriptedDrafter(fault(invalid_field("x\x1b[2J", "two\nlines")))
+        verifier.network.listen("odd:1", drafter.converse)
+        await verifier.pool.attach("odd:1", "")
+        await verifier.generate(order(max_tokens=8))
+        await verifier.until(lambda: verifier.state("odd:1").last_error.code)
+        assert verifier.state("odd:1").last_error.message == "x\ufffd[2J: two\ufffdlines"
+
     async def test_what_the_verifier_says_has_the_details(self, verifier: InProcessVerifier) -> None:
         drafter = ScriptedDrafter(MALFORMED["ids that skip some"])
         verifier.network.listen("bad:1", drafter.converse)
@@ -497,3 +521,50 @@ class TestStream:
         output = await verifier.generate(order())
         assert output.token_ids == plain.token_ids
         assert output.finished.speculation.accepted_tokens > 0
+
+    @pytest.mark.parametrize(
+        "flood",
+        [
+            lambda opening: [batch()] * 2000,
+            lambda opening: [batch(*[opening.proposal((3,), epoch=0)] * 2000)],
+            lambda opening: [batch(opening.proposal([3] * 2000, epoch=0))],
+            lambda opening: [batch(opening.proposal((3,), epoch=0, log_probs=[-0.5] * 2000))],
+            lambda opening: [pb.DraftResponse(pong=pb.Pong(number=1))] * 2000,
+            lambda opening: [pb.DraftResponse()] * 2000,
+        ],
+        ids=["empty", "late", "one large", "one with much beside it", "pongs", "unknown"],
+    )
+    async def test_a_flood_ends_the_stream_and_a_few_end_the_drafter(
+        self, verifier: InProcessVerifier, flood: Answer
+    ) -> None:
+        """Reading takes time whatever is read: a drafter says as much as it was asked for, and no more."""
+        plain = await verifier.plain(order(max_tokens=60))
+        drafter = ScriptedDrafter(flood)
+        verifier.network.listen("flood:1", drafter.converse)
+        await verifier.pool.attach("flood:1", "")
+        for _ in range(3):
+            assert (await verifier.generate(order(max_tokens=60))).token_ids == plain.token_ids
+            await verifier.until(lambda: verifier.state("flood:1").state != READY)
+            await verifier.until(lambda: verifier.state("flood:1").state in (READY, SUSPENDED))
+        assert verifier.state("flood:1").state == SUSPENDED
+        assert StreamBroken(verifier.state("flood:1").last_error).reason_name == "CREDIT_EXCEEDED"
+
+    async def test_a_drafter_that_uses_all_its_credit_says_no_more_than_it_may(
+        self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One message a node, all of them wrong and so drafted anew after each verdict."""
+        monkeypatch.setattr(drafter_allowance, "_SLACK", 0)
+
+        def one_by_one(opening: Opening) -> Sequence[pb.DraftResponse]:
+            first = opening.next_id
+            proposals = [opening.proposal((199,)) for _ in range(8)]
+            for index, proposal in enumerate(proposals[1:]):
+                proposal.parent_ids[:] = [first + index]
+            return [batch(proposal) for proposal in proposals]
+
+        drafter = ScriptedDrafter(one_by_one)
+        verifier.network.listen("busy:1", drafter.converse)
+        await verifier.pool.attach("busy:1", "")
+        await verifier.generate(order(max_tokens=60))
+        assert drafter.verdicts > 0
+        assert verifier.state("busy:1").state == READY

@@ -1,15 +1,17 @@
 """What one peer may ask for, and that nobody else feels it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from draftwire.v1 import verifier_service_pb2 as pb
+from service_runtime.caller import Caller, set_caller
 from service_runtime.errors import ServiceError
+from service_runtime.roles import Role
 from tests.verifier_service.in_process_verifier import InProcessVerifier, in_process_verifier, order
-from verifier_service.peer_limits import PeerLimits, peer_host
+from verifier_service.peer_limits import PeerLimits, peer_host, peer_name
 from verifier_service.verifier_servicer import VerifierServicer
 
 
@@ -21,6 +23,12 @@ class From:
 
     def peer(self) -> str:
         return self._peer
+
+    def time_remaining(self) -> float | None:
+        return None
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ()
 
 
 ONE, ONE_AGAIN, OTHER = From("ipv4:10.0.0.7:51234"), From("ipv4:10.0.0.7:51235"), From("ipv6:%5B::1%5D:51234")
@@ -101,3 +109,39 @@ async def test_a_request_that_is_too_large_for_any_peer_is_no_matter_of_capacity
 
 async def test_no_limit_by_default(verifier: InProcessVerifier) -> None:
     assert await asyncio.gather(*(tokens(call(verifier, ONE)) for _ in range(15))) == [10] * 15
+
+
+def known_as(name: str, **limits: int) -> None:
+    set_caller(Caller(name, frozenset({Role.GENERATE}), **limits))
+
+
+@pytest.fixture
+def no_caller() -> Iterator[None]:
+    yield
+    set_caller(None)
+
+
+def test_a_token_counts_from_wherever_it_calls(no_caller: None) -> None:
+    known_as("alice")
+    assert peer_name("ipv4:10.0.0.7:1") == peer_name("ipv4:10.0.0.8:1") == "alice"
+    limits = PeerLimits(max_requests=1)
+    limits.add(1, peer_name("ipv4:10.0.0.7:1"), 10)
+    with pytest.raises(ServiceError, match="1 requests of alice"):
+        limits.add(2, peer_name("ipv4:10.0.0.8:1"), 10)
+    known_as("bob")
+    limits.add(3, peer_name("ipv4:10.0.0.7:1"), 10)
+
+
+def test_a_callers_own_limits_stand_in_place_of_the_services(no_caller: None) -> None:
+    limits = PeerLimits(max_requests=1, max_tokens=100)
+    known_as("alice", max_requests=0, max_tokens=30)
+    limits.add(1, "alice", 10)
+    limits.add(2, "alice", 20)
+    with pytest.raises(ServiceError, match="beyond the limit of 30") as refused:
+        limits.add(3, "alice", 1)
+    assert refused.value.reason_name == "AT_CAPACITY"
+    limits.remove(2)
+    with pytest.raises(ServiceError, match="at most 30") as refused:
+        limits.add(4, "alice", 31)
+    assert refused.value.reason_name == "CONTEXT_EXCEEDED"
+    limits.add(5, "alice", 20)

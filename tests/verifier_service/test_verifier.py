@@ -18,7 +18,9 @@ from tests.verifier_service.in_process_verifier import (
 )
 from verifier_service.verifier_servicer import VerifierServicer
 
-CONTEXT = SimpleNamespace(peer=lambda: "ipv4:127.0.0.1:4242")
+CONTEXT = SimpleNamespace(
+    peer=lambda: "ipv4:127.0.0.1:4242", time_remaining=lambda: None, invocation_metadata=lambda: ()
+)
 
 
 async def test_requests_beyond_the_waiting_room_are_refused(checkpoint: Path) -> None:
@@ -39,6 +41,37 @@ async def test_requests_beyond_the_waiting_room_are_refused(checkpoint: Path) ->
         outputs = await asyncio.gather(*requests[:2])
         assert outputs[0].token_ids == outputs[1].token_ids
         assert (await verifier.generate(order(max_tokens=6))).token_ids == outputs[0].token_ids
+
+
+async def test_who_would_wait_too_long_is_refused_at_once(checkpoint: Path) -> None:
+    async with in_process_verifier(checkpoint, max_sequences=2, max_waiting=100, max_wait_seconds=5.0) as verifier:
+        expected = await verifier.generate(order())
+        verifier.engine.hold(2)
+        # 40 tokens each, two side by side, 50 ms a step, as far as the engine knows: a second a request.
+        requests = [asyncio.create_task(verifier.generate(order())) for _ in range(6)]
+        await verifier.until(lambda: verifier.verifier.status().waiting_requests == 4)
+        with pytest.raises(ServiceError) as caught:
+            await verifier.generate(order(), remaining=2.0)
+        assert (caught.value.code.name, caught.value.reason_name) == ("RESOURCE_EXHAUSTED", "AT_CAPACITY")
+        assert "the request's deadline" in caught.value.message
+        assert caught.value.retry_after_seconds
+        with pytest.raises(ServiceError) as caught:
+            while len(requests) < 16:
+                verifier.verifier.check_room()
+                requests.append(asyncio.create_task(verifier.generate(order())))
+                await verifier.until(lambda: len(verifier.verifier._requests) == len(requests))
+        assert "--max-wait-seconds" in caught.value.message
+        assert 6 <= len(requests) < 12
+        requests[3].cancel()  # one that waits makes room at once
+        await asyncio.wait([requests.pop(3)])
+        verifier.verifier.check_room()
+        verifier.engine.go_on()
+        outputs = await asyncio.gather(*requests)
+        assert {tuple(output.token_ids) for output in outputs} == {tuple(expected.token_ids)}
+
+
+async def test_whoever_finds_nobody_is_let_in_whatever_the_deadline(verifier: InProcessVerifier) -> None:
+    assert len((await verifier.generate(order(), remaining=0.001)).token_ids) == 40
 
 
 async def test_draining_waits_for_the_last_request(verifier: InProcessVerifier) -> None:

@@ -1,0 +1,69 @@
+"""A Dockerfile's stages, and what an image of one says of how it is run."""
+
+import json
+import re
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dockerfile_parse import DockerfileParser
+
+
+@dataclass
+class Stage:
+    """One stage: its base, and its instructions with their values, in order."""
+
+    name: str
+    base: str
+    instructions: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Image:
+    """What comes of a stage and of those below it."""
+
+    stages: tuple[Stage, ...]
+    """From the lowest to the stage itself."""
+
+    def values(self, instruction: str) -> list[str]:
+        """The values of an instruction, those of lower stages first."""
+        return [value for stage in self.stages for name, value in stage.instructions if name == instruction]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        pairs = [pair.partition("=") for value in self.values("ENV") for pair in shlex.split(value)]
+        return {name: value for name, _, value in pairs}
+
+    @property
+    def entrypoint(self) -> list[str]:
+        found: list[str] = json.loads(self.values("ENTRYPOINT")[-1])
+        return found
+
+    @property
+    def healthcheck(self) -> list[str]:
+        """The command of the health check, which has to be in the form without a shell."""
+        found = re.search(r" CMD (\[.*\])$", self.values("HEALTHCHECK")[-1])
+        assert found is not None
+        command: list[str] = json.loads(found[1])
+        return command
+
+
+class Dockerfile:
+    """The stages of a file by name."""
+
+    def __init__(self, path: Path) -> None:
+        self.stages: dict[str, Stage] = {}
+        stage: Stage | None = None
+        for entry in DockerfileParser(path=str(path)).structure:
+            if entry["instruction"] == "FROM":
+                base, _, name = entry["value"].split()
+                stage = self.stages[name] = Stage(name, base)
+            elif stage is not None and entry["instruction"] != "COMMENT":
+                stage.instructions.append((entry["instruction"], entry["value"]))
+
+    def image(self, target: str) -> Image:
+        """The image of a target."""
+        stages = [self.stages[target]]
+        while stages[0].base in self.stages:
+            stages.insert(0, self.stages[stages[0].base])
+        return Image(tuple(stages))

@@ -1,0 +1,13 @@
+"""Runs the service that TOLD_SERVICE names and tells at its end which of OpenTelemetry's modules it has imported."""
+
+import json
+import os
+import runpy
+import sys
+
+if __name__ == "__main__":
+    try:
+        runpy.run_module(os.environ["TOLD_SERVICE"], run_name="__main__", alter_sys=True)
+    finally:
+        modules = sorted(name for name in sys.modules if name.split(".")[0] == "opentelemetry")
+        print(json.dumps({"event": "imported", "modules": modules}), flush=True)

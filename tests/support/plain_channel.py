@@ -1,0 +1,10 @@
+"""A channel in the clear, with the services' own options."""
+
+import grpc
+
+from service_runtime.channel import client_options
+
+
+def open_channel(address: str, max_message_bytes: int) -> grpc.aio.Channel:
+    """A channel to HOST:PORT; it connects at the first call. The caller closes it."""
+    return grpc.aio.insecure_channel(address, options=client_options(max_message_bytes))

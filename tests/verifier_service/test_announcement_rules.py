@@ -1,0 +1,113 @@
+"""Who may announce which drafter: nobody sends the verifier, its prompts and its token where he likes."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service_runtime.caller import Caller
+from service_runtime.errors import ServiceError
+from service_runtime.roles import Role
+from service_runtime.startup_error import StartupError
+from tests.verifier_service.in_process_verifier import InProcessVerifier, in_process_verifier
+from verifier_service import roster
+from verifier_service.announcement_rules import AnnouncementRules
+from verifier_service.service import announcement_rules
+from verifier_service.settings import VerifierSettings
+
+
+def caller(name: str, role: Role = Role.DRAFT) -> Caller:
+    return Caller(name, frozenset({role}))
+
+
+async def test_only_who_announced_a_drafter_speaks_for_it(verifier: InProcessVerifier, listening: Any) -> None:
+    listening("a:1")
+    verifier.pool.register("a:1", "me", leaving=False, caller=caller("mine"))
+    for leaving in (False, True):
+        with pytest.raises(ServiceError, match="not announced with the token of another") as caught:
+            verifier.pool.register("a:1", "me", leaving, {"gpu": "yes"}, caller("another"))
+        assert caught.value.reason_name == "DRAFTER_EXISTS"
+    assert not verifier.state("me").labels
+    verifier.pool.register("a:1", "me", leaving=False, caller=caller("mine"))
+    verifier.pool.register("a:1", "me", leaving=True, caller=caller("operator", Role.ADMIN))
+    await verifier.until(lambda: verifier.pool.describe() == [])
+    verifier.pool.register("a:1", "me", leaving=False, caller=caller("another"))
+
+
+async def test_one_that_was_attached_does_not_leave_at_a_strangers_word(
+    verifier: InProcessVerifier, listening: Any
+) -> None:
+    listening("a:1")
+    await verifier.pool.attach("a:1", "me")
+    with pytest.raises(ServiceError):
+        verifier.pool.register("a:1", "me", leaving=True, caller=caller("another"))
+    verifier.pool.register("a:1", "me", leaving=False, caller=caller("mine"))
+    verifier.pool.register("a:1", "me", leaving=True, caller=caller("mine"))
+    await verifier.until(lambda: verifier.pool.describe() == [])
+
+
+@pytest.mark.parametrize("name", ["a" * 1025, "two\nlines"])
+async def test_a_name_that_does_not_fit_into_a_log(verifier: InProcessVerifier, name: str) -> None:
+    for address, given in (("a:1", name), (f"{name}:1", "")):
+        with pytest.raises(ServiceError, match="at most 1024 printable characters") as caught:
+            verifier.pool.register(address, given, leaving=False)
+        assert caught.value.reason_name == "INVALID_FIELD"
+    assert verifier.pool.describe() == []
+
+
+async def test_hosts_that_may_be_announced(checkpoint: Path) -> None:
+    rules = AnnouncementRules(["drafters.internal", "*.gpu.internal", "10.1.0.0/16", "[fd00::1]"])
+    async with in_process_verifier(checkpoint, announcements=rules) as verifier:
+        for address in ("169.254.169.254:80", "10.2.0.1:1", "gpu.internal:1", "evilgpu.internal:1", "localhost:22"):
+            with pytest.raises(ServiceError, match="--announced-host") as caught:
+                verifier.pool.register(address, "", leaving=False)
+            assert caught.value.reason_name == "INVALID_FIELD"
+        assert verifier.pool.describe() == [] and not verifier.network.attempts
+        allowed = ["drafters.internal:1", "a.GPU.internal:1", "10.1.2.3:1", "[fd00::1]:1"]
+        for address in allowed:
+            verifier.pool.register(address, "", leaving=False)
+        assert [drafter.address for drafter in verifier.pool.describe()] == allowed
+
+
+@pytest.mark.parametrize("host", ["", "a b", "10.0.0.0/99", "*.", "*", "host:1"])
+def test_what_is_no_host(host: str) -> None:
+    with pytest.raises(StartupError, match=r"--announced-host: must be a name, \*\.DOMAIN"):
+        announcement_rules(VerifierSettings(model="any", announced_host=(host,)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ({}, False),
+        ({"token_file": "t"}, True),
+        ({"token_file": "t", "tls_ca": "ca.pem"}, False),
+        ({"token_file": "t", "accepted_tokens": "accepted.toml"}, False),
+    ],
+)
+async def test_no_token_is_shown_in_the_clear_to_whoever_asks_for_it(
+    checkpoint: Path, settings: dict[str, Any], refused: bool
+) -> None:
+    rules = announcement_rules(VerifierSettings(model="any", **settings))
+    async with in_process_verifier(checkpoint, announcements=rules) as verifier:
+        if not refused:
+            verifier.pool.register("a:1", "", leaving=False)
+            await verifier.until(lambda: verifier.network.attempts)
+            return
+        with pytest.raises(ServiceError, match="shown this verifier's token") as caught:
+            verifier.pool.register("a:1", "", leaving=False)
+        assert caught.value.reason_name == "NOT_ENABLED"
+        assert not verifier.network.attempts
+
+
+async def test_coming_and_going_leaves_nothing(verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under a new name each time: what is kept of a drafter ends with it."""
+    monkeypatch.setattr(roster, "_FORGET_SECONDS", 0.0)
+    tasks = len(asyncio.all_tasks())
+    for number in range(300):
+        verifier.pool.register(f"nowhere-{number}:1", "", leaving=False)
+        verifier.pool.register(f"nowhere-{number}:1", "", leaving=True)
+        await verifier.until(lambda: verifier.pool.describe() == [])
+    await verifier.until(lambda: len(asyncio.all_tasks()) <= tasks)
+    pool = verifier.pool
+    assert not pool._roster.links and not pool._heartbeats._expiry and not pool._heartbeats._dismissed

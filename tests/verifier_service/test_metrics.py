@@ -1,0 +1,251 @@
+"""Metrics are what responses say, and there are never more of them than drafters that are attached."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from prometheus_client import CollectorRegistry
+
+from draftwire.acceptance import RULE_NAMES
+from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
+from service_runtime.errors import ServiceError
+from tests.support.metrics_document import documented, served
+from tests.verifier_service.in_process_drafter import InProcessDrafter
+from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier, Output, order, sampled
+from tests.verifier_service.running import Running
+from tests.verifier_service.scripted_drafter import right
+from verifier_service.metrics.collector import VerifierCollector
+
+REASONS = {
+    pb.FinishReason.FINISH_REASON_STOP: "stop",
+    pb.FinishReason.FINISH_REASON_LENGTH: "length",
+    pb.FinishReason.FINISH_REASON_DEADLINE: "deadline",
+}
+
+
+class Metrics:
+    """What a scrape tells."""
+
+    def __init__(self, verifier: InProcessVerifier) -> None:
+        self.collector = VerifierCollector(verifier.verifier)
+        self._registry = CollectorRegistry()
+        self._registry.register(self.collector)
+
+    def __call__(self, name: str, **labels: str) -> float | None:
+        return self._registry.get_sample_value(f"draftwire:{name}", labels)
+
+    def all(self, name: str, label: str) -> dict[str, float]:
+        """A metric's values by one label, those of 0 left out."""
+        found: Counter[str] = Counter()
+        for family in self.collector.collect():
+            for sample in family.samples:
+                if sample.name == f"draftwire:{name}":
+                    found[sample.labels[label]] += sample.value  # type: ignore[assignment]
+        return {value: count for value, count in found.items() if count}
+
+    def series(self) -> int:
+        return sum(len(family.samples) for family in self.collector.collect())
+
+
+@pytest.fixture
+def metrics(verifier: InProcessVerifier) -> Metrics:
+    return Metrics(verifier)
+
+
+def speculation(outputs: list[Output], rule: AcceptanceRule) -> dict[str, Any]:
+    """What responses say of a rule, all together."""
+    found = [output.finished.speculation for output in outputs if output.finished.speculation.acceptance == rule]
+    positions: Counter[str] = Counter()
+    for each in found:
+        for position, count in enumerate(each.accepted_per_position):
+            positions[str(position)] += count
+    return {
+        "drafts": sum(each.drafts for each in found),
+        "draft_tokens": sum(each.draft_tokens for each in found),
+        "accepted_tokens": sum(each.accepted_tokens for each in found),
+        "positions": {position: count for position, count in positions.items() if count},
+    }
+
+
+async def test_values_are_what_responses_say(
+    verifier: InProcessVerifier, metrics: Metrics, twin: InProcessDrafter, stranger: InProcessDrafter
+) -> None:
+    await verifier.pool.attach("twin:1", "good")
+    await verifier.pool.attach("stranger:1", "bad")
+    whole = await verifier.plain(order(max_tokens=24))
+    typical = AcceptanceRule.ACCEPTANCE_RULE_TYPICAL
+    lossy = SpeculationOptions(acceptance=typical, drafter="bad")
+    requests = [
+        order(max_tokens=24, speculation=SpeculationOptions(drafter="good")),
+        order(max_tokens=24, speculation=SpeculationOptions(drafter="bad")),
+        order(max_tokens=24, sampling=sampled(), speculation=SpeculationOptions(drafters=2)),
+        order(max_tokens=24, stop=[whole.text[5:8]], speculation=SpeculationOptions(drafter="good")),
+        order(max_tokens=24, sampling=sampled(), speculation=lossy),
+    ]
+    outputs = [whole, *[await verifier.generate(request) for request in requests]]
+    outputs += await asyncio.gather(*(verifier.generate(request) for request in requests))
+    reasons = Counter(REASONS[output.finished.finish_reason] for output in outputs)
+    assert set(reasons) == {"stop", "length"}, "both are covered"
+    assert metrics.all("request_success_total", "finished_reason") == reasons
+    for rule, name in RULE_NAMES.items():
+        told = speculation(outputs, rule)
+        assert metrics("spec_decode_num_drafts_total", rule=name) == told["drafts"]
+        assert metrics("spec_decode_num_draft_tokens_total", rule=name) == told["draft_tokens"]
+        assert metrics("spec_decode_num_accepted_tokens_total", rule=name) == told["accepted_tokens"]
+        positions = {
+            position: value
+            for position in map(str, range(20))
+            if (value := metrics("spec_decode_num_accepted_tokens_per_pos_total", rule=name, position=position))
+        }
+        assert positions == told["positions"]
+    assert speculation(outputs, AcceptanceRule.ACCEPTANCE_RULE_COUPLED)["accepted_tokens"] > 40
+    assert speculation(outputs, typical)["draft_tokens"] > 0
+    usages = [output.finished.usage for output in outputs]
+    tokens = sum(usage.completion_tokens for usage in usages)
+    assert tokens == sum(len(output.token_ids) for output in outputs)
+    assert metrics("generation_tokens_total") == metrics("goodput_tokens_total") == tokens
+    assert metrics("prompt_tokens_total") == sum(usage.prompt_tokens for usage in usages)
+    assert metrics("request_generation_tokens_sum") == tokens
+    assert metrics("time_to_first_token_seconds_count") == len(outputs)
+    assert metrics("e2e_request_latency_seconds_count") == len(outputs)
+    assert metrics("e2e_request_latency_seconds_sum") == pytest.approx(
+        sum(usage.total_seconds for usage in usages), rel=0.2
+    )
+    steps = sum(output.finished.speculation.steps for output in outputs)
+    assert metrics("inter_token_latency_seconds_count") == steps - len(outputs)
+    assert metrics("step_sequences_sum") == steps
+    assert sum(metrics.all("drafter_draft_tokens_total", "drafter").values()) == sum(
+        output.finished.speculation.draft_tokens for output in outputs
+    )
+    assert metrics("drafter_draft_tokens_total", drafter="bad", lossless="false")
+    assert not metrics("drafter_draft_tokens_total", drafter="good", lossless="false")
+    status = verifier.verifier.status()
+    assert metrics("kv_cache_slots") == status.total_slots
+    assert metrics("step_rows_count") == status.times.steps
+
+
+async def test_a_scrape_changes_nothing(verifier: InProcessVerifier, metrics: Metrics, twin: InProcessDrafter) -> None:
+    await verifier.pool.attach("twin:1", "good")
+    await verifier.generate(order())
+    first, second = metrics.series(), metrics.series()
+    assert first == second
+    assert metrics("generation_tokens_total") == metrics("generation_tokens_total") == 40
+
+
+async def test_how_requests_end(verifier: InProcessVerifier, metrics: Metrics) -> None:
+    verifier.engine.hold(1)
+    async with verifier.running(order(max_tokens=20)) as running:
+        await verifier.until(lambda: len(running.tokens) > len(PROMPT))
+    assert metrics.all("request_success_total", "finished_reason") == {"abort": 1}
+    verifier.engine.hold(1)
+    limited = asyncio.create_task(verifier.generate(order(max_time=Duration(nanos=200_000_000))))
+    await verifier.until(limited.done)
+    verifier.engine.go_on()
+    assert metrics.all("request_success_total", "finished_reason") == {"abort": 1, "deadline": 1}
+    assert metrics("goodput_tokens_total") == 0
+    assert metrics("generation_tokens_total") > 0  # type: ignore[operator]
+    verifier.engine.hold(0)
+    task = asyncio.create_task(verifier.generate(order()))
+    await verifier.until(lambda: verifier.engine.held)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(verifier.verifier.drain(0), 0.1)
+    with pytest.raises(ServiceError):
+        await task
+    assert metrics("request_success_total", finished_reason="shutdown") == 1
+
+
+async def test_refusals_are_counted_by_reason(verifier: InProcessVerifier, metrics: Metrics) -> None:
+    with pytest.raises(ServiceError):
+        await verifier.verifier.read(order(max_tokens=20, stop=[""]))
+    with pytest.raises(ServiceError):
+        await verifier.generate(order(speculation=SpeculationOptions(drafter="nobody")))
+    verifier.engine.hold(0)
+    waiting = [asyncio.create_task(verifier.generate(order(max_tokens=2))) for _ in range(20)]
+    await verifier.until(lambda: len(verifier.verifier._requests) == 20)
+    for _ in range(2):
+        with pytest.raises(ServiceError):
+            await verifier.generate(order())
+    verifier.engine.go_on()
+    await asyncio.gather(*waiting)
+    told = metrics.all("requests_refused_total", "reason")
+    assert told == {"INVALID_FIELD": 1, "DRAFTER_NOT_FOUND": 1, "AT_CAPACITY": 2}
+    assert metrics("request_success_total", finished_reason="length") == 20
+
+
+async def test_a_drafters_series_end_with_it(
+    verifier: InProcessVerifier, metrics: Metrics, listening: Any, twin: InProcessDrafter
+) -> None:
+    for number in range(3):
+        await verifier.pool.attach("twin:1", f"drafter-{number}")
+    await verifier.generate(order())
+    for number in range(3):
+        await verifier.pool.detach(f"drafter-{number}")
+    await verifier.until(lambda: not verifier.engine.planner.models)
+    before = metrics.series()
+    counted = metrics("spec_decode_num_draft_tokens_total", rule="coupled")
+    for number in range(30):
+        await verifier.pool.attach("twin:1", f"another-{number}")
+        assert metrics.all("drafter_up", "drafter") == {f"another-{number}": 1}
+        await verifier.pool.detach(f"another-{number}")
+    await verifier.until(lambda: not verifier.engine.planner.models)
+    assert metrics.series() == before
+    assert metrics.all("drafters", "state") == {}
+    assert metrics("spec_decode_num_draft_tokens_total", rule="coupled") == counted
+    assert counted
+
+
+async def test_fall_backs_and_swaps_outlive_their_drafters(
+    verifier: InProcessVerifier, metrics: Metrics, listening: Any
+) -> None:
+    drafter = listening("a:1")
+    await verifier.pool.attach("a:1", "first")
+    async with Running(verifier):
+        await verifier.until(lambda: drafter.open)
+        other = listening("b:1")
+        await verifier.pool.swap("first", "b:1")
+        await verifier.until(lambda: other.open)
+        assert metrics("drafter_swaps_total", result="done") == 1
+        assert metrics("drafter_moved_sequences_total") == 1
+        assert metrics.all("drafter_fallbacks_total", "reason") == {}
+        with pytest.raises(ServiceError):
+            await verifier.pool.swap("b:1", "nowhere:1")
+        await verifier.network.kill("b:1")
+        await verifier.until(lambda: metrics("drafter_fallbacks_total", reason="lost") == 1)
+        third = listening("c:1")
+        await verifier.pool.attach("c:1", "")
+        await verifier.until(lambda: third.open)
+        await verifier.pool.detach("c:1")
+        assert metrics.all("drafter_fallbacks_total", "reason") == {"lost": 1, "released": 1}
+        await verifier.pool.detach("b:1")
+    assert metrics.all("drafter_fallbacks_total", "reason") == {"lost": 1, "released": 1}
+    assert metrics("drafter_swaps_total", result="done") == 1
+
+
+async def test_drafts_that_are_right_count_as_faster(
+    verifier: InProcessVerifier, metrics: Metrics, listening: Any
+) -> None:
+    """Steps are taken to cost 50 ms whatever is in them, so each accepted token saves as much."""
+    plain = await verifier.plain(order())
+    before = metrics("plain_decode_seconds_total")
+    assert before == pytest.approx(metrics("step_seconds_sum"))
+    listening("a:1", right([*PROMPT, *plain.token_ids]))
+    await verifier.pool.attach("a:1", "")
+    verifier.engine.drafts_awaited = True
+    output = await verifier.generate(order())
+    accepted = output.finished.speculation.accepted_tokens
+    assert accepted > 10
+    saved = metrics("plain_decode_seconds_total") - metrics("step_seconds_sum")  # type: ignore[operator]
+    assert saved == pytest.approx(0.05 * accepted)
+
+
+async def test_every_metric_is_documented(
+    verifier: InProcessVerifier, metrics: Metrics, twin: InProcessDrafter
+) -> None:
+    await verifier.pool.attach("twin:1", "good")
+    await verifier.generate(order())
+    # A ping comes when the connection begins; its answer need not be there yet.
+    await verifier.until(lambda: metrics("drafter_round_trip_seconds", drafter="good"))
+    assert served(metrics.collector.collect()) == documented("Verifier")

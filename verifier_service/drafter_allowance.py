@@ -1,0 +1,61 @@
+"""How much a drafter may say on a stream: as much as what it was told can be answered with."""
+
+from __future__ import annotations
+
+import grpc
+
+from draftwire.v1.drafter_service_pb2 import DraftResponse
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.proposal_pb2 import ProposalBatch
+from service_runtime.errors import ServiceError
+
+_SLACK = 1024
+"""Messages beyond: those that answer nothing, as that its model was replaced, or of kinds not known here yet."""
+_OPENING = 2
+"""Messages that answer an opening beside nodes: that it has caught up, and that it failed."""
+
+
+class DrafterAllowance:
+    """Reading costs the verifier time in its event loop, whatever comes of what is read, proposals that come too late
+    included. A drafter that keeps to its credit says at most so many nodes of a sequence after its opening and after
+    each verdict, each in a message of its own at worst; all beyond is a flood, and ends the stream.
+    """
+
+    def __init__(self) -> None:
+        self._left = _SLACK
+
+    def opened(self, max_tree_nodes: int) -> None:
+        """A sequence was opened, with so much credit."""
+        self._left += _OPENING + 2 * max_tree_nodes
+
+    def told(self, max_tree_nodes: int) -> None:
+        """A verdict was sent of a sequence with so much credit."""
+        self._left += 2 * max_tree_nodes
+
+    def asked(self) -> None:
+        """A sign of life was asked for."""
+        self._left += 1
+
+    def spend(self, message: DraftResponse) -> None:
+        """A message came. Raises ServiceError, before anything of it is looked at, when it is beyond the allowance."""
+        batch = message.proposals if message.WhichOneof("message") == "proposals" else None
+        # A message may hold a million entries: they are looked at only where there can be so many.
+        if batch is not None and len(batch.proposals) > self._left:
+            raise _flood()
+        self._left -= 1 if batch is None else 1 + _entries(batch)
+        if self._left < 0:
+            raise _flood()
+
+
+def _entries(batch: ProposalBatch) -> int:
+    """Nodes of a message, or what takes as long to read. What nodes are drawn from is left to the size of messages: it
+    has the length of the vocabulary, if the rule of acceptance wants it."""
+    return sum(max(1, len(each.token_ids), len(each.parent_ids), len(each.log_probs)) for each in batch.proposals)
+
+
+def _flood() -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        ErrorReason.ERROR_REASON_CREDIT_EXCEEDED,
+        "the drafter says more than it was asked for",
+    )

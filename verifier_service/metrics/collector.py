@@ -1,0 +1,40 @@
+"""All of a verifier's metrics, as they are at a scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from draftwire.version import __version__
+from service_runtime.metric_families import info
+from verifier_service.metrics.drafters import drafter_families
+from verifier_service.metrics.engine import engine_families
+from verifier_service.metrics.planner import planner_families
+from verifier_service.metrics.requests import request_families
+from verifier_service.metrics.speculation import speculation_families
+from verifier_service.verifier import Verifier
+
+
+class VerifierCollector(Collector):
+    """Nothing is counted here: it tells what the verifier knows, and so what GetModelInfo and ListDrafters tell."""
+
+    def __init__(self, verifier: Verifier) -> None:
+        self._verifier = verifier
+
+    def collect(self) -> Iterator[Metric]:
+        """To be called in the event loop."""
+        verifier = self._verifier
+        model = verifier.info
+        yield info(
+            "verifier",
+            "The verifier and its target model.",
+            {"model": model.model_id, "dtype": model.dtype, "device": model.device, "version": __version__},
+        )
+        status = verifier.status()
+        yield from engine_families(status, verifier.step_counts)
+        yield from request_families(verifier.request_counts)
+        yield from speculation_families(verifier.acceptance_counts)
+        yield from planner_families(status.planner)
+        yield from drafter_families(verifier.pool, status.planner)

@@ -1,0 +1,32 @@
+"""What the planner goes by, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.metrics_core import Metric
+
+from draftwire.v1.planner_status_pb2 import PlannerStatus
+from service_runtime.duration import seconds_of
+from service_runtime.metric_families import counter, gauge
+
+
+def planner_families(planner: PlannerStatus) -> Iterator[Metric]:
+    """Metrics of the planner."""
+    yield gauge(
+        "planner_step_cost_seconds",
+        "Expected time of a step by its rows: c(n).",
+        {str(point.rows): seconds_of(point.time) for point in planner.step_costs},
+        ["rows"],
+    )
+    yield counter("planner_steps", "Steps that decoded at least one request.", planner.steps)
+    yield counter("planner_sequences", "Requests decoded, counted anew in each step.", planner.sequences)
+    yield counter("planner_probe_rows", "Rows computed for drafters to learn from.", planner.probe_rows)
+    yield counter("planner_waits", "Steps that were put off for proposals.", planner.waits)
+    yield counter("planner_wait_seconds", "Time by which steps were put off.", seconds_of(planner.wait_time))
+    yield counter(
+        "planner_wait_expected_tokens",
+        "Tokens that those steps would have brought at once, by their plans.",
+        planner.expected_tokens,
+    )
+    yield counter("planner_wait_committed_tokens", "Tokens that they did bring.", planner.committed_tokens)

@@ -1,0 +1,45 @@
+"""How requests go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.metrics_core import Metric
+
+from service_runtime.metric_families import counter, histogram
+from verifier_service.request_counts import ENDINGS, RequestCounts
+
+_REFUSALS = ("AT_CAPACITY", "CONTEXT_EXCEEDED", "INVALID_FIELD")
+"""Reasons that are told from the start, so that the first refusal shows as an increase."""
+
+
+def request_families(counts: RequestCounts) -> Iterator[Metric]:
+    """Metrics of requests."""
+    yield counter(
+        "request_success",
+        "Requests that ended after they had begun, by how.",
+        {ending: counts.ended[ending] for ending in ENDINGS},
+        ["finished_reason"],
+    )
+    yield counter(
+        "requests_refused",
+        "Requests that never began, by the error's reason.",
+        dict.fromkeys(_REFUSALS, 0) | counts.refused,
+        ["reason"],
+    )
+    yield counter("prompt_tokens", "Tokens of prompts, of requests that got their first token.", counts.prompt_tokens)
+    yield counter("generation_tokens", "Tokens that requests got.", counts.generation_tokens)
+    yield counter(
+        "goodput_tokens", "Those of requests that came to their end by a stop or their length.", counts.goodput_tokens
+    )
+    yield histogram("time_to_first_token_seconds", "From a request's admission to its first token.", counts.first_token)
+    yield histogram(
+        "inter_token_latency_seconds",
+        "From a request's tokens to its next ones; a step may bring it several.",
+        counts.between_tokens,
+    )
+    yield histogram(
+        "e2e_request_latency_seconds", "From a request's admission to its end, of those that finished.", counts.latency
+    )
+    yield histogram("request_prompt_tokens", "Tokens of finished requests' prompts.", counts.prompt_lengths)
+    yield histogram("request_generation_tokens", "Tokens that finished requests got.", counts.output_lengths)

@@ -1,0 +1,37 @@
+"""What speculation brings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.metrics_core import Metric
+
+from draftwire.acceptance import RULE_NAMES
+from service_runtime.metric_families import counter
+from verifier_service.acceptance_counts import AcceptanceCounts, RuleCount
+
+
+def speculation_families(counts: AcceptanceCounts) -> Iterator[Metric]:
+    """Metrics of speculation by rule of acceptance; without the label's sum, a rule that is not lossless would flatter
+    the drafters."""
+    by_rule = {name: RuleCount() for name in RULE_NAMES.values()}
+    by_rule |= {RULE_NAMES[rule]: count for rule, count in counts.by_rule().items()}
+
+    def told(name: str, help_text: str, field: str) -> Metric:
+        return counter(name, help_text, {rule: getattr(count, field) for rule, count in by_rule.items()}, ["rule"])
+
+    yield told("spec_decode_num_requests", "Requests that began.", "requests")
+    yield told("spec_decode_num_drafts", "Verifications of at least one draft token of a request.", "drafts")
+    yield told("spec_decode_num_draft_tokens", "Draft tokens verified.", "draft_tokens")
+    yield told("spec_decode_num_accepted_tokens", "Draft tokens accepted.", "accepted_tokens")
+    yield counter(
+        "spec_decode_num_accepted_tokens_per_pos",
+        "Draft tokens accepted, by whether they were the first of their verification (0), the second (1), and so on.",
+        {
+            (rule, str(position)): accepted
+            for rule, count in by_rule.items()
+            for position, accepted in enumerate(count.accepted_per_position())
+        },
+        ["rule", "position"],
+    )
+    yield told("spec_decode_num_generated_tokens", "Tokens of requests, drafted or not.", "tokens")
