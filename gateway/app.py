@@ -23,13 +23,16 @@ from gateway.console.routes import console_routes
 from gateway.disconnect import ClientLeft
 from gateway.errors import GatewayError, from_draftwire, from_validation
 from gateway.generations import Generations
+from gateway.host_check import HostCheck, allowed_hosts
 from gateway.logs import get_logger
 from gateway.metrics import Metrics
 from gateway.request_body import BodyLimit
 from gateway.request_log import RequestLog
+from gateway.security import client_options
 from gateway.served_model import ServedModel
 from gateway.settings import GatewaySettings
 from gateway.state import State
+from gateway.tracing import TELEMETRY
 
 log = get_logger(__name__)
 
@@ -38,12 +41,17 @@ _CLIENT_LEFT = 499
 
 
 def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
-    """Return the application; while it runs it has a client of the verifiers."""
+    """Return the application; while it runs it has a client of the verifiers.
+
+    Raises:
+        ValueError: the verifiers cannot be called as the settings say; the message names the flag.
+    """
     metrics = Metrics()
+    options = client_options(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with AsyncClient(settings.verifier) as client:
+        async with AsyncClient(settings.verifier, **options) as client:
             served = ServedModel(client, settings.served_model_name)
             app.state.gateway = State(settings, client, served, Generations(client, settings, metrics), metrics)
             if settings.console:
@@ -58,6 +66,7 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
         redoc_url=None,
         middleware=_middleware(settings, keys, metrics),
         exception_handlers=_handlers(metrics),
+        telemetry=TELEMETRY,
     )
     keyed = [Depends(HTTPBearer(auto_error=False))] if keys else []  # for the description; KeyCheck does it
     for router in (completion_routes.router, model_routes.router, token_routes.router):
@@ -69,6 +78,7 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
 
 def _middleware(settings: GatewaySettings, keys: ApiKeys, metrics: Metrics) -> Sequence[Middleware]:
     """The first is the outermost."""
+    hosts = allowed_hosts(settings, keyed=bool(keys))
     cors = Middleware(
         CORSMiddleware,
         allow_origins=settings.allowed_origin,
@@ -78,6 +88,7 @@ def _middleware(settings: GatewaySettings, keys: ApiKeys, metrics: Metrics) -> S
     )
     return [
         Middleware(RequestLog, metrics=metrics),
+        *([Middleware(HostCheck, hosts=hosts)] if hosts is not None else []),
         *([cors] if settings.allowed_origin else []),
         Middleware(KeyCheck, keys=keys),
         Middleware(BodyLimit, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds),

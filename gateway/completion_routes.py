@@ -32,7 +32,7 @@ async def complete(asked: CompletionRequest, request: Request, state: GatewaySta
     asked.check()
     prompts: Sequence[Prompt] = asked.prompts
     state.generations.check_count("prompt" if asked.choices_each == 1 else "n", len(prompts) * asked.choices_each)
-    head = await state.head("cmpl", asked.model)
+    head = await state.head("cmpl", request, asked.model)
     options = asked.options(bounded(asked.most_tokens, state.settings.max_tokens), state.settings.request_seconds)
     options |= {"logprobs": asked.logprobs, "echo": bool(asked.echo)}
     if asked.echo and asked.logprobs is not None and asked.prompt_logprobs is None:
@@ -46,7 +46,7 @@ async def chat(asked: ChatRequest, request: Request, state: GatewayState) -> Res
     """Answer a conversation."""
     asked.check()
     state.generations.check_count("n", asked.choices_each)
-    head = await state.head("chatcmpl", asked.model)
+    head = await state.head("chatcmpl", request, asked.model)
     options = asked.options(bounded(asked.most_tokens, state.settings.max_tokens), state.settings.request_seconds)
     options |= {"logprobs": asked.alternatives}
     orders = [Order(GenerateOptions(**options, seed=seed), messages=asked.conversation) for seed in asked.seeds()]

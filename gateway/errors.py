@@ -21,8 +21,10 @@ from draftwire import (
     MessageTooLargeError,
     ModelMismatchError,
     NotFoundError,
+    PermissionDeniedError,
     RequestCancelledError,
     ResourceExhaustedError,
+    UnauthenticatedError,
     UnavailableError,
 )
 
@@ -39,6 +41,8 @@ _STATUS_BY_CLASS: tuple[tuple[type[DraftwireError], int], ...] = (  # the first 
     (ModelMismatchError, 503),
     (FailedPreconditionError, 400),
     (DeadlineExceededError, 504),
+    (UnauthenticatedError, 502),  # the gateway's own token, which is not the caller's fault
+    (PermissionDeniedError, 502),
 )
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 _OVERLOADED = 503

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
 from draftwire import Generation
@@ -16,32 +16,33 @@ class Metrics:
     def __init__(self) -> None:
         """Start at zero."""
         self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
         self.requests = Counter(
-            "draftwire_gateway_requests", "Requests that ended.", ("path", "status"), registry=self._registry
+            "draftwire:gateway_requests", "Requests that ended.", ("path", "status"), registry=self._registry
         )
         self.seconds = Histogram(
-            "draftwire_gateway_request_seconds",
+            "draftwire:gateway_request_seconds",
             "Time from a request's first byte to the end of its response.",
             ("path",),
             buckets=_SECONDS,
             registry=self._registry,
         )
         self.first_token_seconds = Histogram(
-            "draftwire_gateway_first_token_seconds",
+            "draftwire:gateway_first_token_seconds",
             "Time from a choice's admission to its first token, by the verifier.",
             buckets=_SECONDS,
             registry=self._registry,
         )
         self.generations = Gauge(
-            "draftwire_gateway_generations", "Choices that are being generated.", registry=self._registry
+            "draftwire:gateway_generations", "Choices that are being generated.", registry=self._registry
         )
         self.disconnects = Counter(
-            "draftwire_gateway_disconnects",
+            "draftwire:gateway_disconnects",
             "Requests whose client left before the end of the response.",
             registry=self._registry,
         )
         self._tokens = Counter(
-            "draftwire_gateway_tokens",
+            "draftwire:gateway_tokens",
             "Tokens of finished choices: of the prompt, of it from the prefix cache, of the completion, drafted for it "
             "and verified, and accepted.",
             ("kind",),

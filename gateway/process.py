@@ -10,11 +10,16 @@ from collections.abc import Iterator, Sequence
 
 import uvicorn
 import uvloop
+from fastapi import FastAPI
 
+from draftwire.trace_export import TracingUnavailable
 from gateway.api_keys import ApiKeys, read_key_file
 from gateway.app import make_app
+from gateway.http_connection import bounded
 from gateway.logs import configure_logs, get_logger
+from gateway.security import HttpTls, http_tls
 from gateway.settings import GatewaySettings, load_settings
+from gateway.tracing import FLUSH_SECONDS, start_tracing
 
 log = get_logger(__name__)
 
@@ -27,7 +32,8 @@ class HttpServer(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
-            log.info("listening", address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            log.info("listening", address=address, tls=self.config.ssl is not None)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -49,13 +55,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = load_settings(argv)
     configure_logs(settings.log_format, settings.log_level)
     try:
+        tls = http_tls(settings)
         keys = _keys(settings)
+        export = start_tracing(settings)
     except ValueError as error:
         log.error(str(error))
         return 1
+    except TracingUnavailable as error:
+        log.error(f"--trace-endpoint: {error}")
+        return 1
+    try:
+        return _serve(settings, make_app(settings, keys), tls)
+    except ValueError as error:
+        log.error(str(error))
+        return 1
+    finally:
+        if export is not None:
+            export.close(min(settings.shutdown_grace_seconds, FLUSH_SECONDS))
+
+
+def _serve(settings: GatewaySettings, app: FastAPI, tls: HttpTls | None) -> int:
     host, _, port = settings.listen.rpartition(":")
     config = uvicorn.Config(
-        make_app(settings, keys),
+        app,
+        http=bounded(settings.max_connections),
         host=host.strip("[]"),
         port=int(port),
         log_config=None,
@@ -63,6 +86,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         server_header=False,
         timeout_graceful_shutdown=settings.shutdown_grace_seconds,
     )
+    if tls is not None:
+        config.load()
+        config.ssl = tls.context()
     server = HttpServer(config)
     uvloop.run(server.serve())
     return 0 if server.started else 1

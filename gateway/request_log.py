@@ -12,10 +12,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.logs import get_logger
 from gateway.metrics import Metrics
+from gateway.tracing import name_span
 
 log = get_logger(__name__)
 _NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _UNKNOWN = "unknown"
+MADE = "req_"
+"""What the names begin with that are made here."""
 
 
 class RequestLog:
@@ -35,7 +38,7 @@ class RequestLog:
             await self._app(scope, receive, send)
             return
         given = Headers(scope=scope).get("x-request-id", "")
-        name = given if _NAME.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+        name = given if _NAME.fullmatch(given) else f"{MADE}{secrets.token_hex(12)}"
         scope.setdefault("state", {})["request_id"] = name
         status = 0  # nobody was told: the client left
 
@@ -47,7 +50,7 @@ class RequestLog:
             await send(message)
 
         began = time.monotonic()
-        with structlog.contextvars.bound_contextvars(request_id=name):
+        with structlog.contextvars.bound_contextvars(request_id=name, **name_span(name)):
             try:
                 await self._app(scope, receive, tell)
             except Exception:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
@@ -12,6 +11,7 @@ from pydantic import BaseModel
 from draftwire import Chunk, Generation
 from gateway.generation_request import GenerationRequest
 from gateway.generation_run import Event
+from gateway.request_log import MADE
 from gateway.usage import speculation_report
 
 FinishReason = Literal["stop", "length"]
@@ -42,9 +42,9 @@ class Writer(Protocol):
 class Head:
     """What is the same in all chunks of a response."""
 
-    def __init__(self, prefix: str, model: str, fingerprint: str) -> None:
-        """Name a response."""
-        self.id = f"{prefix}-{secrets.token_hex(12)}"
+    def __init__(self, prefix: str, request_id: str, model: str, fingerprint: str) -> None:
+        """Name a response after its request, so that what a client keeps finds the request in the logs."""
+        self.id = f"{prefix}-{request_id.removeprefix(MADE)}"
         self.created = int(time.time())
         self.model = model
         self.fingerprint = fingerprint

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, CliSettingsSource, NoDecode, SettingsConfigDict
 
+from draftwire.trace_export import check_endpoint
+
 _ENV_PREFIX = "DRAFTWIRE_GATEWAY_"
 _KEYS_VARIABLE = "DRAFTWIRE_API_KEYS"
 _PROGRAM = "python -m gateway"
@@ -68,6 +70,24 @@ class GatewaySettings(BaseSettings):
     """Verifier to serve, HOST:PORT; several, by commas or by repeating the flag, to fail over between."""
     listen: Address = "127.0.0.1:8000"
     """Address to serve HTTP on, HOST:PORT. Port 0 picks a free one; the log says which."""
+    tls_cert: str = ""
+    """File with the gateway's certificate (PEM), to serve HTTPS; the certificates it was signed with follow in it."""
+    tls_key: str = ""
+    """File with the certificate's key (PEM, without a passphrase)."""
+    tls_client_ca: str = ""
+    """File with the authorities (PEM) of which HTTP clients have to have a certificate: mutual TLS."""
+    tls_ca: str = ""
+    """Call the verifier by TLS: file with the authorities (PEM) of its certificate, or `public` for public ones."""
+    tls_client_cert: str = ""
+    """File with the certificate (PEM) to show to the verifier; that of --tls-cert by default."""
+    tls_client_key: str = ""
+    """File with the key of that certificate."""
+    tls_server_name: str = ""
+    """Name that the verifier's certificate is for, where it is not the host of its address."""
+    token_file: str = ""
+    """File with the token to show to the verifier."""
+    insecure: bool = False
+    """Allow what is not encrypted beyond this machine: HTTP on --listen, and calls of the verifier without TLS."""
     served_model_name: Strings = ()
     """Name under which the model is served, in place of the verifier's; may be repeated."""
     api_key: Secrets = ()
@@ -78,6 +98,8 @@ class GatewaySettings(BaseSettings):
     """Largest body of a request, in bytes."""
     body_seconds: float = Field(default=60.0, gt=0)
     """Time in which a request's body has to arrive, in seconds."""
+    max_connections: int = Field(default=1024, ge=1)
+    """Most connections of clients at once; more are closed as they come."""
     max_generations: int = Field(default=256, ge=1)
     """Most choices that are generated at once, of all requests together; more are refused."""
     max_choices: int = Field(default=128, ge=1)
@@ -90,17 +112,32 @@ class GatewaySettings(BaseSettings):
     """Serve the console at /: a page that generates and manages the pool of drafters."""
     allowed_origin: Strings = ()
     """Web origin that browsers may call from (CORS), or *; may be repeated. Without any, none may."""
+    allowed_host: Strings = ()
+    """Host under which clients may call; may be repeated. Without any, on loopback without keys its names, else all."""
     shutdown_grace_seconds: int = Field(default=10, ge=0)
     """Time that requests in flight get to finish after SIGTERM or SIGINT, in seconds."""
+    trace_endpoint: Annotated[str, AfterValidator(check_endpoint)] = ""
+    """Collector to send traces to by OTLP over gRPC: http://HOST:PORT, https:// for TLS. Without one none is made."""
+    trace_sample_ratio: float = Field(default=1.0, ge=0, le=1)
+    """Share of the traces begun here that are recorded; those begun elsewhere are as was decided there."""
     log_format: Literal["console", "json"] = "console"
     """Form of the log on standard error: lines for people, or one JSON object a line."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged."""
 
     @model_validator(mode="after")
-    def _one_request_fits(self) -> Self:
+    def _check_together(self) -> Self:
         if not self.verifier:
             raise ValueError("--verifier: at least one address is needed")
+        for one, other in (("tls_cert", "tls_key"), ("tls_client_cert", "tls_client_key")):
+            if bool(getattr(self, one)) != bool(getattr(self, other)):
+                given, missing = (one, other) if getattr(self, one) else (other, one)
+                raise ValueError(f"{_flag_of(given)}: needs {_flag_of(missing)}, too")
+        if self.tls_client_ca and not self.tls_cert:
+            raise ValueError("--tls-client-ca: needs --tls-cert and --tls-key, too")
+        for field in ("tls_client_cert", "tls_server_name"):
+            if getattr(self, field) and not self.tls_ca:
+                raise ValueError(f"{_flag_of(field)}: needs --tls-ca, too: without it no call is by TLS")
         if self.max_choices > self.max_generations:
             raise ValueError(
                 f"--max-choices: must be at most --max-generations ({self.max_generations}), got {self.max_choices}"
@@ -126,6 +163,10 @@ def load_settings(argv: Sequence[str] | None = None) -> GatewaySettings:
     return settings
 
 
+def _flag_of(field: str) -> str:
+    return "--" + field.replace("_", "-")
+
+
 def _keys_of_the_environment(arguments: Sequence[str]) -> dict[str, Any]:
     keys = os.environ.get(_KEYS_VARIABLE)
     given = any(argument.partition("=")[0] == "--api-key" for argument in arguments)
@@ -137,5 +178,4 @@ def _told(problem: Mapping[str, Any]) -> str:
     if not problem["loc"]:
         return message
     field = str(problem["loc"][0])
-    flag, variable = "--" + field.replace("_", "-"), _ENV_PREFIX + field.upper()
-    return f"{flag} ({variable}): {message[:1].lower()}{message[1:]}"
+    return f"{_flag_of(field)} ({_ENV_PREFIX + field.upper()}): {message[:1].lower()}{message[1:]}"

@@ -27,13 +27,13 @@ class State:
     generations: Generations
     metrics: Metrics
 
-    async def head(self, prefix: str, model: str | None) -> Head:
-        """Return what begins a response, after a look at the model's name.
+    async def head(self, prefix: str, request: Request, model: str | None) -> Head:
+        """Return what begins the response to a request, after a look at the model's name.
 
         Raises:
             GatewayError: there is no such model.
         """
-        return Head(prefix, await self.served.check(model), await self.served.fingerprint())
+        return Head(prefix, request.state.request_id, await self.served.check(model), await self.served.fingerprint())
 
 
 def _state(request: Request) -> State:

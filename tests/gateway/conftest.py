@@ -102,7 +102,7 @@ async def open_gateway(fake: TellingVerifier) -> AsyncIterator[OpenGateway]:
             app = make_app(read, ApiKeys(key.get_secret_value() for key in read.api_key))
             await opened.enter_async_context(app.router.lifespan_context(app))
             transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-            client = httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=30, headers=JSON)
+            client = httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=30, headers=JSON)
             return await opened.enter_async_context(client)
 
         yield open_one
@@ -117,7 +117,7 @@ async def http(open_gateway: OpenGateway) -> httpx.AsyncClient:
 @pytest.fixture
 def client(http: httpx.AsyncClient) -> openai.AsyncOpenAI:
     """OpenAI's client of a gateway in this process."""
-    return openai.AsyncOpenAI(api_key="none", base_url="http://gateway/v1", http_client=http, max_retries=0)
+    return openai.AsyncOpenAI(api_key="none", base_url="http://localhost/v1", http_client=http, max_retries=0)
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,7 @@ async def test_health_needs_none(open_gateway: OpenGateway) -> None:
 
 async def test_openais_client_names_the_error(open_gateway: OpenGateway) -> None:
     http = await open_gateway(api_key="one")
-    client = openai.AsyncOpenAI(api_key="two", base_url="http://gateway/v1", http_client=http)
+    client = openai.AsyncOpenAI(api_key="two", base_url="http://localhost/v1", http_client=http)
     with pytest.raises(openai.AuthenticationError) as caught:
         await client.models.list()
     assert caught.value.code == "invalid_api_key"

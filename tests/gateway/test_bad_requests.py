@@ -111,6 +111,8 @@ STATUSES = [
     (grpc.StatusCode.INVALID_ARGUMENT, "EMPTY_PROMPT", ("text",), 400, "prompt", "empty_prompt"),
     (grpc.StatusCode.INVALID_ARGUMENT, "CONTEXT_EXCEEDED", (), 400, None, "context_length_exceeded"),
     (grpc.StatusCode.INVALID_ARGUMENT, "NOTHING_ALLOWED", (), 400, None, "nothing_allowed"),
+    (grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED", (), 502, None, "unauthenticated"),
+    (grpc.StatusCode.PERMISSION_DENIED, "ROLE_MISSING", (), 502, None, "role_missing"),
     (grpc.StatusCode.NOT_FOUND, "DRAFTER_NOT_FOUND", (), 404, "speculation.drafter", "drafter_not_found"),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE", (), 413, None, "message_too_large"),
     (grpc.StatusCode.INTERNAL, "INTERNAL", (), 500, None, "internal"),

@@ -145,6 +145,7 @@ async def test_every_option_is_passed_on(http: httpx.AsyncClient, fake: TellingV
     response = await http.post("/v1/completions", json=body, headers={"x-request-id": "mine"})
     assert response.status_code == 200, response.text
     assert response.headers["x-request-id"] == "mine"
+    assert response.json()["id"] == "cmpl-mine"
     sent = fake.requests[0]
     sampling, speculation = sent.sampling, sent.speculation
     assert sent.request_id == "mine-0"

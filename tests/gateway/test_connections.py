@@ -4,13 +4,17 @@ import asyncio
 import json
 import socket
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 
 from gateway.api_keys import ApiKeys
 from gateway.app import make_app
+from gateway.http_connection import HttpConnection
 from gateway.settings import GatewaySettings
 from tests.end_to_end.waiting import eventually
 from tests.gateway.conftest import GatewayProcess, StartGateway
@@ -31,7 +35,7 @@ def post(gateway: GatewayProcess, body: dict[str, object]) -> socket.socket:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.connect(gateway.address)
     content = json.dumps(body).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n"
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(content)}\r\n"
     connection.sendall(head.encode() + b"content-type: application/json\r\n\r\n" + content)
     return connection
 
@@ -54,7 +58,7 @@ def test_a_client_that_leaves_ends_its_request(
         "it is counted",
     )
     assert left[-1].endswith(" 1.0")
-    assert "draftwire_gateway_generations 0.0" in httpx.get(f"{gateway.url}/metrics").text
+    assert "draftwire:gateway_generations 0.0" in httpx.get(f"{gateway.url}/metrics").text
 
 
 def test_a_client_that_leaves_before_the_first_token(gateway: GatewayProcess, fake: TellingVerifier) -> None:
@@ -109,7 +113,7 @@ async def test_a_client_that_never_reads_is_given_up(fake: TellingVerifier) -> N
             await app(scope, receive, send)
         metrics = app.state.gateway.metrics.exposition().decode()
     assert len(sent) == 5
-    assert "draftwire_gateway_generations 0.0" in metrics and "draftwire_gateway_disconnects_total 1.0" in metrics
+    assert "draftwire:gateway_generations 0.0" in metrics and "draftwire:gateway_disconnects_total 1.0" in metrics
     assert await asyncio.to_thread(fake.is_idle)
 
 
@@ -155,3 +159,104 @@ def test_no_verifier_is_an_error_that_passes(start_gateway: StartGateway) -> Non
         eventually(lambda: httpx.get(f"{gateway.url}/health", timeout=30).status_code == 200, "it is back")
     finally:
         back.stop()
+
+
+LARGE = 16_000_000
+GET = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+@asynccontextmanager
+async def serving(**bounds: Any) -> AsyncIterator[int]:
+    """The port of a server of connections with these bounds, whose responses are larger than what a system keeps."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", str(LARGE).encode())]}
+        )
+        await send({"type": "http.response.body", "body": b"x" * LARGE})
+
+    kind = type("Bounded", (HttpConnection,), bounds)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, http=kind, lifespan="off", log_config=None))
+    serving = asyncio.create_task(server.serve())
+    try:
+        while not server.started:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"GET /health HTTP/1.1\r\nhost: localhost\r\nsome-", GET + b"GET /hea"],
+    ids=["nothing", "half a head", "half a second head"],
+)
+async def test_a_head_that_does_not_come(sent: bytes) -> None:
+    async with serving(head_seconds=0.2) as port, asyncio.timeout(30):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        with suppress(ConnectionResetError):
+            await reader.read()  # to the end
+        writer.close()
+
+
+async def test_a_client_that_never_reads_the_end() -> None:
+    async with serving(head_seconds=0.2) as port, asyncio.timeout(30):
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", port))
+        await asyncio.get_running_loop().sock_sendall(connection, GET)
+        received = 0
+        await asyncio.sleep(1.0)
+        with suppress(ConnectionResetError):
+            while part := await asyncio.get_running_loop().sock_recv(connection, 65536):
+                received += len(part)
+        connection.close()
+    assert received < LARGE
+
+
+async def test_a_client_that_reads_slowly_gets_the_end() -> None:
+    async with serving(head_seconds=0.2) as port, asyncio.timeout(30):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 18)
+        writer.write(GET)
+        received = 0
+        while received < LARGE:
+            part = await reader.read(1 << 18)
+            assert part, received
+            received += len(part)
+            await asyncio.sleep(0.02)
+        writer.close()
+
+
+async def test_there_are_so_many_connections_and_no_more() -> None:
+    async with serving(max_connections=2) as port, asyncio.timeout(30):
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        await asyncio.sleep(0.1)
+
+        async def served() -> bool:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(GET)
+            try:
+                return (await reader.read(12)) == b"HTTP/1.1 200"
+            except ConnectionResetError:
+                return False
+            finally:
+                writer.close()
+
+        assert not await served()
+        for _, writer in held:
+            writer.close()
+        while not await served():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+def test_the_gateway_keeps_to_its_number_of_connections(fake: TellingVerifier, start_gateway: StartGateway) -> None:
+    gateway = start_gateway("--verifier", fake.address, "--max-connections", "1")
+    assert eventually(lambda: httpx.get(f"{gateway.url}/health").status_code, "it serves") == 200
+    with socket.create_connection(gateway.address) as held:
+        held.sendall(b"GET /health HTTP/1.1\r\n")
+        time.sleep(0.2)
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"{gateway.url}/health")

@@ -141,7 +141,7 @@ def test_a_client_that_leaves_frees_its_slots(
     body = {"prompt": PROMPT, "max_tokens": 1800, "ignore_eos": True, "stream": stream, "n": 2}
     content = json.dumps(body).encode()
     with socket.create_connection(gateway.address) as connection:
-        head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n"
+        head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(content)}\r\n"
         connection.sendall(head.encode() + b"content-type: application/json\r\n\r\n" + content)
         if stream:
             assert connection.recv(1000).startswith(b"HTTP/1.1 200")
