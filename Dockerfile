@@ -1,0 +1,109 @@
+# The images of the verifier, the drafter and the gateway, one target each:
+#
+#   docker build --target verifier --tag draftwire-verifier .
+#   docker build --target verifier --tag draftwire-verifier:cuda --build-arg TORCH_INDEX_URL= --build-arg EXTRAS=serve,tracing,gpu .
+#
+# Verifier and drafter are the same layers. docs/deploying.md tells how they are run.
+
+ARG PYTHON_IMAGE=docker.io/library/python:3.11-slim-bookworm
+
+# ---- the wheel, and the only stage with a compiler
+
+FROM ${PYTHON_IMAGE} AS wheel
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /source
+COPY deploy/image/build_wheel.sh /usr/local/bin/
+COPY pyproject.toml constraints.txt hatch_build.py README.md LICENSE ./
+COPY sdk sdk
+COPY speculative_engine speculative_engine
+COPY service_runtime service_runtime
+COPY drafter_service drafter_service
+COPY verifier_service verifier_service
+COPY draft_training draft_training
+COPY gateway gateway
+RUN build_wheel.sh /source /wheels
+
+# ---- the packages of the services, with torch
+
+FROM ${PYTHON_IMAGE} AS service-packages
+# An index with the torch that is wanted; empty for PyPI's, which brings CUDA. Other indexes: https://pytorch.org
+ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
+# "serve,tracing", or "serve,tracing,gpu" for weights of 8 and 4 bits on GPUs
+ARG EXTRAS=serve,tracing
+COPY deploy/image/install_packages.sh /usr/local/bin/
+COPY pyproject.toml constraints.txt /source/
+RUN install_packages.sh /source /opt/draftwire "${EXTRAS}" "${TORCH_INDEX_URL}"
+
+# ---- the packages of the gateway, without torch
+
+FROM ${PYTHON_IMAGE} AS gateway-packages
+COPY deploy/image/install_packages.sh /usr/local/bin/
+COPY pyproject.toml constraints.txt /source/
+RUN install_packages.sh /source /opt/draftwire gateway,tracing
+
+# ---- what every image has: a user without rights, and paths that work where the root cannot be written to
+
+FROM ${PYTHON_IMAGE} AS runtime
+RUN groupadd --gid 10001 draftwire \
+    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin draftwire \
+    && install --directory --owner=10001 --group=10001 /models /var/cache/huggingface
+ENV PATH=/opt/draftwire/bin:$PATH \
+    HOME=/tmp \
+    HF_HOME=/var/cache/huggingface \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONSAFEPATH=1 \
+    PYTHONUNBUFFERED=1 \
+    DRAFTWIRE_LOG_FORMAT=json
+WORKDIR /
+STOPSIGNAL SIGTERM
+
+# The wheel (1 MB) stays: builders differ in whether a stage that they have built before can be mounted.
+FROM runtime AS service
+COPY --from=service-packages /opt/draftwire /opt/draftwire
+COPY --from=wheel /wheels /wheels
+RUN --mount=type=bind,source=deploy/image/install_wheel.sh,target=/usr/local/bin/install_wheel.sh \
+    install_wheel.sh /wheels /opt/draftwire
+
+# ---- the images
+
+FROM service AS verifier
+ENV DRAFTWIRE_LISTEN=0.0.0.0:50051 \
+    DRAFTWIRE_PROBE_ADDRESS=127.0.0.1:50051
+EXPOSE 50051 9090
+VOLUME ["/var/cache/huggingface"]
+USER 10001:10001
+HEALTHCHECK --interval=15s --timeout=10s --start-period=10m CMD ["draftwire", "probe"]
+ENTRYPOINT ["python", "-m", "verifier_service"]
+
+FROM service AS drafter
+ENV DRAFTWIRE_LISTEN=0.0.0.0:50052 \
+    DRAFTWIRE_PROBE_ADDRESS=127.0.0.1:50052
+EXPOSE 50052 9091
+VOLUME ["/var/cache/huggingface"]
+USER 10001:10001
+HEALTHCHECK --interval=15s --timeout=10s --start-period=10m CMD ["draftwire", "probe"]
+ENTRYPOINT ["python", "-m", "drafter_service"]
+
+FROM runtime AS gateway
+COPY --from=gateway-packages /opt/draftwire /opt/draftwire
+COPY --from=wheel /wheels /wheels
+RUN --mount=type=bind,source=deploy/image/install_wheel.sh,target=/usr/local/bin/install_wheel.sh \
+    install_wheel.sh /wheels /opt/draftwire
+ENV DRAFTWIRE_GATEWAY_LISTEN=0.0.0.0:8000 \
+    DRAFTWIRE_GATEWAY_LOG_FORMAT=json \
+    DRAFTWIRE_PROBE_ADDRESS=http://127.0.0.1:8000/health
+EXPOSE 8000
+USER 10001:10001
+HEALTHCHECK --interval=15s --timeout=10s --start-period=1m CMD ["draftwire", "probe"]
+ENTRYPOINT ["python", "-m", "gateway"]
+
+# ---- the bundled models, for clusters: what starts it gets them copied into the volume at /models
+
+FROM runtime AS models
+COPY models/target /bundled/target
+COPY models/draft /bundled/draft
+COPY models/draft-early /bundled/draft-early
+USER 10001:10001
+ENTRYPOINT ["cp", "--recursive", "/bundled/.", "/models/"]

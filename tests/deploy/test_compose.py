@@ -1,0 +1,190 @@
+"""docker-compose.yml: valid, resolved, closed, and its services work together as processes of this machine."""
+
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from drafter_service.settings import DrafterSettings
+from draftwire import Client
+from gateway.settings import GatewaySettings
+from tests.support.compose_file import interpolated, read_compose, variables
+from tests.support.compose_processes import Running, running_services, wait_for_drafters
+from tests.support.dockerfile import Dockerfile
+from verifier_service.settings import VerifierSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = ROOT / "docker-compose.yml"
+PROFILES = ("cpu", "gpu")
+OURS = ("verifier", "drafter", "gateway")
+
+
+def services(profile: str, environment: dict[str, str] | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = read_compose(FILE, environment or {}, profile)["services"]
+    return found
+
+
+EACH = [pytest.param(profile, name, id=f"{profile}-{name}") for profile in PROFILES for name in services(profile)]
+OUR_OWN = [case for case in EACH if "build" in services(str(case.values[0]))[str(case.values[1])]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a$$b", "a$b"),
+        ("$SET/${SET}", "x/x"),
+        ("${UNSET:-d}${EMPTY:-d}${EMPTY-d}${SET:-d}", "ddx"),
+        ("${UNSET-}", ""),
+    ],
+)
+def test_interpolation(text: str, expected: str) -> None:
+    assert interpolated(text, {"SET": "x", "EMPTY": ""}) == expected
+
+
+@pytest.mark.parametrize("text", ["$UNSET", "${UNSET}", "${UNSET?why}", "${EMPTY:?why}", "a$", "${a.b}"])
+def test_interpolation_without_a_value(text: str) -> None:
+    with pytest.raises(ValueError, match=r"has no value|without a variable"):
+        interpolated(text, {"EMPTY": ""})
+
+
+def test_the_file_is_valid(tmp_path: Path) -> None:
+    """By the schema of the Compose specification, which comes with check-jsonschema."""
+
+    def validated(path: Path) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(path)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+
+    resolved = tmp_path / "resolved.yml"
+    file = read_compose(FILE, {})
+    resolved.write_text(yaml.safe_dump(file))
+    for path in (FILE, resolved):
+        done = validated(path)
+        assert done.returncode == 0, done.stdout
+    file["services"]["verifier"]["restarts"] = "always"
+    resolved.write_text(yaml.safe_dump(file))
+    assert "'restarts'" in validated(resolved).stdout
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_profile_has_all_it_needs(profile: str) -> None:
+    found = services(profile)
+    assert len([name for name in found if name.startswith("drafter")]) == 2
+    names = {
+        alias
+        for name, service in found.items()
+        for alias in (name, *(service["networks"]["services"]["aliases"] if "gpu" in name else ()))
+    }
+    assert {"verifier", "drafter-1", "drafter-2", "gateway", "prometheus", "grafana"} <= names
+    for service in found.values():
+        for name, condition in service.get("depends_on", {}).items():
+            assert name in found or not condition.get("required", True)
+        if "build" in service:
+            told = [value for key, value in service["environment"].items() if re.search("VERIFIER$|ADVERTISE$", key)]
+            assert {address.partition(":")[0] for address in told} <= names
+
+
+def test_no_variable_needs_a_value_and_each_is_explained() -> None:
+    read_compose(FILE, {})  # which raises where one does
+    text = "\n".join(line.partition(" #")[0] for line in FILE.read_text().splitlines() if not line.startswith("#"))
+    own = set(re.findall(r"^ +([A-Z_]+):$", text, re.MULTILINE))  # without a value: whoever runs compose has it
+    page = (ROOT / "docs/deploying.md").read_text()
+    (section,) = re.findall(r"^## Docker Compose$.*?^## ", page, re.DOTALL | re.MULTILINE)
+    told = set(re.findall(r"^\| `([A-Z_0-9]+)` \|", section, re.MULTILINE))
+    assert told == variables(text) | own
+
+
+def test_drafters_on_other_hosts_are_one_variable() -> None:
+    for profile, name in (("cpu", "verifier"), ("gpu", "verifier-gpu")):
+        assert "DRAFTWIRE_DRAFTER" not in services(profile)[name]["environment"]
+        told = services(profile, {"DRAFTWIRE_DRAFTER": "far:50052,farther:50052"})[name]["environment"]
+        assert told["DRAFTWIRE_DRAFTER"] == "far:50052,farther:50052"
+
+
+@pytest.mark.parametrize(("profile", "name"), EACH)
+def test_a_service_can_do_no_more_than_it_must(profile: str, name: str) -> None:
+    service = services(profile)[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["restart"] == "unless-stopped"
+    assert set(service["deploy"]["resources"]["limits"]) == {"memory", "pids"}
+    assert service["healthcheck"]["test"][0] == "CMD"
+    assert not {"privileged", "network_mode", "pid", "cap_add", "user"} & set(service)
+    for published in service.get("ports", []):
+        assert published.startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize(("profile", "name"), OUR_OWN)
+def test_a_service_is_told_what_there_is_to_tell(profile: str, name: str) -> None:
+    """Variables that nobody reads would be silent mistakes."""
+    service = services(profile, {"HF_TOKEN": "t", "DRAFTWIRE_API_KEYS": "k", "DRAFTWIRE_DRAFTER": "a:1"})[name]
+    kind = service["build"]["target"]
+    kinds: dict[str, tuple[str, Any]] = {
+        "verifier": ("DRAFTWIRE_", VerifierSettings),
+        "drafter": ("DRAFTWIRE_", DrafterSettings),
+        "gateway": ("DRAFTWIRE_GATEWAY_", GatewaySettings),
+    }
+    prefix, settings = kinds[kind]
+    known = {prefix + field.upper() for field in settings.model_fields} | {"HF_TOKEN", "DRAFTWIRE_API_KEYS"}
+    assert set(service["environment"]) <= known
+    assert set(Dockerfile(ROOT / "Dockerfile").image(kind).environment) <= known | {
+        "PATH", "HOME", "HF_HOME", "PYTHONDONTWRITEBYTECODE", "PYTHONSAFEPATH", "PYTHONUNBUFFERED",
+        "DRAFTWIRE_PROBE_ADDRESS", "DRAFTWIRE_LOG_FORMAT",
+    }  # fmt: skip
+    grace = float(service["environment"][f"{prefix}SHUTDOWN_GRACE_SECONDS"])
+    assert grace < float(service["stop_grace_period"].removesuffix("s"))
+
+
+@pytest.mark.parametrize("name", ["verifier-gpu", "drafter-1-gpu", "drafter-2-gpu"])
+def test_gpus(name: str) -> None:
+    service = services("gpu")[name]
+    (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+    assert device == {"driver": "nvidia", "device_ids": ["0"], "capabilities": ["gpu"]}
+    assert service["environment"]["DRAFTWIRE_DEVICE"] == "cuda"
+
+
+def test_the_mounts_are_there() -> None:
+    for name, service in services("cpu").items():
+        for mount in service.get("volumes", []):
+            source = mount.partition(":")[0]
+            assert source in read_compose(FILE, {})["volumes"] or (ROOT / source).exists(), (name, source)
+
+
+# ---- the services of the profile cpu, as processes
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Running]]:
+    with running_services(services("cpu"), tmp_path_factory.mktemp("compose")) as started:
+        yield started
+
+
+@pytest.mark.timeout(240)
+def test_they_work_together(running: dict[str, Running]) -> None:
+    with Client(running["verifier"].address, timeout=60) as client:
+        wait_for_drafters(client)
+        expected = client.generate("def fib(n):", max_tokens=24, temperature=0)
+    body = json.dumps({"prompt": "def fib(n):", "max_tokens": 24, "temperature": 0}).encode()
+    request = urllib.request.Request(
+        f"http://{running['gateway'].address}/v1/completions", body, {"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=60) as response:
+        answer = json.load(response)
+    assert answer["choices"][0]["text"] == expected.text
+    assert answer["speculation"]["draft_tokens"] > 0
+
+
+@pytest.mark.timeout(240)
+def test_they_end_on_the_images_signal(running: dict[str, Running]) -> None:
+    assert {stage.stages[-1].name for stage in map(Dockerfile(ROOT / "Dockerfile").image, OURS)} == set(OURS)
+    for kind in OURS:
+        assert Dockerfile(ROOT / "Dockerfile").image(kind).values("STOPSIGNAL") == ["SIGTERM"]
+    for name in ("gateway", "drafter-1", "drafter-2", "verifier"):
+        assert running[name].stop() == 0, running[name].log.read_text()

@@ -1,0 +1,147 @@
+"""The Dockerfile: what its images are like, and its steps, run in a directory of this machine.
+
+The images themselves are built and run by deploy/image/build_check.py, which needs root and minutes.
+"""
+
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from tests.support.compose_file import read_compose
+from tests.support.dockerfile import Dockerfile
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = ROOT / "deploy" / "image"
+FILE = Dockerfile(ROOT / "Dockerfile")
+OURS = ("verifier", "drafter", "gateway")
+INSTALL_SECONDS = 200
+
+ours = pytest.mark.parametrize("target", OURS)
+
+
+@ours
+def test_an_image_is_run_without_rights_and_without_a_shell(target: str) -> None:
+    image = FILE.image(target)
+    assert image.stages[0].base == "${PYTHON_IMAGE}"
+    user, _, group = image.values("USER")[-1].partition(":")
+    assert int(user) > 0 and int(group) > 0
+    assert image.entrypoint == ["python", "-m", {"gateway": "gateway"}.get(target, f"{target}_service")]
+    assert image.healthcheck == ["draftwire", "probe"]
+    assert image.values("STOPSIGNAL") == ["SIGTERM"]
+
+
+@ours
+def test_an_image_has_no_compiler_and_no_more_packages_than_it_needs(target: str) -> None:
+    image = FILE.image(target)
+    assert not any("apt-get" in step for step in image.values("RUN"))
+    copied = [value for value in image.values("COPY") if value.startswith("--from=")]
+    wanted = "gateway-packages" if target == "gateway" else "service-packages"
+    assert copied == [f"--from={wanted} /opt/draftwire /opt/draftwire", "--from=wheel /wheels /wheels"]
+    (installed,) = [value for value in FILE.stages[wanted].instructions if value[0] == "RUN"]
+    assert (" gateway" if target == "gateway" else "${EXTRAS}") in installed[1]
+
+
+@ours
+def test_an_image_says_where_it_listens(target: str) -> None:
+    image = FILE.image(target)
+    prefix = "DRAFTWIRE_GATEWAY_" if target == "gateway" else "DRAFTWIRE_"
+    listen, probe = image.environment[f"{prefix}LISTEN"], image.environment["DRAFTWIRE_PROBE_ADDRESS"]
+    port = listen.rpartition(":")[2]
+    assert listen.startswith("0.0.0.0:") and port == image.values("EXPOSE")[0].split()[0]
+    assert f"127.0.0.1:{port}" in probe
+
+
+def test_all_that_is_copied_is_there_and_is_sent_to_the_builder() -> None:
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    taken = [line[1:] for line in lines if line.startswith("!")]
+    sources = [
+        source
+        for stage in FILE.stages.values()
+        for name, value in stage.instructions
+        if name == "COPY" and not value.startswith("--from")
+        for source in value.split()[:-1]
+    ]
+    for source in sources:
+        assert (ROOT / source).exists(), source
+        assert any(fnmatch(source, pattern) for pattern in taken), source
+    for pattern in taken:
+        assert list(ROOT.glob(pattern)), pattern
+    mounted = [part for stage in FILE.stages.values() for _, part in stage.instructions if "type=bind,source=" in part]
+    assert mounted
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert {package.partition("/")[0] for package in wheel["packages"]} <= set(sources)
+
+
+def test_the_build_check_gives_containers_what_compose_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(STEPS)
+    checked = importlib.import_module("build_check")
+    services = read_compose(ROOT / "docker-compose.yml", {})["services"]
+    for target, name in (("verifier", "verifier"), ("drafter", "drafter-1"), ("gateway", "gateway")):
+        limits = services[name]["deploy"]["resources"]["limits"]
+        given = checked.LIMITS[target]
+        assert (f"{given.memory_mebibytes // 1024}g", given.processes) == (limits["memory"], limits["pids"])
+    assert set(checked.TARGETS) == {*OURS, "models"}
+
+
+def clean() -> dict[str, str]:
+    """The environment without what would have this checkout's packages found."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DRAFTWIRE_"))}
+
+
+def step(name: str, *arguments: str | Path) -> None:
+    done = subprocess.run(
+        [STEPS / name, *arguments], env=clean(), capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The gateway's environment, as in its image."""
+    place = tmp_path_factory.mktemp("image")
+    source = place / "source"
+    for line in (value for name, value in FILE.stages["wheel"].instructions if name == "COPY"):
+        for item in line.split()[:-1]:
+            if (ROOT / item).is_dir():
+                ignored = shutil.ignore_patterns("__pycache__", "*.so")
+                shutil.copytree(ROOT / item, source / item, ignore=ignored)
+            elif not item.endswith(".sh"):
+                source.mkdir(exist_ok=True)
+                shutil.copy(ROOT / item, source)
+    step("build_wheel.sh", source, place / "wheels")
+    step("install_packages.sh", source, place / "draftwire", "gateway")
+    step("install_wheel.sh", place / "wheels", place / "draftwire")
+    return place
+
+
+@pytest.mark.package_index
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_the_steps_make_the_gateways_environment(environment: Path) -> None:
+    (wheel,) = (environment / "wheels").iterdir()
+    assert not wheel.name.endswith("-none-any.whl")  # it has the compiled part
+    programs = environment / "draftwire" / "bin"
+    look = "import importlib.util as u, json; print(json.dumps({n: u.find_spec(n) is not None for n in NAMES}))"
+    names = ["gateway", "draftwire", "fastapi", "torch", "transformers", "pip"]
+    seen = run(programs / "python", "-c", look.replace("NAMES", repr(names)), place=environment)
+    assert json.loads(seen.stdout) == {name: name in ("gateway", "draftwire", "fastapi") for name in names}
+    assert run(programs / "python", "-m", "gateway", "--help", place=environment).returncode == 0
+    probe = run(programs / "draftwire", "probe", "--address", "127.0.0.1:1", "--timeout", "1", place=environment)
+    assert (probe.returncode, probe.stdout) == (1, "")
+    assert probe.stderr.startswith("draftwire: no answer from 127.0.0.1:1")
+    code = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+    (library,) = (environment / "draftwire").glob("lib/python*/site-packages/speculative_engine/*.so")
+    assert run(programs / "python", "-c", code, str(library), place=environment).returncode == 0
+
+
+def run(program: Path, *arguments: str, place: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [program, *arguments], cwd=place, env=clean(), capture_output=True, text=True, timeout=50, check=False
+    )
