@@ -12,57 +12,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx
+from gateway_process import GatewayProcess
 from held_out import MODELS, held_out_prompts
 from report import Spread, print_report
-from services import ROOT, Services
+from services import Services
 
 from draftwire import AsyncClient
 
-_START_SECONDS = 60.0
 _SEED = 1
 
 Stream = Callable[[str, int], Awaitable[str]]
 """Generates from a prompt with a seed, and returns the text."""
-
-
-class Gateway:
-    """A gateway's process."""
-
-    def __init__(self, verifier: str, log: Path):
-        self._log = log
-        with log.open("wb") as output:
-            flags = ["--verifier", verifier, "--listen", "127.0.0.1:0", "--log-format", "json"]
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "gateway", *flags],
-                cwd=ROOT,
-                env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-
-    def url(self) -> str:
-        """Where it serves, once it does. Raises TimeoutError."""
-        deadline = time.monotonic() + _START_SECONDS
-        while time.monotonic() < deadline and self._process.poll() is None:
-            for line in self._log.read_text().splitlines():
-                event = json.loads(line) if line.startswith("{") and line.endswith("}") else {}
-                if event.get("event") == "listening":
-                    return f"http://{event['address']}"
-            time.sleep(0.05)
-        raise TimeoutError(f"the gateway does not serve; its log is {self._log}")
-
-    def stop(self) -> None:
-        """End it."""
-        self._process.terminate()
-        self._process.wait()
 
 
 def through_sdk(client: AsyncClient, max_tokens: int) -> Stream:
@@ -136,7 +101,7 @@ def main() -> None:
     options = parser.parse_args()
     with Services() as services:
         verifier = services.verifier(options.model, "--drafter", options.drafter).address
-        gateway = Gateway(verifier, services.logs / "gateway.log")
+        gateway = GatewayProcess([verifier], services.logs / "gateway.log")
         try:
             figures = asyncio.run(measure(options, verifier, gateway.url()))
         finally:

@@ -89,6 +89,11 @@ class Service:
         if not self._wait(_STOP_SECONDS):
             self.kill()
 
+    def end(self) -> None:
+        """End it gracefully, however long what it serves takes: SIGTERM."""
+        self.process.terminate()
+        self._wait(None)
+
     def _wait(self, seconds: float | None) -> bool:
         if isinstance(self.process, BaseProcess):
             self.process.join(seconds)

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from draftwire import AsyncClient, Speculation
@@ -19,6 +20,14 @@ class Arrival(NamedTuple):
     at: float
     """Seconds, by time.perf_counter."""
     tokens: int
+
+
+def gaps(arrivals: Sequence[Arrival]) -> list[float]:
+    """Seconds from each token to the next one; between those that came together none pass."""
+    found: list[float] = []
+    for before, arrival in pairwise(arrivals):
+        found += [arrival.at - before.at] + [0.0] * (arrival.tokens - 1)
+    return found
 
 
 @dataclass(frozen=True)
@@ -44,10 +53,7 @@ class Stream:
     @property
     def gaps(self) -> list[float]:
         """Seconds from each token to the next one; between those that came together none pass."""
-        gaps: list[float] = []
-        for before, arrival in zip(self.arrivals, self.arrivals[1:], strict=False):
-            gaps += [arrival.at - before.at] + [0.0] * (arrival.tokens - 1)
-        return gaps
+        return gaps(self.arrivals)
 
 
 @dataclass(frozen=True)

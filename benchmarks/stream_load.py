@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -63,6 +63,18 @@ class Finding(NamedTuple):
     what: str
 
 
+async def side_by_side(streams: int, numbers: Iterator[int], request: Callable[[int], Awaitable[None]]) -> None:
+    """Make the requests of all numbers, as many at a time as there are streams."""
+
+    async def stream() -> None:
+        for number in numbers:
+            await request(number)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(streams):
+            tasks.create_task(stream())
+
+
 @dataclass
 class StreamLoad:
     """Runs jobs, as many at a time as there are streams, and keeps count."""
@@ -99,13 +111,7 @@ class StreamLoad:
         await self._run(itertools.takewhile(lambda _: not stop.is_set(), itertools.count()))
 
     async def _run(self, numbers: Iterator[int]) -> None:
-        async def stream() -> None:
-            for number in numbers:
-                await self._request(number)
-
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(self.streams):
-                tasks.create_task(stream())
+        await side_by_side(self.streams, numbers, self._request)
 
     async def _request(self, number: int) -> None:
         clock = asyncio.get_running_loop().time

@@ -7,6 +7,10 @@ from typing import Any
 
 from answering import Arrivals, Generate, answer
 
+# By default one process takes nearly all memory; several stand side by side here and take turns.
+_MEMORY_SHARE = 0.1
+_KV_BYTES = 512 * 1024 * 1024
+
 
 def load(order: dict[str, Any]) -> tuple[Generate, str]:
     """One process for each setting, which vLLM takes when it loads."""
@@ -23,6 +27,8 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
         max_model_len=order["max_length"],
         max_num_seqs=1,
         enable_prefix_caching=False,
+        gpu_memory_utilization=_MEMORY_SHARE,
+        kv_cache_memory_bytes=_KV_BYTES,
         speculative_config=speculation,
         disable_log_stats=True,
         seed=0,
