@@ -4,8 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+import typer
 
+import draftwire
 from drafter_service.settings import DrafterSettings
+from draftwire.cli.app import app
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from gateway.chat_request import ChatRequest
 from gateway.completion_request import CompletionRequest
@@ -52,6 +55,39 @@ def test_every_error_reason_is_explained() -> None:
     assert rows == list(ErrorReason.keys())
 
 
+def test_whoever_has_to_act_on_an_error_is_told() -> None:
+    section = read("docs/operating.md").partition("## Error reasons")[2].partition("\n## ")[0]
+    told = set(re.findall(r"`([A-Z_]+)`", section))
+    assert told == {name.removeprefix("ERROR_REASON_") for name in ErrorReason.keys()} - {"UNSPECIFIED"}  # noqa: SIM118
+
+
+def test_every_warning_of_the_log_is_explained() -> None:
+    said = {
+        event
+        for package in ("service_runtime", "verifier_service", "drafter_service", "gateway")
+        for path in (ROOT / package).rglob("*.py")
+        for event in re.findall(r'\blog\.(?:warning|error|exception)\(\s*"([^"]+)"', path.read_text(encoding="utf-8"))
+    }
+    assert said
+    log = read("docs/operating.md").partition("## The log")[2].partition("\n## ")[0]
+    told = {
+        event for row in re.findall(r"^\| (`.+?`) \| ", log, re.MULTILINE) for event in re.findall(r"`([^`]+)`", row)
+    }
+    assert said - told == set()
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    names = re.findall(r"^::: draftwire\.(\w+)$", read("docs/python-api.md"), re.MULTILINE)
+    assert sorted(names) == sorted(set(draftwire.__all__) - {"__version__"})
+
+
+def test_every_command_is_told_of() -> None:
+    section = read("docs/getting-started.md").partition("## The command line")[2]
+    rows = re.findall(r"^\| (`draftwire .+?) \| ", section, re.MULTILINE)
+    told = {command.partition(" ")[0] for row in rows for command in re.findall(r"`draftwire ([^`]+)`", row)}
+    assert told == set(typer.main.get_group(app).commands)
+
+
 def test_every_module_has_its_line() -> None:
     rows = re.findall(r"^\| `([\w/.]+\.py)` \| .+ \|$", read("docs/architecture.md"), re.MULTILINE)
     assert sorted(rows) == sorted(modules())
@@ -84,6 +120,17 @@ def test_every_field_of_the_gateways_requests_is_explained() -> None:
     told = set(re.findall(r"`(\w+)`", read("docs/gateway.md")))
     for request in (CompletionRequest, ChatRequest, SpeculationOptions):
         assert set(request.model_fields) - told == set(), request.__name__
+
+
+def test_every_claim_about_threats_has_its_tests() -> None:
+    section = read("docs/security.md").partition("## Threats")[2]
+    rows = [row for row in re.findall(r"^\| (.+) \|$", section, re.MULTILINE) if not row.endswith("| test")]
+    assert rows
+    for claim, _, tests in (row.split(" | ") for row in rows):
+        named = re.findall(r"`([\w/]+\.py)::(\w+)`", tests)
+        assert named, claim
+        for path, function in named:
+            assert re.search(rf"^ *(async )?def {function}\(", read(f"tests/{path}"), re.MULTILINE), (path, function)
 
 
 def test_every_benchmark_has_its_section() -> None:

@@ -2,9 +2,14 @@
 
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
 
 from draftwire import Client, Drafter
+from draftwire.v1.drafter_pool_service_pb2 import RegisterDrafterRequest
+from draftwire.v1.drafter_pool_service_pb2_grpc import DrafterPoolServiceStub
 from tests.end_to_end.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
@@ -36,3 +41,14 @@ def test_it_is_removed_when_its_heartbeat_stays_out(
     assert drafter.name == service.address
     service.kill()
     eventually(lambda: client.drafters.list() == [], "it has been removed")
+
+
+def test_only_hosts_that_may_be_announced(start_verifier: Callable[..., "RunningService"]) -> None:
+    service = start_verifier("target", "--announced-host", "localhost", "--announced-host", "10.0.0.0/8")
+    with grpc.insecure_channel(service.address) as channel:
+        pool: Any = DrafterPoolServiceStub(channel)
+        with pytest.raises(grpc.RpcError, match="is not among the hosts that may be announced"):
+            pool.RegisterDrafter(RegisterDrafterRequest(address="169.254.169.254:80"), timeout=30)
+        pool.RegisterDrafter(RegisterDrafterRequest(address="localhost:1"), timeout=30)
+    with Client(service.address) as client:
+        assert [drafter.address for drafter in client.drafters.list()] == ["localhost:1"]

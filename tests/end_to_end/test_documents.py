@@ -1,15 +1,18 @@
-"""What the documents show runs: the Python blocks of some of them, and the scripts in examples/."""
+"""What the documents show runs: their Python blocks, and the scripts in examples/."""
 
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from draftwire import Client
+from tests.end_to_end.conftest import RunningService
+from tests.gateway.conftest import GatewayProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(?:^<!-- (?P<note>[^\n]*) -->\n)?^```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -17,15 +20,25 @@ SECONDS = 60
 
 
 def blocks() -> list[Any]:
-    """The Python blocks, but those marked with a comment that begins `not run`."""
+    """The Python blocks of all documents, but those marked with a comment that begins `not run:` and says why."""
     found = []
-    for document in ("README.md", "docs/getting-started.md", "docs/methods.md", "docs/results.md"):
-        text = (ROOT / document).read_text(encoding="utf-8")
-        for match in BLOCK.finditer(text):
-            if not (match["note"] or "").startswith("not run"):
+    for document in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))):
+        text = document.read_text(encoding="utf-8")
+        matches = list(BLOCK.finditer(text))
+        assert len(matches) == text.count("```python"), f"{document.name}: a block that is not found would not be run"
+        for match in matches:
+            if not (match["note"] or "").startswith("not run: "):
                 line = text.count("\n", 0, match.start("code")) + 1
-                found.append(pytest.param(match["code"], id=f"{Path(document).stem}-{line}"))
+                found.append(pytest.param(match["code"], id=f"{document.stem}-{line}"))
     return found
+
+
+@pytest.fixture(scope="module")
+def gateway(verifier: RunningService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """A gateway before the shared verifier."""
+    gateway = GatewayProcess(tmp_path_factory.mktemp("gateway") / "gateway.log", "--verifier", verifier.address)
+    yield gateway
+    gateway.stop()
 
 
 def run(*command: str) -> str:
@@ -43,8 +56,10 @@ def run(*command: str) -> str:
 
 
 @pytest.mark.parametrize("code", blocks())
-def test_blocks(code: str, client: Client, good_drafter: str) -> None:
+def test_blocks(code: str, client: Client, good_drafter: str, request: pytest.FixtureRequest) -> None:
     code = code.replace("localhost:50051", client.address).replace("localhost:50052", good_drafter)
+    if "http://localhost:8000" in code:
+        code = code.replace("http://localhost:8000", request.getfixturevalue("gateway").url)
     code = code.replace('"models/', f'"{ROOT}/models/')
     assert "localhost" not in code
     run("-c", code)

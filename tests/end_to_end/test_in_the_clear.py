@@ -1,0 +1,54 @@
+"""What goes to other machines without encryption goes only where somebody allowed it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from draftwire import Client, InvalidFieldError
+from tests.end_to_end.conftest import MODELS, ROOT
+
+ELSEWHERE = "192.0.2.1:50052"  # RFC 5737: nobody's
+
+
+def ended(*command: str) -> str:
+    """The log of a process that cannot start."""
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"}
+    ran = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode in (1, 2), ran.stderr
+    return ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        (("verifier_service", "--model", str(MODELS / "target"), "--listen", "0.0.0.0:0"), "--listen"),
+        (("drafter_service", "--model", str(MODELS / "draft"), "--listen", "[::]:0"), "--listen"),
+        (
+            ("drafter_service", "--model", str(MODELS / "draft"), "--listen", "127.0.0.1:0", "--verifier", ELSEWHERE),
+            "--verifier",
+        ),
+        (("gateway", "--listen", "0.0.0.0:0"), "--listen"),
+        (("gateway", "--listen", "127.0.0.1:0", "--verifier", ELSEWHERE), "--verifier"),
+        (("draftwire.cli", "generate", "hello", "--verifier", ELSEWHERE), "beyond this machine"),
+    ],
+)
+def test_a_process_that_would_speak_in_the_clear_does_not_start(command: tuple[str, ...], flag: str) -> None:
+    told = ended(*command)
+    assert flag in told and "--insecure" in told and "Traceback" not in told
+
+
+def test_a_drafter_elsewhere_is_not_attached(client: Client) -> None:
+    with pytest.raises(InvalidFieldError, match=f"{ELSEWHERE} is beyond this machine") as refused:
+        client.drafters.attach(ELSEWHERE)
+    assert refused.value.fields == ("address",)
+    assert client.drafters.list() == []

@@ -1,0 +1,117 @@
+"""More is asked of a verifier than it can serve: some are refused at once, the others get all they asked for."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from benchmarks.process_usage import Usage
+from draftwire import AsyncClient, AtCapacityError, Client
+from tests.end_to_end.conftest import RunningService, StartService
+from tests.end_to_end.waiting import PATIENCE, eventually
+
+PROMPTS = ["def fib(n):", "import os\n", "class Stack:\n", "for line in open(path):\n"]
+REQUEST: dict[str, Any] = {"max_tokens": 64, "ignore_eos": True, "temperature": 0.8}
+ENDLESS: dict[str, Any] = {"max_tokens": 1800, "ignore_eos": True, "temperature": 0.8, "seed": 3}
+PLACES, CALLERS, SECONDS = 4, 16, 1.5
+
+
+@pytest.fixture
+def busy(start_verifier: StartService) -> RunningService:
+    """It lets nobody wait for more than a round of its places, as far as it can tell."""
+    return start_verifier(
+        "target", "--max-sequences", str(PLACES), "--max-waiting", "6", "--max-wait-seconds", "0.05",
+        "--drafter", "local:ngram",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def client(busy: RunningService) -> Iterator[Client]:
+    with Client(busy.address) as made:
+        yield made
+
+
+def assert_idle(client: Client) -> None:
+    def held() -> tuple[int, int, int]:
+        engine = client.model_info().engine
+        return engine.running_sequences, engine.waiting_requests, engine.used_slots
+
+    eventually(lambda: held() == (0, 0, 0), "nothing is held")
+
+
+def usage(service: RunningService) -> Usage:
+    found = Usage.of(service.pid)
+    assert found is not None
+    return found
+
+
+async def test_four_times_what_there_is_room_for(busy: RunningService, client: Client) -> None:
+    expected = [client.generate(prompt, seed=5, **REQUEST).token_ids for prompt in PROMPTS]
+    assert_idle(client)
+    served: list[int] = []
+    refused: list[AtCapacityError] = []
+    loop = asyncio.get_running_loop()
+
+    async def caller(other: AsyncClient, number: int, end: float) -> None:
+        for count in itertools.count():
+            if loop.time() > end:
+                return
+            which = (number + count) % len(PROMPTS)
+            try:
+                found = await other.generate(PROMPTS[which], seed=5, **REQUEST)
+            except AtCapacityError as error:
+                refused.append(error)
+                await asyncio.sleep(0.01)  # far sooner than it was told
+            else:
+                assert found.token_ids == expected[which]
+                served.append(which)
+
+    open_files = []
+    for _ in range(2):
+        async with AsyncClient(busy.address, timeout=PATIENCE) as other, asyncio.TaskGroup() as callers:
+            for number in range(CALLERS):
+                callers.create_task(caller(other, number, loop.time() + SECONDS))
+        assert_idle(client)
+        open_files.append(usage(busy).open_files)
+    assert len(served) >= PLACES
+    assert len(refused) > CALLERS - PLACES - 6
+    assert all(error.reason == "AT_CAPACITY" and error.retry_after_seconds for error in refused)
+    assert any("--max-wait-seconds" in error.message for error in refused)
+    eventually(lambda: usage(busy).open_files <= open_files[0], "connections are closed")
+    assert busy.process.poll() is None
+
+
+def test_who_leaves_the_queue_makes_room_at_once(busy: RunningService, client: Client) -> None:
+    running = [client.stream(PROMPTS[0], **ENDLESS) for _ in range(PLACES)]
+    for stream in running:
+        next(stream)
+
+    def waiting(count: int) -> Callable[[], bool]:
+        return lambda: client.model_info().engine.waiting_requests == count
+
+    # Nothing has ended yet, so nothing is known of the wait: --max-waiting alone holds.
+    queued = [client.stream(PROMPTS[1], **ENDLESS) for _ in range(6)]
+    eventually(waiting(6), "six wait")
+    with pytest.raises(AtCapacityError) as caught:
+        next(client.stream(PROMPTS[1], **ENDLESS))
+    assert caught.value.retry_after_seconds
+    queued[2].close()
+    eventually(waiting(5), "one has left")
+    assert client.model_info().engine.running_sequences == PLACES
+    for stream in [*queued, *running]:
+        stream.close()
+    assert_idle(client)
+
+
+def test_who_does_not_read_holds_up_nobody(verifier: RunningService) -> None:
+    with Client(verifier.address) as client:
+        expected = client.generate(PROMPTS[0], seed=5, **REQUEST).token_ids
+        slow = client.stream(PROMPTS[0], **ENDLESS | {"seed": 5, "max_tokens": 400})
+        first = next(slow).token_ids
+        for _ in range(3):
+            assert client.generate(PROMPTS[0], seed=5, **REQUEST).token_ids == expected
+        assert_idle(client)  # it was generated, read or not
+        whole = first + [token for chunk in slow for token in chunk.token_ids]
+        assert len(whole) == 400 and whole[:64] == expected

@@ -1,0 +1,218 @@
+"""Every process of a fleet is restarted in turn while requests run: none fails, and none gives anything else.
+
+Two verifiers, two drafters and two gateways. Clients of the SDK know both verifiers; those of HTTP go to the other
+gateway when one does not take their request, as a load balancer does.
+"""
+
+import asyncio
+import json
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from draftwire import AsyncClient, Client, RetryPolicy, Speculation
+from tests.end_to_end.waiting import PATIENCE, eventually
+from tests.gateway.conftest import GatewayProcess
+
+if TYPE_CHECKING:
+    from tests.end_to_end.conftest import RunningService
+
+PROMPTS = ["def read_config(path):\n", "class Stack:\n", "import os\n"]
+OPTIONS: dict[str, Any] = {"max_tokens": 300, "temperature": 1.1, "seed": 5}
+GRACE = ("--shutdown-grace-seconds", "60")
+MOST_DRAFTERS = 2
+PATIENT = RetryPolicy(attempts_per_address=60)
+"""On a busy machine a verifier may take a while to be back, and the other one goes next."""
+
+pytestmark = pytest.mark.timeout(600)  # twelve processes start
+
+
+@dataclass
+class Load:
+    """Requests one after the other from each of several users, each compared with what it gives undisturbed."""
+
+    expected: Sequence[str]
+    verifiers: Sequence[str]
+    gateways: Sequence[str]
+    finished: Counter[str] = field(default_factory=Counter)
+    resumes: int = 0
+    ended: bool = False
+    running: Future[None] | None = None
+
+    def run(self) -> None:
+        """Until it is ended and the last requests are finished; raises what went wrong."""
+        asyncio.run(self._run())
+
+    def goes_on(self) -> None:
+        """Waits until a request of each kind has finished from now on."""
+        before = self.finished.copy()
+
+        def gone_on() -> bool:
+            if self.running is not None and self.running.done():
+                self.running.result()  # raises what went wrong
+            return all(self.finished[kind] > before[kind] for kind in ("sdk", "http"))
+
+        eventually(gone_on, "requests go on")
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as users:
+            for number in range(len(PROMPTS)):
+                users.create_task(self._user("sdk", number, self._by_sdk))
+                users.create_task(self._user("http", number, self._by_http))
+
+    async def _user(self, kind: str, number: int, ask: Callable[[str, int], AsyncIterator[str]]) -> None:
+        while not self.ended:
+            text = "".join([part async for part in ask(PROMPTS[number], number)])
+            assert text == self.expected[number], f"{kind} gave another text"
+            self.finished[kind] += 1
+
+    async def _by_sdk(self, prompt: str, number: int) -> AsyncIterator[str]:
+        addresses = [self.verifiers[number % 2], self.verifiers[1 - number % 2]]
+        async with AsyncClient(addresses, timeout=PATIENCE, retry=PATIENT) as client:
+            stream = client.stream(prompt, ignore_eos=True, **OPTIONS)
+            async for chunk in stream:
+                yield chunk.text
+            self.resumes += stream.result.resumes
+
+    async def _by_http(self, prompt: str, number: int) -> AsyncIterator[str]:
+        body = {"prompt": prompt, "model": "target", "stream": True, "ignore_eos": True, **OPTIONS}
+        for attempt in range(20):
+            url = self.gateways[(number + attempt) % 2]
+            async with httpx.AsyncClient(timeout=PATIENCE) as client:
+                try:
+                    response = await client.send(
+                        client.build_request("POST", f"{url}/v1/completions", json=body), stream=True
+                    )
+                except httpx.TransportError:  # not taken: nothing has come back
+                    await asyncio.sleep(0.05)
+                    continue
+                try:
+                    if response.status_code == 503:  # not taken either: its verifiers were away for a moment
+                        await asyncio.sleep(0.5)
+                        continue
+                    assert response.status_code == 200, (await response.aread()).decode()
+                    done = False
+                    async for line in response.aiter_lines():
+                        if line == "data: [DONE]":
+                            done = True
+                        elif line:
+                            yield json.loads(line.removeprefix("data: "))["choices"][0]["text"]
+                    assert done, "the stream ended before the request was finished"
+                finally:
+                    await response.aclose()
+            return
+        pytest.fail("no gateway takes the request")
+
+
+@contextmanager
+def under_load(load: Load) -> Iterator[None]:
+    """Requests run within the block; at its end they finish, and it is told if one failed."""
+    with ThreadPoolExecutor(1) as pool:
+        load.running = pool.submit(load.run)
+        try:
+            yield
+        finally:
+            load.ended = True
+        load.running.result(PATIENCE)
+
+
+class Fleet:
+    """Two of each, which end with it."""
+
+    def __init__(
+        self,
+        start_verifier: Callable[..., "RunningService"],
+        start_drafter: Callable[..., "RunningService"],
+        logs: Path,
+    ) -> None:
+        self._start_verifier, self._start_drafter, self._logs = start_verifier, start_drafter, logs
+        self._ends = ExitStack()
+        # All at once, so the verifiers are told of the drafters afterwards; those started later by their flags.
+        self.drafters = [start_drafter("draft"), start_drafter("draft-early")]
+        self.verifiers = [start_verifier("target", *GRACE) for _ in range(2)]
+        for verifier in self.verifiers:
+            with Client(verifier.address, timeout=PATIENCE) as client:
+                for drafter in self.drafters:
+                    client.drafters.attach(drafter.address)
+        self._attached = [part for each in self.drafters for part in ("--drafter", each.address)]
+        self.gateways = [self._start_gateway("127.0.0.1:0") for _ in range(2)]
+
+    def restart_drafter(self, index: int) -> None:
+        old = self.drafters[index]
+        self._end(old)
+        self.drafters[index] = self._start_drafter(["draft", "draft-early"][index], "--listen", old.address)
+        self.drafters_are_back()
+
+    def restart_verifier(self, index: int) -> None:
+        old = self.verifiers[index]
+        self._end(old)
+        self.verifiers[index] = self._start_verifier("target", *self._attached, *GRACE, "--listen", old.address)
+        self.drafters_are_back()
+
+    def restart_gateway(self, index: int) -> None:
+        address = "{}:{}".format(*self.gateways[index].address)
+        self._end(self.gateways[index])
+        self.gateways[index] = self._start_gateway(address)
+        url = self.gateways[index].url
+        eventually(lambda: httpx.get(f"{url}/health", timeout=PATIENCE).is_success, "the gateway is back")
+
+    def drafters_are_back(self) -> None:
+        """Waits until each verifier has both."""
+        for verifier in self.verifiers:
+            with Client(verifier.address, timeout=PATIENCE, retry=PATIENT) as client:
+                eventually(
+                    lambda client=client: [each.state for each in client.drafters.list()] == ["ready"] * MOST_DRAFTERS,
+                    "both drafters are ready",
+                )
+
+    def close(self) -> None:
+        self._ends.close()
+
+    def _start_gateway(self, listen: str) -> GatewayProcess:
+        verifiers = [part for each in self.verifiers for part in ("--verifier", each.address)]
+        log = self._logs / f"gateway-{time.monotonic_ns()}.log"
+        gateway = GatewayProcess(log, "--listen", listen, *verifiers, *GRACE)
+        self._ends.callback(gateway.process.wait)
+        self._ends.callback(gateway.process.kill)
+        return gateway
+
+    def _end(self, service: "RunningService | GatewayProcess") -> None:
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(PATIENCE) == 0, service.log.read_text()
+
+
+@pytest.fixture
+def fleet(
+    start_verifier: Callable[..., "RunningService"], start_drafter: Callable[..., "RunningService"], logs: Path
+) -> Iterator[Fleet]:
+    made = Fleet(start_verifier, start_drafter, logs)
+    yield made
+    made.close()
+
+
+def test_no_request_fails_while_everything_is_restarted(fleet: Fleet) -> None:
+    verifiers = [each.address for each in fleet.verifiers]
+    with Client(verifiers[0], timeout=PATIENCE) as client:
+        plain = Speculation(enabled=False)
+        expected = [client.generate(each, ignore_eos=True, speculation=plain, **OPTIONS).text for each in PROMPTS]
+    load = Load(expected, verifiers, [each.url for each in fleet.gateways])
+    fleet.drafters_are_back()
+    with under_load(load):
+        load.goes_on()
+        for restart in (fleet.restart_drafter, fleet.restart_verifier, fleet.restart_gateway):
+            for index in range(2):
+                restart(index)
+                load.goes_on()
+    assert load.resumes > 0
+    for verifier in fleet.verifiers:
+        with Client(verifier.address, timeout=PATIENCE, retry=PATIENT) as client:
+            eventually(lambda client=client: client.model_info().engine.running_sequences == 0, "nothing is left over")

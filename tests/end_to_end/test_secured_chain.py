@@ -1,0 +1,223 @@
+"""A verifier, a drafter, a gateway, the SDK and the command line, real processes all, over mutual TLS with tokens."""
+
+import os
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from draftwire import Client, PermissionDeniedError, RetryPolicy, Tls, TokenFile, UnauthenticatedError, UnavailableError
+from draftwire.edge import EdgeClient
+from tests.end_to_end.conftest import MODELS, ROOT, RunningService
+from tests.gateway.conftest import GatewayProcess
+from tests.support.certificates import Authority, Pair
+
+PROMPT = "def fib(n):\n"
+SECRETS = {name: f"{name}-secret-0123456789" for name in ("generate", "draft", "admin")}
+ONCE = RetryPolicy(attempts_per_address=1)
+
+
+@dataclass
+class Chain:
+    """What runs, and what a client needs."""
+
+    verifier: RunningService
+    drafter: RunningService
+    directory: Path
+    authority: Authority
+    tls: Tls
+
+    def client(self, role: str) -> Client:
+        return Client(self.verifier.address, tls=self.tls, token=SECRETS[role], timeout=60, retry=ONCE)
+
+    def token_file(self, role: str) -> str:
+        return str(self.directory / f"{role}.token")
+
+    def flags(self, role: str) -> list[str]:
+        """The options of a command."""
+        return [
+            "--verifier", self.verifier.address, "--tls-ca", str(self.tls.ca), "--tls-client-cert", str(self.tls.cert),
+            "--tls-client-key", str(self.tls.key), "--token-file", self.token_file(role),
+        ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
+    directory = tmp_path_factory.mktemp("secured")
+    authority = Authority(directory)
+    (directory / "accepted.toml").write_text(
+        "".join(f'[{role}-token]\ntoken = "{secret}"\nroles = ["{role}"]\n' for role, secret in SECRETS.items())
+    )
+    for role, secret in SECRETS.items():
+        (directory / f"{role}.token").write_text(secret)
+
+    def flags(name: str) -> tuple[str, ...]:
+        pair = authority.issue(name)
+        return (
+            "--tls-cert", str(pair.cert), "--tls-key", str(pair.key), "--tls-client-ca", str(authority.file),
+            "--tls-ca", str(authority.file), "--accepted-tokens", str(directory / "accepted.toml"),
+            "--token-file", str(directory / "draft.token"), "--log-level", "debug",
+        )  # fmt: skip
+
+    tls = authority.tls(authority.issue("client", "client.internal"))
+    verifier = RunningService("verifier_service", "target", flags("verifier"), directory)
+    try:
+        announced = ("--verifier", verifier.address, "--name", "announced", *flags("drafter"))
+        drafter = RunningService("drafter_service", "draft", announced, directory)
+        try:
+            yield Chain(verifier, drafter, directory, authority, tls)
+        finally:
+            drafter.kill()
+    finally:
+        verifier.kill()
+
+
+def wait_for_drafter(client: Client) -> None:
+    deadline = time.monotonic() + 60
+    while [each.state for each in client.drafters.list()] != ["ready"]:
+        assert time.monotonic() < deadline, client.drafters.list()
+        time.sleep(0.1)
+
+
+def test_a_drafter_announces_itself_and_drafts(chain: Chain) -> None:
+    with chain.client("generate") as client:
+        wait_for_drafter(client)
+        drafted = False
+        for _ in range(20):  # a target this small does not wait for a drafter on a busy machine
+            result = client.generate(PROMPT, max_tokens=64, temperature=0.0)
+            drafted = [share.name for share in result.speculation.drafters] == ["announced"]
+            if drafted and result.speculation.accepted_tokens:
+                break
+        assert drafted
+        assert result.speculation.accepted_tokens > 0
+
+
+def test_a_caller_that_drafts_itself(chain: Chain) -> None:
+    options = {"tls": chain.tls, "token": TokenFile(chain.token_file("generate")), "timeout": 60}
+    with EdgeClient(chain.verifier.address, model=str(MODELS / "draft"), **options) as client:
+        names: set[str] = set()
+        for _ in range(20):  # on a busy machine the pool's drafter may be all that is in time
+            result = client.generate(PROMPT, max_tokens=64, temperature=0.0)
+            names |= {share.name for share in result.speculation.drafters}
+            if "caller" in names:
+                break
+        assert "caller" in names
+
+
+def test_roles(chain: Chain) -> None:
+    with chain.client("generate") as client:
+        with pytest.raises(PermissionDeniedError, match="generate-token has not the role that this call needs: admin"):
+            client.drafters.attach("local:ngram")
+        with pytest.raises(PermissionDeniedError):
+            client.follow_traffic().__next__()
+        with pytest.raises(PermissionDeniedError, match="admin"):
+            client.drafters.load_model(chain.drafter.address, "anything")
+        assert client.drafters.load_state(chain.drafter.address).streams == 1
+    with chain.client("draft") as client, pytest.raises(PermissionDeniedError, match="generate"):
+        client.generate(PROMPT)
+    with chain.client("admin") as client:
+        client.drafters.attach("local:ngram", "extra")
+        client.drafters.detach("extra")
+
+
+def test_strangers(chain: Chain, tmp_path: Path) -> None:
+    address = chain.verifier.address
+    for token in (None, "unknown-secret-0123456789"):
+        with Client(address, tls=chain.tls, token=token, retry=ONCE) as client, pytest.raises(UnauthenticatedError):
+            client.model_info()
+    other = Authority(tmp_path)
+    for tls in (None, Tls(chain.authority.file), other.tls(), other.tls(other.issue("client", "client.internal"))):
+        with Client(address, tls=tls, token=SECRETS["admin"], retry=ONCE, timeout=20) as client:
+            with pytest.raises(UnavailableError):
+                client.model_info()
+
+
+def test_the_command_line(chain: Chain) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"}
+        command = [sys.executable, "-m", "draftwire.cli", *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    told = run("generate", PROMPT, "--max-tokens", "4", *chain.flags("generate"))
+    assert (told.returncode, told.stderr) == (0, "") and told.stdout
+    watched = run("top", "--once", "--json", "--interval", "0.2", *chain.flags("generate"))
+    assert (watched.returncode, watched.stderr) == (0, "")
+    health = [flag for flag in chain.flags("generate")[2:] if flag != "--token-file"][:-1]  # needs no token
+    assert run("probe", "--address", chain.verifier.address, *health).returncode == 0
+    refused = run("drafters", "detach", "announced", *chain.flags("generate"))
+    assert refused.returncode == 1 and "role that this call needs: admin" in refused.stderr
+    assert not any(secret in refused.stderr + told.stdout for secret in SECRETS.values())
+
+
+def test_a_gateway_before_it_serves_https_and_takes_new_certificates(chain: Chain, tmp_path: Path) -> None:
+    web = Authority(tmp_path)
+    pair = web.issue("web")
+    gateway = GatewayProcess(
+        tmp_path / "gateway.log", *chain.flags("generate"), "--tls-cert", str(pair.cert), "--tls-key", str(pair.key)
+    )
+    try:
+        url = gateway.url.replace("http:", "https:")
+        body = {"model": "any", "prompt": PROMPT, "max_tokens": 4}
+
+        def post(authority: Authority) -> int:
+            context = ssl.create_default_context(cafile=str(authority.file))
+            with httpx.Client(verify=context, timeout=60) as http:
+                body["model"] = http.get(f"{url}/v1/models").json()["data"][0]["id"]
+                return http.post(f"{url}/v1/completions", json=body).status_code
+
+        assert post(web) == 200
+        new_web = Authority(tmp_path / "new")
+        new = new_web.issue("web")
+        pair.cert.write_bytes(new.cert.read_bytes())
+        assert post(web) == 200
+        pair.key.write_bytes(new.key.read_bytes())
+        assert post(new_web) == 200
+        with pytest.raises(httpx.ConnectError):
+            post(web)
+        assert httpx.get(f"{url}/health", verify=False).status_code == 200
+        text = gateway.log.read_text()
+        assert not any(secret in text for secret in SECRETS.values())
+    finally:
+        gateway.stop()
+
+
+def test_a_gateway_takes_clients_of_its_authority_only(chain: Chain, tmp_path: Path) -> None:
+    web, clients, strangers = (Authority(tmp_path / name) for name in ("web", "clients", "strangers"))
+    pair = web.issue("web")
+    gateway = GatewayProcess(
+        tmp_path / "gateway.log",
+        *chain.flags("generate"),
+        *("--tls-cert", str(pair.cert), "--tls-key", str(pair.key), "--tls-client-ca", str(clients.file)),
+    )
+
+    def health(client: Pair | None) -> int:
+        context = ssl.create_default_context(cafile=str(web.file))
+        if client is not None:
+            context.load_cert_chain(client.cert, client.key)
+        return httpx.get(gateway.url.replace("http:", "https:") + "/health", verify=context, timeout=60).status_code
+
+    try:
+        assert health(clients.issue("client")) == 200
+        for stranger in (None, strangers.issue("client")):
+            with pytest.raises(httpx.TransportError):
+                health(stranger)
+        # Another authority from now on.
+        clients.file.write_bytes(strangers.file.read_bytes())
+        assert health(strangers.issue("client")) == 200
+        with pytest.raises(httpx.TransportError):
+            health(clients.issue("client"))
+    finally:
+        gateway.stop()
+
+
+def test_no_log_shows_a_token(chain: Chain) -> None:
+    for service in (chain.verifier, chain.drafter):
+        text = service.log.read_text()
+        assert not any(secret in text for secret in SECRETS.values())
+    assert '"caller": "draft-token"' in chain.verifier.log.read_text()

@@ -1,0 +1,185 @@
+"""``draftwire top`` on a terminal: a tmux session, real services, and requests that run."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from draftwire import Client
+from tests.end_to_end.waiting import eventually
+
+if TYPE_CHECKING:
+    from tests.end_to_end.conftest import RunningService
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+
+
+class Terminal:
+    """A tmux session of its own server in which one command runs."""
+
+    def __init__(self, command: str, width: int, height: int) -> None:
+        self._server = f"draftwire-{uuid.uuid4().hex}"
+        environment = {"PYTHONPATH": str(ROOT / "sdk"), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+        environment |= {"COLUMNS": "80", "LINES": "24"}  # some shells export them; what the terminal says counts
+        variables = [part for name, value in environment.items() for part in ("-e", f"{name}={value}")]
+        self._tmux("-f", os.devnull, "new-session", "-d", "-x", str(width), "-y", str(height), *variables, command)
+
+    def lines(self) -> list[str]:
+        """What it shows."""
+        return self._tmux("capture-pane", "-p").splitlines()
+
+    def text(self) -> str:
+        return "\n".join(self.lines())
+
+    def press(self, key: str) -> None:
+        self._tmux("send-keys", key)
+
+    def resize(self, width: int, height: int) -> None:
+        self._tmux("resize-window", "-x", str(width), "-y", str(height))
+
+    def close(self) -> None:
+        self._tmux("kill-server")
+
+    def _tmux(self, *arguments: str) -> str:
+        command = ["tmux", "-L", self._server, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout
+
+
+StartTop = Callable[..., Terminal]
+
+
+@pytest.fixture
+def start_top() -> Iterator[StartTop]:
+    """Starts `draftwire top`; where it ends, its exit status is shown."""
+    terminals = []
+
+    def start(*addresses: str, width: int = 120, height: int = 40) -> Terminal:
+        flags = [part for address in addresses for part in ("--verifier", address)]
+        top = shlex.join([sys.executable, "-m", "draftwire.cli", "top", "--interval", "0.2", *flags])
+        terminals.append(Terminal(f"{top}; echo ended with $?; read line", width, height))
+        return terminals[-1]
+
+    yield start
+    for terminal in terminals:
+        terminal.close()
+
+
+def shows(terminal: Terminal, look: Callable[[], bool], what: str) -> None:
+    """Waits until that is true."""
+    try:
+        eventually(look, what)
+    except AssertionError as late:
+        raise AssertionError(f"{late}\n{terminal.text()}") from None
+
+
+@contextmanager
+def requests(address: str) -> Iterator[None]:
+    """Requests one after the other within the block."""
+    ended = threading.Event()
+
+    def ask() -> None:
+        with Client(address, timeout=60) as client:
+            while not ended.is_set():
+                with client.stream("def f(x):\n", max_tokens=1000, ignore_eos=True, temperature=0.8, seed=1) as stream:
+                    while not ended.is_set() and next(stream, None) is not None:
+                        pass
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        asking.join()
+
+
+def row(terminal: Terminal, table: str, name: str) -> dict[str, str]:
+    """The row of a table that begins with a name, by heading; empty where it is not shown."""
+    lines = iter(terminal.lines())
+    headings = next((line.replace("KV SLOTS", "KV-SLOTS").split() for line in lines if line.startswith(table)), [])
+    for line in lines:
+        if not line.strip():
+            break
+        if line.startswith(name):
+            return dict(zip(headings, line.split(), strict=False))
+    return {}
+
+
+def test_figures_move_and_a_swap_is_seen(
+    verifier: "RunningService", client: Client, good_drafter: str, bad_drafter: str, start_top: StartTop
+) -> None:
+    address = verifier.address
+    client.drafters.attach(bad_drafter, "early")
+    client.drafters.attach(good_drafter, "good")
+    with requests(address):
+        top = start_top(address)
+        shows(top, lambda: row(top, "VERIFIER", address).get("RUN") == "1", "the request is shown")
+        shows(top, lambda: float(row(top, "VERIFIER", address).get("TOK/S", "-").replace("-", "0")) > 0, "a rate")
+        assert row(top, "VERIFIER", address)["STATE"] == "ready"
+        figures = row(top, "VERIFIER", address)["TOK/S"]
+        shows(top, lambda: row(top, "VERIFIER", address).get("TOK/S", figures) != figures, "figures move")
+        assert {"early", "good"} <= {line.split(" ")[0] for line in top.lines()}
+
+        client.drafters.swap("early", "good")
+        shows(top, lambda: "early is detached" in top.text(), "the swap is told")
+        assert not row(top, "DRAFTER", "early")
+        shows(top, lambda: row(top, "DRAFTER", "good").get("SEQS") == "1", "the new one drafts")
+
+        top.resize(60, 16)
+        shows(top, lambda: max(map(len, top.lines())) <= 60 and "RUN" in top.text(), "it fits")
+        assert "DTYPE" not in top.text()
+        assert top.lines()[-1].startswith(" q  quit")
+        top.resize(120, 40)
+        shows(top, lambda: "DTYPE" in top.text(), "it widens")
+
+        top.press("p")
+        shows(top, lambda: "PAUSED" in top.text(), "p pauses")
+        top.press("s")
+        shows(top, lambda: "sort: name" in top.text(), "s sorts")
+        top.press("q")
+        shows(top, lambda: "ended with 0" in top.text(), "q ends it")
+        assert "VERIFIER" not in top.text()  # the screen is as it was before
+
+
+def test_a_verifier_goes_and_comes_back(start_verifier: Callable[..., "RunningService"], start_top: StartTop) -> None:
+    first = start_verifier()
+    address = first.address
+    top = start_top(address)
+    shows(top, lambda: row(top, "VERIFIER", address).get("STATE") == "ready", "it is there")
+    first.kill()
+    shows(top, lambda: row(top, "VERIFIER", address).get("STATE") == "unreachable", "it is gone")
+    assert "1 unreachable" in top.lines()[0]
+    assert "cannot be reached" in top.text()
+    start_verifier("target", "--listen", address)
+    shows(top, lambda: row(top, "VERIFIER", address).get("STATE") == "ready", "it is there again")
+    assert "was restarted" in top.text()
+    top.press("C-c")
+    shows(top, lambda: "ended with 130" in top.text(), "Ctrl-C ends it")
+
+
+def test_without_a_terminal(verifier: "RunningService") -> None:
+    """Piped, it prints plain text for each reading, until nobody reads."""
+    command = [sys.executable, "-m", "draftwire.cli", "top", "--interval", "0.1", "--verifier", verifier.address]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": str(ROOT / "sdk")}
+    ) as top:
+        assert top.stdout is not None
+        heads = 0
+        while heads < 3:
+            line = top.stdout.readline()
+            assert line
+            assert b"\x1b" not in line
+            heads += line.startswith(b"draftwire top")
+        top.stdout.close()
+        assert top.wait(30) == 1
