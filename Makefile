@@ -21,7 +21,7 @@ PUBLISHED := protos/published/draftwire.v1.binpb
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format protos contract publish-contract clean
+.PHONY: help setup demo test lint format docs protos contract publish-contract clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ $(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard speculative_e
 	@echo "Setting up $(VENV) (once, a few minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP_INSTALL) --no-deps $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) torch
-	@$(PIP_INSTALL) -e ".[serve,gateway,dev]"
+	@$(PIP_INSTALL) -e ".[serve,gateway,tracing,docs,dev]"
 	@touch $@
 
 demo: $(READY) ## Start a verifier and drafters on this machine and watch them work
@@ -53,11 +53,16 @@ format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-protos: $(READY) ## Generate the Python stubs from protos/
+docs: $(READY) ## Build the documents as a site, into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+protos: $(READY) ## Generate the Python stubs and the reference from protos/
 	$(BIN)/python scripts/generate_stubs.py
+	$(BIN)/python scripts/generate_grpc_reference.py
 
 contract: $(READY) $(BUF) ## Check the contract: stubs, style, nothing published broken
 	$(BIN)/python scripts/generate_stubs.py --check
+	$(BIN)/python scripts/generate_grpc_reference.py --check
 	$(BUF) lint
 	$(BUF) breaking protos --against $(PUBLISHED)
 
@@ -71,5 +76,5 @@ $(BUF): package.json package-lock.json
 	@touch $@
 
 clean: ## Remove everything that make has made
-	rm -rf $(VENV) node_modules dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) node_modules dist build site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
