@@ -1,0 +1,192 @@
+"""What a sequence gets from its drafter, step by step, for one load of verifier and drafter.
+
+A cell is a small part of a fleet, simulated node by node with the product's own planner, tree growth and calibration
+(`simulated_services`): verifiers with so many sequences each, drafters with so many each. A fleet of a thousand
+drafters takes its steps from such cells instead of growing each tree.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.fleet.model_pair_times import ModelPairTimes
+from benchmarks.simulated_models import ModelPair
+from benchmarks.simulated_services import SimulatedDrafter, SimulatedVerifier, Verdict, VirtualClock
+from speculative_engine.planner import Planner
+from speculative_engine.proposal import Proposal
+from speculative_engine.step_cost import StepCost
+from speculative_engine.tree_growth import TreeGrowth
+
+MAX_TREE_NODES = 64
+"""The services' own defaults."""
+MAX_STEP_ROWS = 256
+_TOKENS = 2400
+"""Of all sequences of a cell together, about."""
+_LEAST_TOKENS = 48
+"""Of each sequence."""
+_WARM_UP = 0.25
+"""Share of a cell's verdicts that do not count: calibration and timing begin with guesses."""
+_POINTS = (1, 2, 4, 8, 16, 32, 64)
+"""Loads for which there are cells; between them a sequence belongs to one of two, by chance."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Steps of sequences, one after the other."""
+
+    steps: tuple[tuple[int, int], ...]
+    """Verified nodes and committed tokens of each."""
+    wait: float
+    """Seconds between two steps of a verifier, on average, in which it waited for proposals."""
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens of a sequence in a step, on average."""
+        return sum(tokens for _, tokens in self.steps) / len(self.steps)
+
+    @property
+    def nodes_per_step(self) -> float:
+        """Nodes of a sequence in a step, on average."""
+        return sum(nodes for nodes, _ in self.steps) / len(self.steps)
+
+
+def simulate(
+    pair: ModelPairTimes,
+    round_trip: float,
+    batch: int,
+    drafted: int,
+    *,
+    target_share: int = 1,
+    draft_share: int = 1,
+    tokens: int = _TOKENS,
+    seed: int = 1,
+) -> Trace:
+    """Verifiers with `batch` sequences each, drafters with `drafted` each, for some time.
+
+    round_trip: seconds between them, beside what messages take. target_share, draft_share: processes that share a core
+    with one, so that its steps take so many times as long. tokens: of all sequences, about.
+    """
+    clock = VirtualClock()
+    verifiers = max(1, round(drafted / batch))
+    total = verifiers * batch
+    each = max(_LEAST_TOKENS, tokens // total)
+    one_way = (round_trip + pair.line) / 2
+    target, draft = _slower(pair.target.cost(), target_share), _slower(pair.draft.cost(), draft_share)
+    traces: list[list[tuple[int, int]]] = [[] for _ in range(total)]
+    ended = False
+
+    def drafter_of(key: int) -> SimulatedDrafter:
+        return drafters[key // drafted]
+
+    def settled(verdicts: list[Verdict]) -> None:
+        nonlocal ended
+        by_drafter: dict[int, list[Verdict]] = {}
+        for verdict in verdicts:
+            traces[verdict.sequence].append((verdict.verified, len(verdict.tokens)))
+            ended |= verdict.ended
+            by_drafter.setdefault(verdict.sequence // drafted, []).append(verdict)
+        for index, told in by_drafter.items():
+            clock.after(one_way, lambda index=index, told=told: drafters[index].receive(told))
+
+    def proposed(proposals: dict[int, Proposal]) -> None:
+        by_verifier: dict[int, dict[int, Proposal]] = {}
+        for key, proposal in proposals.items():
+            by_verifier.setdefault(key // batch, {})[key] = proposal
+        for index, some in by_verifier.items():
+            clock.after(one_way, lambda index=index, some=some: running[index].receive(some))
+
+    running = [
+        SimulatedVerifier(
+            clock,
+            Planner(_slower(target, 1), MAX_STEP_ROWS),
+            target,
+            settled,
+            target_share * pair.target_around.seconds(batch),
+        )
+        for _ in range(verifiers)
+    ]
+    drafters = [
+        SimulatedDrafter(
+            clock,
+            TreeGrowth(_slower(draft, 1)),
+            draft,
+            proposed,
+            draft_share * pair.draft_around.seconds(min(drafted, total)),
+        )
+        for _ in range(math.ceil(total / drafted))
+    ]
+    for key in range(total):
+        text = ModelPair(pair.places(each, f"{seed} {key}"), each + 1, f"{seed} {key}")
+        running[key // batch].add(key, text, MAX_TREE_NODES, each + 1, drafted=True)
+        clock.after(
+            one_way,
+            lambda key=key, text=text: drafter_of(key).open(key, text, MAX_TREE_NODES, each + 1),
+        )
+    for index, verifier in enumerate(running):  # they do not step at the same moments
+        clock.after(index / verifiers * target.seconds(batch), verifier.start)
+    clock.run(lambda: ended)
+    kept = [trace[int(_WARM_UP * len(trace)) :] for trace in traces]
+    steps = sum(verifier.tally.steps for verifier in running)
+    waited = sum(verifier.tally.waited for verifier in running)
+    return Trace(tuple(step for trace in kept for step in trace), waited / steps)
+
+
+class Cells:
+    """Traces by load, each simulated when it is first asked for."""
+
+    def __init__(
+        self,
+        pair: ModelPairTimes,
+        round_trip: float,
+        *,
+        tokens: int = _TOKENS,
+        seed: int = 1,
+    ):
+        """As `simulate` has it."""
+        self._pair = pair
+        self._round_trip = round_trip
+        self._tokens = tokens
+        self._seed = seed
+        self._traces: dict[tuple[int, int, int, int], Trace] = {}
+        self._between = [_between(load) for load in range(_POINTS[-1] + 1)]
+
+    def trace(self, batch: int, drafted: int, chance: float, target_share: int = 1, draft_share: int = 1) -> Trace:
+        """Of a sequence in a step of `batch` sequences, whose drafter has `drafted`. chance: the sequence's own number
+        in [0, 1), which decides between the loads next to these."""
+        low, high, part = self._between[min(batch, _POINTS[-1])]
+        batch = high if chance < part else low
+        low, high, part = self._between[min(drafted, _POINTS[-1])]
+        key = (batch, high if chance < part else low, target_share, draft_share)
+        found = self._traces.get(key)
+        if found is None:
+            found = self._traces[key] = simulate(
+                self._pair,
+                self._round_trip,
+                key[0],
+                key[1],
+                target_share=target_share,
+                draft_share=draft_share,
+                tokens=self._tokens,
+                seed=self._seed,
+            )
+        return found
+
+    def __len__(self) -> int:
+        return len(self._traces)
+
+
+def _between(load: int) -> tuple[int, int, float]:
+    """The loads next to one, and how near it is to the upper one."""
+    load = max(load, 1)
+    right = bisect.bisect_left(_POINTS, load)
+    high = _POINTS[right]
+    low = high if high == load else _POINTS[right - 1]
+    return low, high, 0.0 if low == high else math.log(load / low) / math.log(high / low)
+
+
+def _slower(cost: StepCost, share: int) -> StepCost:
+    points: Sequence[tuple[int, float]] = cost.points()
+    return StepCost([rows for rows, _ in points], [share * seconds for _, seconds in points])
