@@ -31,9 +31,7 @@ async def calibrate(
     """
     alone = await fleet.run(prompts, max_tokens, FEW, speculation=OFF)
     texts = drafted_places(draft, prompts, alone.outputs)
-    await fleet.run(
-        prompts, max_tokens, FEW, speculation=ONE_DRAFTER
-    )  # services learn what a drafter takes and is worth
+    await fleet.run(prompts, max_tokens, FEW, speculation=ONE_DRAFTER)
     target, drafts = {}, {}
     response = 0.0
     for streams in (FEW, MANY):

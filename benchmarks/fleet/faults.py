@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,8 +37,3 @@ def failures(kind: Kind, count: int, each: float, away: float, until: float, see
 def rolling(kind: Kind, count: int, start: float, pause: float, away: float) -> list[Fault]:
     """One service after the other, each when the one before it has been back for `pause` seconds."""
     return [Fault(start + index * (pause + away), kind, index, away) for index in range(count)]
-
-
-def joined(*plans: Sequence[Fault]) -> tuple[Fault, ...]:
-    """All of them, in their order."""
-    return tuple(sorted(fault for plan in plans for fault in plan))

@@ -50,8 +50,8 @@ class ModelPairTimes:
     """Seconds of a round trip between the services where they are next to each other: messages, and their way through
     both processes."""
     client: float = 0.0
-    """Seconds of a request in which no step works on it, at a client that asks again at once: from its last token to the
-    next request, from there to the verifier's step, and from the first token back to the client."""
+    """Seconds of a request in which no step works on it, at a client that asks again at once: from its last token to
+    the next request, from there to the verifier's step, and from the first token back to the client."""
 
     def __post_init__(self) -> None:
         for name in ("line", "client"):
@@ -61,8 +61,8 @@ class ModelPairTimes:
             raise ValueError("texts: there are none, or an empty one")
 
     def places(self, length: int, seed: str) -> Agreement | list[Place]:
-        """What ModelPair takes for a text of so many tokens: all texts, one after the other, in an order by chance, again
-        and again."""
+        """What ModelPair takes for a text of so many tokens: all texts, one after the other, in an order by chance,
+        again and again."""
         if isinstance(self.agreement, Agreement):
             return self.agreement
         rng, found = random.Random(seed), list[Place]()
@@ -73,8 +73,8 @@ class ModelPairTimes:
 
 
 _GPU_FACTORS = {1: 1.0, 64: 1.05, 256: 1.3, 512: 2.0, 1024: 3.8}
-"""Step times of a large model on a GPU by rows, over that of one row. Assumed: weights are read once a step whatever the
-rows, up to some 300 rows, from where on arithmetic takes the time."""
+"""Step times of a large model on a GPU by rows, over that of one row. Assumed: weights are read once a step whatever
+the rows, up to some 300 rows, from where on arithmetic takes the time."""
 
 
 def gpu_like(target_seconds: float = 0.030, draft_seconds: float = 0.003, agreement: float = 0.75) -> ModelPairTimes:

@@ -10,7 +10,7 @@ from benchmarks.fleet.waiting_times import WaitingTimes
 
 @dataclass
 class Outcome:
-    """Counted as it happens. Tokens and gaps are those of the window, first tokens those of requests that came in it."""
+    """Counted as it happens. Tokens and gaps are those of the window, first tokens of requests that came in it."""
 
     start: float = 0.0
     end: float = float("inf")

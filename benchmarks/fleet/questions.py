@@ -1,4 +1,4 @@
-"""The questions that are put to fleets: capacity and cost by drafters and distance, what failures do, how large it goes."""
+"""What is asked of fleets: capacity and cost by drafters and distance, what failures do, how large it goes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from benchmarks.fleet.capacity import Capacity, Objective, Workload, capacity
 from benchmarks.fleet.drafting_cell import Cells
-from benchmarks.fleet.faults import failures, joined, rolling
+from benchmarks.fleet.faults import Fault, failures, rolling
 from benchmarks.fleet.model_pair_times import ModelPairTimes
 from benchmarks.fleet.outcome import Outcome
 from benchmarks.fleet.prices import Prices
@@ -81,35 +81,28 @@ class Questions:
         end = self.workload.lead + self.workload.seconds
         seed, away = f"{self.seed}", 10.0
 
-        def drafters_fail(each: float) -> tuple[object, ...]:
-            return joined(failures("drafter fails", drafters, each, away, end, seed))
+        def drafters_fail(each: float) -> list[Fault]:
+            return failures("drafter fails", drafters, each, away, end, seed)
 
-        def verifiers_fail(each: float) -> tuple[object, ...]:
-            return joined(failures("verifier fails", verifiers, each, away, end, seed))
+        def verifiers_fail(each: float) -> list[Fault]:
+            return failures("verifier fails", verifiers, each, away, end, seed)
 
         start = self.workload.lead
-        plans = {
-            "nothing": (),
+        plans: dict[str, list[Fault]] = {
+            "nothing": [],
             "each drafter fails once in 5 minutes": drafters_fail(300.0),
             "each drafter fails once in 30 s": drafters_fail(30.0),
-            "all drafters fail for good": tuple(
-                fault
-                for index in range(drafters)
-                for fault in rolling("drafter fails", 1, start, 0.0, end)
-                if (fault := replace(fault, index=index))
-            ),
-            "drafters are swapped in turn": tuple(
-                rolling("drafter is swapped", drafters, start, self.workload.seconds / (drafters + 1), 0.0)
+            "all drafters fail for good": [Fault(start, "drafter fails", index, end) for index in range(drafters)],
+            "drafters are swapped in turn": rolling(
+                "drafter is swapped", drafters, start, self.workload.seconds / (drafters + 1), 0.0
             ),
             "each verifier fails once in 5 minutes": verifiers_fail(300.0),
             "each verifier fails once in 60 s": verifiers_fail(60.0),
-            "verifiers are restarted in turn": tuple(
-                rolling("verifier is restarted", verifiers, start, _FAULT_PAUSE, 5.0)
-            ),
+            "verifiers are restarted in turn": rolling("verifier is restarted", verifiers, start, _FAULT_PAUSE, 5.0),
         }
         rows = []
         for name, faults in plans.items():
-            outcome = self.workload.run(replace(fleet, faults=faults), rate)
+            outcome = self.workload.run(replace(fleet, faults=tuple(faults)), rate)
             rows.append({"what happens": name, "faults": len(faults), **_latencies(outcome)})
             self.tell(f"{name}: {rows[-1]}")
         for name, other in (("no speculation", self.plain(verifiers)), ("co-located", self.co_located(verifiers))):
@@ -119,14 +112,13 @@ class Questions:
     def sizes(self, fleets: Sequence[tuple[int, int]], round_trip: float, share: float) -> list[Row]:
         """A row for each number of verifiers and drafters, at a share of their capacity: what simulating it takes."""
         cells = Cells(self.pair, round_trip, seed=self.seed)
-        one = capacity(
-            self.remote(1, max(1, fleets[0][1] // fleets[0][0]), round_trip, cells), self.workload, self.objective
-        )
+        smallest = self.remote(*fleets[0], round_trip, cells)
+        rate = capacity(smallest, self.workload, self.objective).rate / smallest.verifiers
         rows = []
         for verifiers, drafters in fleets:
             fleet = self.remote(verifiers, drafters, round_trip, cells)
             started, known = time.perf_counter(), len(cells)
-            outcome = self.workload.run(fleet, share * one.rate * verifiers)
+            outcome = self.workload.run(fleet, share * rate * verifiers)
             seconds = time.perf_counter() - started
             rows.append(
                 {
@@ -147,12 +139,13 @@ class Questions:
     def _capacity_row(self, name: str, round_trip: str, fleet: Fleet) -> Row:
         found: Capacity = capacity(fleet, self.workload, self.objective)
         each = found.tokens_per_second / fleet.verifiers
+        cost = self.prices.million_tokens(fleet.verifiers, fleet.drafters, found.tokens_per_second)
         outcome = found.outcome
         row: Row = {
             "drafters : verifiers": name,
             "round trip ms": round_trip,
             "tokens/s a verifier": f"{each:.0f}",
-            "a million tokens": f"{self.prices.million_tokens(fleet.verifiers, fleet.drafters, found.tokens_per_second):.3f}",
+            "a million tokens": f"{cost:.3f}",
         }
         if outcome is not None:
             row |= {

@@ -1,4 +1,4 @@
-"""A whole fleet in virtual time: requests come, find a verifier, get their tokens, and go on elsewhere where one fails."""
+"""A whole fleet in virtual time: requests come, find a verifier, get their tokens, and go on elsewhere if it fails."""
 
 from __future__ import annotations
 
