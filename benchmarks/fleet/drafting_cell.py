@@ -25,12 +25,13 @@ MAX_TREE_NODES = 64
 MAX_STEP_ROWS = 256
 _TOKENS = 2400
 """Of all sequences of a cell together, about."""
-_LEAST_TOKENS = 48
+_LEAST_TOKENS = 32
 """Of each sequence."""
 _WARM_UP = 0.25
 """Share of a cell's verdicts that do not count: calibration and timing begin with guesses."""
-_POINTS = (1, 2, 4, 8, 16, 32, 64)
-"""Loads for which there are cells; between them a sequence belongs to one of two, by chance."""
+_BATCHES = tuple(1 << power for power in range(7))
+_DRAFTED = tuple(1 << power for power in range(10))
+"""Loads for which there are cells; between them a sequence belongs to one of two, by chance, and beyond to the last."""
 
 
 @dataclass(frozen=True)
@@ -151,14 +152,14 @@ class Cells:
         self._tokens = tokens
         self._seed = seed
         self._traces: dict[tuple[int, int, int, int], Trace] = {}
-        self._between = [_between(load) for load in range(_POINTS[-1] + 1)]
+        self._batches, self._drafted = _between(_BATCHES), _between(_DRAFTED)
 
     def trace(self, batch: int, drafted: int, chance: float, target_share: int = 1, draft_share: int = 1) -> Trace:
         """Of a sequence in a step of `batch` sequences, whose drafter has `drafted`. chance: the sequence's own number
         in [0, 1), which decides between the loads next to these."""
-        low, high, part = self._between[min(batch, _POINTS[-1])]
+        low, high, part = self._batches[min(batch, _BATCHES[-1])]
         batch = high if chance < part else low
-        low, high, part = self._between[min(drafted, _POINTS[-1])]
+        low, high, part = self._drafted[min(drafted, _DRAFTED[-1])]
         key = (batch, high if chance < part else low, target_share, draft_share)
         found = self._traces.get(key)
         if found is None:
@@ -178,13 +179,15 @@ class Cells:
         return len(self._traces)
 
 
-def _between(load: int) -> tuple[int, int, float]:
-    """The loads next to one, and how near it is to the upper one."""
-    load = max(load, 1)
-    right = bisect.bisect_left(_POINTS, load)
-    high = _POINTS[right]
-    low = high if high == load else _POINTS[right - 1]
-    return low, high, 0.0 if low == high else math.log(load / low) / math.log(high / low)
+def _between(points: Sequence[int]) -> list[tuple[int, int, float]]:
+    """For each load up to the last point: the points next to it, and how near it is to the upper one."""
+    found = [(points[0], points[0], 0.0)]
+    for load in range(1, points[-1] + 1):
+        right = bisect.bisect_left(points, load)
+        high = points[right]
+        low = high if high == load else points[right - 1]
+        found.append((low, high, 0.0 if low == high else math.log(load / low) / math.log(high / low)))
+    return found
 
 
 def _slower(cost: StepCost, share: int) -> StepCost:

@@ -33,7 +33,7 @@ class Fleet:
     """Requests that run at once on a verifier."""
     max_waiting: int = 256
     """Requests that wait at a verifier, beside them."""
-    drafter_places: int = 1024
+    drafter_places: int = 512
     """Open sequences of a drafter, of all its verifiers together: its KV slots decide that."""
     pool: int = 0
     """Drafters of each verifier; 0 for its part of all, at least two."""

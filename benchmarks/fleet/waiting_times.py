@@ -14,6 +14,7 @@ class WaitingTimes:
     def __init__(self) -> None:
         self.count = 0
         self.longest = 0.0
+        self._sum = 0.0
         self._zeros = 0
         self._bins: dict[int, int] = {}
 
@@ -24,10 +25,16 @@ class WaitingTimes:
         if seconds <= _LEAST:
             self._zeros += 1
             return
+        self._sum += seconds
         if seconds > self.longest:
             self.longest = seconds
         index = int(math.log(seconds / _LEAST) / _LOG)
         self._bins[index] = self._bins.get(index, 0) + 1
+
+    @property
+    def mean(self) -> float:
+        """Of all; NaN if there is none."""
+        return self._sum / self.count if self.count else math.nan
 
     def quantile(self, share: float) -> float:
         """The time that `share` of all do not exceed, to one per cent; NaN if there is none."""
