@@ -48,6 +48,7 @@ def answers(options: argparse.Namespace) -> dict[str, list[Row]]:
         Objective(options.first_token, options.between_tokens),
         Prices(options.verifier_price, options.drafter_price),
         options.places,
+        options.step_rows,
         options.draft_memory,
         options.seed,
         lambda text: print(text, file=sys.stderr, flush=True),
@@ -152,8 +153,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--lead", type=float, default=15.0, help="virtual seconds that do not count")
     parser.add_argument("--seconds", type=float, default=30.0, help="virtual seconds that count")
     parser.add_argument("--first-token", type=float, default=1.0, help="objective: seconds, for 99 %% of requests")
-    parser.add_argument("--between-tokens", type=float, default=0.06, help="objective: seconds, for 99 %% of tokens")
+    parser.add_argument("--between-tokens", type=float, default=0.1, help="objective: seconds, for 99 %% of tokens")
     parser.add_argument("--places", type=int, default=64, help="requests that run at once on a verifier")
+    parser.add_argument("--step-rows", type=int, default=512, help="most rows of a verifier's step")
     parser.add_argument("--draft-memory", type=float, default=0.15, help="share of places lost to a co-located draft")
     parser.add_argument("--verifier-price", type=float, default=Prices.verifier, help="of a host for an hour")
     parser.add_argument("--drafter-price", type=float, default=Prices.drafter, help="of a host for an hour")

@@ -44,7 +44,7 @@ class Objective:
 
     first_token: float = 1.0
     """Seconds."""
-    gap: float = 0.06
+    gap: float = 0.1
     """Seconds."""
 
     def met_by(self, outcome: Outcome) -> bool:

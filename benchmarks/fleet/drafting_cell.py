@@ -21,8 +21,8 @@ from speculative_engine.step_cost import StepCost
 from speculative_engine.tree_growth import TreeGrowth
 
 MAX_TREE_NODES = 64
-"""The services' own defaults."""
 MAX_STEP_ROWS = 256
+"""The services' own defaults."""
 _TOKENS = 2400
 """Of all sequences of a cell together, about."""
 _LEAST_TOKENS = 32
@@ -62,13 +62,14 @@ def simulate(
     *,
     target_share: int = 1,
     draft_share: int = 1,
+    step_rows: int = MAX_STEP_ROWS,
     tokens: int = _TOKENS,
     seed: int = 1,
 ) -> Trace:
     """Verifiers with `batch` sequences each, drafters with `drafted` each, for some time.
 
     round_trip: seconds between them, beside what messages take. target_share, draft_share: processes that share a core
-    with one, so that its steps take so many times as long. tokens: of all sequences, about.
+    with one, so that its steps take so many times as long. step_rows: most rows of a verifier's step. tokens: of all sequences, about.
     """
     clock = VirtualClock()
     verifiers = max(1, round(drafted / batch))
@@ -102,7 +103,7 @@ def simulate(
     running = [
         SimulatedVerifier(
             clock,
-            Planner(_slower(target, 1), MAX_STEP_ROWS),
+            Planner(_slower(target, 1), step_rows),
             target,
             settled,
             target_share * pair.target_around.seconds(batch),
@@ -143,12 +144,14 @@ class Cells:
         pair: ModelPairTimes,
         round_trip: float,
         *,
+        step_rows: int = MAX_STEP_ROWS,
         tokens: int = _TOKENS,
         seed: int = 1,
     ):
         """As `simulate` has it."""
         self._pair = pair
         self._round_trip = round_trip
+        self._step_rows = step_rows
         self._tokens = tokens
         self._seed = seed
         self._traces: dict[tuple[int, int, int, int], Trace] = {}
@@ -170,6 +173,7 @@ class Cells:
                 key[1],
                 target_share=target_share,
                 draft_share=draft_share,
+                step_rows=self._step_rows,
                 tokens=self._tokens,
                 seed=self._seed,
             )

@@ -14,7 +14,7 @@ from benchmarks.fleet.model_pair_times import ModelPairTimes
 from benchmarks.fleet.outcome import Outcome
 from benchmarks.fleet.prices import Prices
 from benchmarks.fleet.simulation import Fleet
-from benchmarks.fleet.speculation import CoLocatedSpeculation, NoSpeculation, RemoteSpeculation
+from benchmarks.fleet.speculation import CoLocatedSpeculation, NoSpeculation, RemoteSpeculation, Speculation
 
 Row = dict[str, object]
 RATIOS = tuple(Fraction(text) for text in ("1/8", "1/4", "1/2", "1", "2", "4", "8"))
@@ -33,6 +33,7 @@ class Questions:
     objective: Objective
     prices: Prices
     places: int = 64
+    step_rows: int = 512
     draft_memory: float = 0.15
     """Share of a verifier's places that a draft model beside the target takes the memory of."""
     seed: int = 1
@@ -44,19 +45,17 @@ class Questions:
 
     def plain(self, verifiers: int = 1) -> Fleet:
         """Without speculation."""
-        return Fleet(self.pair, NoSpeculation(), verifiers, places=self.places, seed=self.seed)
+        return self._fleet(NoSpeculation(), verifiers)
 
     def co_located(self, verifiers: int = 1) -> Fleet:
         """With a draft model on the target's accelerator."""
         places = max(1, round(self.places * (1 - self.draft_memory)))
-        return Fleet(self.pair, CoLocatedSpeculation(self.pair), verifiers, places=places, seed=self.seed)
+        return replace(self._fleet(CoLocatedSpeculation(self.pair), verifiers), places=places)
 
     def remote(self, verifiers: int, drafters: int, round_trip: float, cells: Cells | None = None) -> Fleet:
         """With drafters of their own. cells: of that round trip, to be shared by fleets."""
-        found = Cells(self.pair, round_trip, seed=self.seed) if cells is None else cells
-        return Fleet(
-            self.pair, RemoteSpeculation(found), verifiers, drafters, round_trip, places=self.places, seed=self.seed
-        )
+        found = self._cells(round_trip) if cells is None else cells
+        return replace(self._fleet(RemoteSpeculation(found), verifiers), drafters=drafters, round_trip=round_trip)
 
     def capacities(self, ratios: Sequence[Fraction], round_trips: Sequence[float]) -> list[Row]:
         """A row for each fleet: tokens per second and verifier that keep the objective, and what a million costs."""
@@ -64,7 +63,7 @@ class Questions:
         for name, fleet in (("no speculation", self.plain(2)), ("co-located draft model", self.co_located(2))):
             rows.append(self._capacity_row(name, "", fleet))
         for round_trip in round_trips:
-            cells = Cells(self.pair, round_trip, seed=self.seed)
+            cells = self._cells(round_trip)
             for ratio in ratios:
                 verifiers = max(2, ratio.denominator)
                 drafters = int(ratio * verifiers)
@@ -111,7 +110,7 @@ class Questions:
 
     def sizes(self, fleets: Sequence[tuple[int, int]], round_trip: float, share: float) -> list[Row]:
         """A row for each number of verifiers and drafters, at a share of their capacity: what simulating it takes."""
-        cells = Cells(self.pair, round_trip, seed=self.seed)
+        cells = self._cells(round_trip)
         smallest = self.remote(*fleets[0], round_trip, cells)
         rate = capacity(smallest, self.workload, self.objective).rate / smallest.verifiers
         rows = []
@@ -135,6 +134,12 @@ class Questions:
             )
             self.tell(f"{verifiers} verifiers, {drafters} drafters: {rows[-1]}")
         return rows
+
+    def _fleet(self, speculation: Speculation, verifiers: int) -> Fleet:
+        return Fleet(self.pair, speculation, verifiers, places=self.places, step_rows=self.step_rows, seed=self.seed)
+
+    def _cells(self, round_trip: float) -> Cells:
+        return Cells(self.pair, round_trip, step_rows=self.step_rows, seed=self.seed)
 
     def _capacity_row(self, name: str, round_trip: str, fleet: Fleet) -> Row:
         found: Capacity = capacity(fleet, self.workload, self.objective)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.fleet.drafter import Drafter
+from benchmarks.fleet.drafting_cell import MAX_STEP_ROWS
 from benchmarks.fleet.faults import Fault
 from benchmarks.fleet.model_pair_times import ModelPairTimes
 from benchmarks.fleet.outcome import Outcome
@@ -33,6 +34,8 @@ class Fleet:
     """Requests that run at once on a verifier."""
     max_waiting: int = 256
     """Requests that wait at a verifier, beside them."""
+    step_rows: int = MAX_STEP_ROWS
+    """Most rows of a verifier's step."""
     drafter_places: int = 512
     """Open sequences of a drafter, of all its verifiers together: its KV slots decide that."""
     pool: int = 0
@@ -45,8 +48,8 @@ class Fleet:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        least = {"verifiers": 1, "drafters": 0, "round_trip": 0, "places": 1, "max_waiting": 0, "drafter_places": 1}
-        for name, smallest in {**least, "pool": 0, "notice": 0}.items():
+        least = {"verifiers": 1, "drafters": 0, "round_trip": 0, "places": 1, "max_waiting": 0, "step_rows": 2}
+        for name, smallest in {**least, "drafter_places": 1, "pool": 0, "notice": 0}.items():
             if getattr(self, name) < smallest:
                 raise ValueError(f"{name}: {getattr(self, name)} is below {smallest}")
         for fault in self.faults:
@@ -72,6 +75,7 @@ class Simulation:
                 self,
                 places=fleet.places,
                 max_waiting=fleet.max_waiting,
+                step_rows=fleet.step_rows,
                 round_trip=fleet.round_trip,
                 seed=fleet.seed,
             )

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from benchmarks.fleet.drafter import Drafter
-from benchmarks.fleet.drafting_cell import MAX_STEP_ROWS
 from benchmarks.fleet.model_pair_times import ModelPairTimes
 from benchmarks.fleet.outcome import Outcome
 from benchmarks.fleet.request import Request
@@ -50,10 +49,12 @@ class Verifier:
         *,
         places: int,
         max_waiting: int,
+        step_rows: int,
         round_trip: float,
         seed: int,
     ):
-        """places: requests that run at once; max_waiting: that wait beside them. round_trip: to drafters, seconds."""
+        """places: requests that run at once; max_waiting: that wait beside them. step_rows: most of a step.
+        round_trip: to drafters, seconds."""
         self.index = index
         self.pool: Sequence[Drafter] = ()
         """The drafters that are attached."""
@@ -66,6 +67,7 @@ class Verifier:
         self._owner = owner
         self._places = places
         self._max_waiting = max_waiting
+        self._step_rows = step_rows
         self._one_way = (round_trip + pair.line) / 2
         self._rng = random.Random(f"{seed} verifier {index}")
         self._running: list[Request] = []
@@ -142,7 +144,9 @@ class Verifier:
         shares: list[int] = []
         if prompts:
             wait = 0.0
-            room = self._cost.prompt_rows(len(decoding), max(MAX_STEP_ROWS - rows, MAX_STEP_ROWS // 2 - len(decoding)))
+            room = self._cost.prompt_rows(
+                len(decoding), max(self._step_rows - rows, self._step_rows // 2 - len(decoding))
+            )
             shares = divide([request.pending for request in prompts], room)
         read = sum(shares)
         seconds = self._cost.seconds(rows + read) + self._speculation.own_seconds(len(decoding), read)

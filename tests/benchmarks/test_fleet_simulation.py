@@ -31,7 +31,7 @@ def drafted() -> RemoteSpeculation:
 
 @pytest.fixture
 def fleet(drafted: RemoteSpeculation) -> Fleet:
-    return Fleet(PAIR, drafted, verifiers=3, drafters=3, round_trip=0.005, places=8, max_waiting=8)
+    return Fleet(PAIR, drafted, verifiers=3, drafters=3, round_trip=0.005, places=4, max_waiting=12)
 
 
 def run(fleet: Fleet, rate: float = 6.0, seconds: float = 10.0) -> Simulation:
@@ -101,10 +101,10 @@ def test_a_seed_gives_one_run_and_another_seed_another(fleet: Fleet) -> None:
 def test_a_place_and_a_token_each_is_an_m_d_1_queue(load: float) -> None:
     service = BARE.target.cost().seconds(1)
     plain = Fleet(BARE, NoSpeculation(), places=1, max_waiting=10_000)
-    requests = arrivals(load / service, 20_000 * service / load, 1, 1, "queue")
+    requests = arrivals(load / service, 8_000 * service / load, 1, 1, "queue")
     outcome = Simulation(plain, Outcome()).run(requests)
     expected = service + load * service / (2 * (1 - load))
-    assert outcome.first_tokens.mean == pytest.approx(expected, rel=0.08)
+    assert outcome.first_tokens.mean == pytest.approx(expected, rel=0.1)
 
 
 @pytest.mark.parametrize("streams", [1, 4, 16])
