@@ -93,6 +93,7 @@ async def calibrated(options: argparse.Namespace, validating: bool) -> tuple[Mod
             "measured, tokens/s": _spread(each.measured),
             "simulated, tokens/s": _spread(each.simulated),
             "simulated / measured": round(each.ratio, 3),
+            "cores taken by others": f"{each.other_cores:.2f}",
         }
         for each in compare(pair, measured, lengths)
     ]

@@ -69,7 +69,8 @@ def simulate(
     """Verifiers with `batch` sequences each, drafters with `drafted` each, for some time.
 
     round_trip: seconds between them, beside what messages take. target_share, draft_share: processes that share a core
-    with one, so that its steps take so many times as long. step_rows: most rows of a verifier's step. tokens: of all sequences, about.
+    with one, so that its steps take so many times as long. step_rows: most rows of a verifier's step. tokens: of all
+    sequences, about.
     """
     clock = VirtualClock()
     verifiers = max(1, round(drafted / batch))

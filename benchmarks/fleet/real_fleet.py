@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.fleet.other_load import OtherLoad
 from benchmarks.services import Service, Services, started
 from draftwire import AsyncClient, RetryPolicy, Speculation
 from draftwire.drafter_service import DrafterServiceInfo
@@ -33,6 +34,8 @@ class RealRun:
     """From a request's last tokens to the next request of its stream."""
     resumes: int
     """Requests that went on at another verifier."""
+    other_cores: float
+    """Cores that processes outside the fleet took, on average."""
 
     @property
     def tokens_per_second(self) -> float:
@@ -124,6 +127,7 @@ class RealFleet:
                 home = number % verifiers
                 order = [*addresses[home:], *addresses[:home]]
                 clients.append(await stack.enter_async_context(AsyncClient(order, timeout=120.0, retry=_PATIENT)))
+            others = OtherLoad([service.pid for service in (*self.verifiers, *self.drafters)])
             start = time.perf_counter()
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(stream(number, client)) for number, client in enumerate(clients)]
@@ -133,8 +137,9 @@ class RealFleet:
                     if all(task.done() for task in tasks):
                         raise RuntimeError(f"the requests had ended before the verifier was killed, {seconds:g} s on")
                     await asyncio.to_thread(self.verifiers[index].kill)
-            seconds = time.perf_counter() - start
-        return RealRun(seconds, [outputs[index] for index in range(len(prompts))], first, between, resumes)
+            seconds, other_cores = time.perf_counter() - start, others.cores()
+        told = [outputs[index] for index in range(len(prompts))]
+        return RealRun(seconds, told, first, between, resumes, other_cores)
 
     async def _start_verifier(self) -> Service:
         verifier = self._services.verifier(self._target, *_SLOTS, cores=self._cores[0])

@@ -12,7 +12,7 @@ from benchmarks.fleet.drafting_cell import Cells
 from benchmarks.fleet.faults import Fault
 from benchmarks.fleet.model_pair_times import ModelPairTimes
 from benchmarks.fleet.outcome import Outcome
-from benchmarks.fleet.real_fleet import RealFleet
+from benchmarks.fleet.real_fleet import RealFleet, RealRun
 from benchmarks.fleet.request import given
 from benchmarks.fleet.simulation import Fleet, Simulation
 from benchmarks.fleet.speculation import NoSpeculation, RemoteSpeculation, Speculation
@@ -65,6 +65,8 @@ class Comparison:
     case: Case
     measured: Spread
     simulated: Spread
+    other_cores: float
+    """Cores that other processes took while it was measured, on average."""
 
     @property
     def ratio(self) -> float:
@@ -74,10 +76,10 @@ class Comparison:
 
 async def measure(
     fleet: RealFleet, chosen: Sequence[Case], prompts: Sequence[Sequence[int]], max_tokens: int, runs: int
-) -> dict[Case, list[float]]:
-    """Tokens per second of each case, run by run; the cases take turns. Raises RuntimeError if an output differs."""
+) -> dict[Case, list[RealRun]]:
+    """Each case so many times, by turns. Raises RuntimeError if an output differs."""
     expected: list[tuple[int, ...]] | None = None
-    found: dict[Case, list[float]] = {case: [] for case in chosen}
+    found: dict[Case, list[RealRun]] = {case: [] for case in chosen}
     for run in range(runs):
         for case in chosen:
             for index in range(case.verifiers):
@@ -97,9 +99,10 @@ async def measure(
             expected = result.outputs if expected is None else expected
             if result.outputs != expected:
                 raise RuntimeError(f"{case.name}: an output differs")
-            found[case].append(result.tokens_per_second)
+            found[case].append(result)
             print(
-                f"run {run}, {case.name}: {result.tokens_per_second:.1f} tokens/s, {result.resumes} resumed",
+                f"run {run}, {case.name}: {result.tokens_per_second:.1f} tokens/s, {result.resumes} resumed, "
+                f"{result.other_cores:.2f} cores taken by others",
                 file=sys.stderr,
                 flush=True,
             )
@@ -140,18 +143,16 @@ class Simulated:
 
 
 def compare(
-    pair: ModelPairTimes, measured: dict[Case, list[float]], lengths: Sequence[tuple[int, int]]
+    pair: ModelPairTimes, measured: dict[Case, list[RealRun]], lengths: Sequence[tuple[int, int]]
 ) -> list[Comparison]:
     """Every case that was measured."""
     simulated = Simulated(pair, lengths)
-    return [Comparison(case, Spread.of(rates), simulated.tokens_per_second(case)) for case, rates in measured.items()]
-
-
-def worst(comparisons: Sequence[Comparison]) -> float:
-    """The largest error."""
-    return max(abs(comparison.ratio - 1) for comparison in comparisons)
-
-
-def median_error(comparisons: Sequence[Comparison]) -> float:
-    """The usual error."""
-    return statistics.median(abs(comparison.ratio - 1) for comparison in comparisons)
+    return [
+        Comparison(
+            case,
+            Spread.of([run.tokens_per_second for run in runs]),
+            simulated.tokens_per_second(case),
+            statistics.median(run.other_cores for run in runs),
+        )
+        for case, runs in measured.items()
+    ]

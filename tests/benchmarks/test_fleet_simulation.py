@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
@@ -97,7 +96,7 @@ def test_a_seed_gives_one_run_and_another_seed_another(fleet: Fleet) -> None:
     assert run(fleet).outcome.gaps.mean != run(replace(fleet, seed=2)).outcome.gaps.mean
 
 
-@pytest.mark.parametrize("load", [0.3, 0.8])
+@pytest.mark.parametrize("load", [0.3, 0.6])
 def test_a_place_and_a_token_each_is_an_m_d_1_queue(load: float) -> None:
     service = BARE.target.cost().seconds(1)
     plain = Fleet(BARE, NoSpeculation(), places=1, max_waiting=10_000)
@@ -117,16 +116,28 @@ def test_without_speculation_a_step_brings_each_stream_a_token(streams: int) -> 
     assert outcome.all_tokens / outcome.last_end == pytest.approx(streams / step, rel=0.01)
 
 
-def test_speculation_is_faster_and_more_so_with_more_drafters(drafted: RemoteSpeculation) -> None:
+def test_speculation_is_faster_and_more_so_with_more_drafters() -> None:
+    pair = replace(BARE, draft=Curve.cpu(0.008))
+    speculation = RemoteSpeculation(Cells(pair, 0.0, tokens=600))
+    rates = []
+    for drafters in (0, 1, 2, 4):
+        fleet = Fleet(pair, speculation, verifiers=2, drafters=drafters, places=4)
+        outcome = Simulation(fleet, Outcome()).run_closed(given([(64, 200)] * 16, "equal"), 8)
+        rates.append(outcome.all_tokens / outcome.last_end)
+    assert rates[1] > 1.2 * rates[0]
+    assert rates[2] > 1.05 * rates[1]
+    assert rates[3] > 0.95 * rates[2], "two sequences a drafter are hardly drafted better for than four"
+
+
+def test_capacity_is_what_keeps_the_objective() -> None:
     workload = Workload(prompt=64, output=64, lead=4.0, seconds=8.0)
-    objective = Objective(first_token=1.0, gap=0.2)
-    plain = capacity(Fleet(PAIR, NoSpeculation(), 2, places=8), workload, objective)
-    found = [
-        capacity(Fleet(PAIR, drafted, 2, drafters, 0.005, places=8), workload, objective) for drafters in (1, 2, 4)
-    ]
-    rates = [each.tokens_per_second for each in found]
-    assert rates[0] > 1.3 * plain.tokens_per_second > 0
-    assert all(more > 0.93 * fewer for fewer, more in pairwise(rates))
+    fleet = Fleet(PAIR, NoSpeculation(), verifiers=2, places=8)
+    loose, strict, never = (capacity(fleet, workload, Objective(first_token, 0.2)) for first_token in (1.0, 0.1, 0.001))
+    most = 2 * 8 / PAIR.target.cost().seconds(8)
+    assert 0 < strict.tokens_per_second < loose.tokens_per_second < most
+    assert loose.outcome is not None and loose.outcome.first_tokens.quantile(0.99) <= 1.0
+    assert not Objective(1.0, 0.2).met_by(workload.run(fleet, 1.5 * loose.rate))
+    assert (never.rate, never.tokens_per_second, never.outcome) == (0.0, 0.0, None)
 
 
 def test_a_fleet_all_of_whose_drafters_are_gone_decodes_plainly(fleet: Fleet) -> None:
