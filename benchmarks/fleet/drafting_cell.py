@@ -23,7 +23,7 @@ from speculative_engine.tree_growth import TreeGrowth
 MAX_TREE_NODES = 64
 MAX_STEP_ROWS = 256
 """The services' own defaults."""
-_TOKENS = 2400
+_TOKENS = 1600
 """Of all sequences of a cell together, about."""
 _LEAST_TOKENS = 32
 """Of each sequence."""

@@ -33,6 +33,8 @@ class Outcome:
     first_tokens: WaitingTimes = field(default_factory=WaitingTimes)
     gaps: WaitingTimes = field(default_factory=WaitingTimes)
     """From each token to the next one; between those that came together none pass."""
+    per_token: WaitingTimes = field(default_factory=WaitingTimes)
+    """Seconds a token after the first one, on average over each request that came in the window."""
     last_end: float = 0.0
     """When the last request ended."""
 
@@ -43,12 +45,15 @@ class Outcome:
         if inside:
             self.tokens += tokens
         if not request.produced:
+            request.first = now
             if self.start <= request.at < self.end:
                 self.first_tokens.add(now - request.at)
             if inside and tokens > 1:
                 self.gaps.add(0.0, tokens - 2)
         elif inside:
             self.gaps.add(now - request.last, tokens - 1)
+        if request.produced + tokens == request.output > 1 and self.start <= request.at < self.end:
+            self.per_token.add((now - request.first) / (request.output - 1))
 
     @property
     def tokens_per_second(self) -> float:

@@ -89,14 +89,14 @@ class Questions:
         start = self.workload.lead
         plans: dict[str, list[Fault]] = {
             "nothing": [],
-            "each drafter fails once in 5 minutes": drafters_fail(300.0),
-            "each drafter fails once in 30 s": drafters_fail(30.0),
+            "each drafter fails once in 2 minutes": drafters_fail(120.0),
+            "each drafter fails once in 20 s": drafters_fail(20.0),
             "all drafters fail for good": [Fault(start, "drafter fails", index, end) for index in range(drafters)],
             "drafters are swapped in turn": rolling(
                 "drafter is swapped", drafters, start, self.workload.seconds / (drafters + 1), 0.0
             ),
-            "each verifier fails once in 5 minutes": verifiers_fail(300.0),
-            "each verifier fails once in 60 s": verifiers_fail(60.0),
+            "each verifier fails once in 2 minutes": verifiers_fail(120.0),
+            "each verifier fails once in 40 s": verifiers_fail(40.0),
             "verifiers are restarted in turn": rolling("verifier is restarted", verifiers, start, _FAULT_PAUSE, 5.0),
         }
         rows = []
@@ -158,6 +158,7 @@ class Questions:
                 "tokens a step": f"{outcome.tokens_per_step:.2f}",
                 "nodes a step": f"{outcome.nodes / outcome.sequence_steps:.2f}",
                 "first token p99": f"{outcome.first_tokens.quantile(0.99):.2f} s",
+                "a token p50": f"{1e3 * outcome.per_token.quantile(0.5):.1f} ms",
                 "between tokens p99": f"{1e3 * outcome.gaps.quantile(0.99):.0f} ms",
             }
         self.tell(f"{row}")
@@ -173,6 +174,8 @@ def _latencies(outcome: Outcome) -> Row:
         "drafters lost": outcome.lost_drafts,
         "first token p50": f"{first.quantile(0.5):.2f} s",
         "p99": f"{first.quantile(0.99):.2f} s",
+        "a token p50": f"{1e3 * outcome.per_token.quantile(0.5):.1f} ms",
+        "a token p99": f"{1e3 * outcome.per_token.quantile(0.99):.1f} ms",
         "between tokens p99": f"{1e3 * gaps.quantile(0.99):.0f} ms",
         "p99.9": f"{1e3 * gaps.quantile(0.999):.0f} ms",
         "longest": f"{1e3 * gaps.longest:.0f} ms",

@@ -32,6 +32,8 @@ class Request:
     """Tokens to compute before the next one can be sampled, beside the last."""
     last: float = field(default=0.0)
     """When it was asked for, or got its last tokens."""
+    first: float = 0.0
+    """When it got its first tokens."""
     drafter: Drafter | None = None
     drafted_from: float = 0.0
     """When the drafter has caught up with it."""
