@@ -18,13 +18,13 @@ PAIR = ModelPairTimes("bare", "assumed", Curve.flat(0.030), Curve.flat(0.003), A
 def test_a_fleet_of_two_goes_as_fast_as_the_pair_that_is_simulated_node_by_node(
     streams: int, round_trip: float
 ) -> None:
-    setting = Setting(PAIR.target, PAIR.draft, PAIR.agreement, round_trip, 400, streams=streams, max_tree_nodes=64)
+    setting = Setting(PAIR.target, PAIR.draft, PAIR.agreement, round_trip, 240, streams=streams, max_tree_nodes=64)
     tree_by_tree = drafted_ahead(setting).tokens_per_second
-    speculation = RemoteSpeculation(Cells(PAIR, round_trip, tokens=1200))
+    speculation = RemoteSpeculation(Cells(PAIR, round_trip, tokens=800))
     outcome = Simulation(Fleet(PAIR, speculation, 1, 1, round_trip), Outcome()).run_closed(
-        given([(1, 400)] * streams, "equal"), streams
+        given([(1, 240)] * streams, "equal"), streams
     )
-    assert outcome.all_tokens / outcome.last_end == pytest.approx(tree_by_tree, rel=0.1)
+    assert outcome.all_tokens / outcome.last_end == pytest.approx(tree_by_tree, rel=0.12)
 
 
 def test_a_drafter_that_is_far_or_busy_brings_less() -> None:
