@@ -232,14 +232,17 @@ class SimulatedVerifier:
         cost: StepCost,
         send: Callable[[list[Verdict]], None],
         around: float = 0.0,
+        prompt_rows: int = 0,
     ):
         """cost: what steps take, as against what the planner believes. around: seconds of each step beside that, for
-        planning, proposals and messages."""
+        planning, proposals and messages. prompt_rows: rows of each step in which another sequence's prompt is
+        computed."""
         self._clock = clock
         self._planner = planner
         self._cost = cost
         self._send = send
         self._around = around
+        self._prompt_rows = prompt_rows
         self._sequences: dict[int, _Sequence] = {}
         self._inbox: list[tuple[float, dict[int, Proposal]]] = []
         self._stepping = False
@@ -285,8 +288,11 @@ class SimulatedVerifier:
         candidates = [
             Candidate(each.tree, each.clocks, each.max_nodes, each.max_length - 2) for each in self._sequences.values()
         ]
-        plan = self._planner.plan(candidates)
-        wait = self._planner.worthwhile_wait(plan, candidates, self._clock.now)
+        if self._prompt_rows:  # as VerificationEngine: nobody is waited for then
+            plan, wait = self._planner.plan(candidates, self._prompt_rows, prompts=1), 0.0
+        else:
+            plan = self._planner.plan(candidates)
+            wait = self._planner.worthwhile_wait(plan, candidates, self._clock.now)
         if wait > 0:
             number = self._wait_number
             if wait < math.inf:
@@ -295,13 +301,14 @@ class SimulatedVerifier:
         self._stepping = True
         self.tally.waited += self._clock.now - self._idle_since
         rows = len(candidates) + sum(map(len, plan.nodes))
-        seconds = self._cost.seconds(rows)
+        seconds = self._cost.seconds(rows + self._prompt_rows)
         self._clock.after(seconds + self._around, lambda: self._finish(plan, rows, seconds))
 
     def _finish(self, plan: Plan, rows: int, seconds: float) -> None:
         self._stepping = False
         self._idle_since = self._clock.now
-        self._planner.cost.observe(rows, seconds)
+        if not self._prompt_rows:
+            self._planner.cost.observe(rows, seconds)
         self.tally.steps += 1
         self.tally.sequence_steps += len(plan.nodes)
         self.tally.verified += rows - len(plan.nodes)

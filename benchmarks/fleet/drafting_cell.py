@@ -60,6 +60,7 @@ def simulate(
     batch: int,
     drafted: int,
     *,
+    reading: bool = False,
     target_share: int = 1,
     draft_share: int = 1,
     step_rows: int = MAX_STEP_ROWS,
@@ -68,7 +69,8 @@ def simulate(
 ) -> Trace:
     """Verifiers with `batch` sequences each, drafters with `drafted` each, for some time.
 
-    round_trip: seconds between them, beside what messages take. target_share, draft_share: processes that share a core
+    round_trip: seconds between them, beside what messages take. reading: whether prompts of others are computed in
+    every step, as many rows of them as the services plan with. target_share, draft_share: processes that share a core
     with one, so that its steps take so many times as long. step_rows: most rows of a verifier's step. tokens: of all
     sequences, about.
     """
@@ -78,6 +80,7 @@ def simulate(
     each = max(_LEAST_TOKENS, tokens // total)
     one_way = (round_trip + pair.line) / 2
     target, draft = _slower(pair.target.cost(), target_share), _slower(pair.draft.cost(), draft_share)
+    prompt_rows = target.prompt_rows(batch, step_rows // 2) if reading else 0
     traces: list[list[tuple[int, int]]] = [[] for _ in range(total)]
     ended = False
 
@@ -108,6 +111,7 @@ def simulate(
             target,
             settled,
             target_share * pair.target_around.seconds(batch),
+            prompt_rows,
         )
         for _ in range(verifiers)
     ]
@@ -155,16 +159,25 @@ class Cells:
         self._step_rows = step_rows
         self._tokens = tokens
         self._seed = seed
-        self._traces: dict[tuple[int, int, int, int], Trace] = {}
+        self._traces: dict[tuple[int, int, bool, int, int], Trace] = {}
         self._batches, self._drafted = _between(_BATCHES), _between(_DRAFTED)
 
-    def trace(self, batch: int, drafted: int, chance: float, target_share: int = 1, draft_share: int = 1) -> Trace:
+    def trace(
+        self,
+        batch: int,
+        drafted: int,
+        chance: float,
+        *,
+        reading: bool = False,
+        target_share: int = 1,
+        draft_share: int = 1,
+    ) -> Trace:
         """Of a sequence in a step of `batch` sequences, whose drafter has `drafted`. chance: the sequence's own number
-        in [0, 1), which decides between the loads next to these."""
+        in [0, 1), which decides between the loads next to these. Others as `simulate` has them."""
         low, high, part = self._batches[min(batch, _BATCHES[-1])]
         batch = high if chance < part else low
         low, high, part = self._drafted[min(drafted, _DRAFTED[-1])]
-        key = (batch, high if chance < part else low, target_share, draft_share)
+        key = (batch, high if chance < part else low, reading, target_share, draft_share)
         found = self._traces.get(key)
         if found is None:
             found = self._traces[key] = simulate(
@@ -172,6 +185,7 @@ class Cells:
                 self._round_trip,
                 key[0],
                 key[1],
+                reading=reading,
                 target_share=target_share,
                 draft_share=draft_share,
                 step_rows=self._step_rows,

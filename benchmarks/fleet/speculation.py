@@ -23,7 +23,9 @@ class Speculation(Protocol):
     drafters: bool
     """Whether sequences are opened at drafters."""
 
-    def trace(self, batch: int, drafted: int, chance: float, target_share: int, draft_share: int) -> Trace:
+    def trace(
+        self, batch: int, drafted: int, chance: float, *, reading: bool, target_share: int, draft_share: int
+    ) -> Trace:
         """See Cells.trace. drafted: 0 for a sequence for which nobody drafts."""
 
     def own_seconds(self, batch: int, prompt_rows: int) -> float:
@@ -35,7 +37,9 @@ class NoSpeculation:
 
     drafters = False
 
-    def trace(self, batch: int, drafted: int, chance: float, target_share: int, draft_share: int) -> Trace:
+    def trace(
+        self, batch: int, drafted: int, chance: float, *, reading: bool, target_share: int, draft_share: int
+    ) -> Trace:
         """See Speculation."""
         return PLAIN
 
@@ -52,9 +56,15 @@ class RemoteSpeculation:
     def __init__(self, cells: Cells):
         self._cells = cells
 
-    def trace(self, batch: int, drafted: int, chance: float, target_share: int, draft_share: int) -> Trace:
+    def trace(
+        self, batch: int, drafted: int, chance: float, *, reading: bool, target_share: int, draft_share: int
+    ) -> Trace:
         """See Speculation."""
-        return self._cells.trace(batch, drafted, chance, target_share, draft_share) if drafted else PLAIN
+        if not drafted:
+            return PLAIN
+        return self._cells.trace(
+            batch, drafted, chance, reading=reading, target_share=target_share, draft_share=draft_share
+        )
 
     def own_seconds(self, batch: int, prompt_rows: int) -> float:
         """None: that is what drafters are for."""
@@ -77,7 +87,9 @@ class CoLocatedSpeculation:
         self._chains = {length: _chain(text, length) for length in _LENGTHS}
         self._best: dict[int, tuple[Trace, float]] = {}
 
-    def trace(self, batch: int, drafted: int, chance: float, target_share: int, draft_share: int) -> Trace:
+    def trace(
+        self, batch: int, drafted: int, chance: float, *, reading: bool, target_share: int, draft_share: int
+    ) -> Trace:
         """See Speculation."""
         return self._of(batch)[0]
 

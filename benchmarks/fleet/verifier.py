@@ -140,10 +140,9 @@ class Verifier:
         decoding = [request for request in self._running if not request.pending]
         prompts = [request for request in self._running if request.pending]
         share = self._owner.target_share(self)
-        rows, wait, chosen = self._choose(decoding, now, share)
+        rows, wait, chosen = self._choose(decoding, now, share, bool(prompts))
         shares: list[int] = []
         if prompts:
-            wait = 0.0
             room = self._cost.prompt_rows(
                 len(decoding), max(self._step_rows - rows, self._step_rows // 2 - len(decoding))
             )
@@ -161,7 +160,9 @@ class Verifier:
         self._last_step = now
         self._clock.after(wait + seconds, lambda: self._finish(chosen, reading) if epoch == self._epoch else None)
 
-    def _choose(self, decoding: list[Request], now: float, share: int) -> tuple[int, float, list[tuple[Request, int]]]:
+    def _choose(
+        self, decoding: list[Request], now: float, share: int, reading: bool
+    ) -> tuple[int, float, list[tuple[Request, int]]]:
         """Rows of the step, seconds to wait before it, and what each sequence will get."""
         batch, rows, wait = len(decoding), len(decoding), 0.0
         chosen: list[tuple[Request, int]] = []
@@ -179,7 +180,9 @@ class Verifier:
                 if not part or self._rng.random() >= part:
                     load, draft_share = drafter.sequences, self._owner.draft_share(drafter)
                     self._owner.outcome.drafted_steps += 1
-            trace = self._speculation.trace(batch, load, request.chance, share, draft_share)
+            trace = self._speculation.trace(
+                batch, load, request.chance, reading=reading, target_share=share, draft_share=draft_share
+            )
             nodes, tokens = trace.steps[request.cursor % len(trace.steps)]
             request.cursor += 1
             rows += nodes

@@ -31,6 +31,7 @@ def test_a_drafter_that_is_far_or_busy_brings_less() -> None:
     near = simulate(PAIR, 0.0, 2, 2, tokens=800).tokens_per_step
     assert simulate(PAIR, 0.1, 2, 2, tokens=800).tokens_per_step < near
     assert simulate(PAIR, 0.0, 2, 2, draft_share=8, tokens=800).tokens_per_step < near
+    assert simulate(PAIR, 0.0, 2, 2, reading=True, tokens=800).wait == 0.0
     busy = simulate(PAIR, 0.0, 2, 32, draft_share=8, tokens=800).tokens_per_step
     assert busy < simulate(PAIR, 0.0, 2, 2, draft_share=8, tokens=800).tokens_per_step
 

@@ -20,6 +20,7 @@ PAIR = gpu_like()
 BARE = ModelPairTimes("bare", "assumed", Curve.flat(0.030), Curve.flat(0.003), Agreement.of(0.75))
 """Nothing but steps."""
 AWAY = 5.0
+ALONE = {"reading": False, "target_share": 1, "draft_share": 1}
 
 
 @pytest.fixture(scope="module")
@@ -169,11 +170,11 @@ def test_processes_on_one_core_take_turns() -> None:
 
 def test_a_co_located_draft_takes_the_targets_time() -> None:
     co_located = CoLocatedSpeculation(PAIR)
-    fast = co_located.trace(1, 0, 0.0, 1, 1).tokens_per_step
+    fast = co_located.trace(1, 0, 0.0, **ALONE).tokens_per_step
     assert fast > 2 and co_located.own_seconds(1, 0) > PAIR.draft.cost().seconds(1)
     assert co_located.own_seconds(0, 100) == PAIR.draft.cost().seconds(100)
     slow = CoLocatedSpeculation(replace(PAIR, draft=PAIR.target))
-    assert slow.trace(8, 0, 0.0, 1, 1).tokens_per_step == 1 and slow.own_seconds(8, 0) == 0
+    assert slow.trace(8, 0, 0.0, **ALONE).tokens_per_step == 1 and slow.own_seconds(8, 0) == 0
 
 
 def test_a_fleet_says_what_is_wrong_with_it() -> None:
