@@ -85,12 +85,16 @@ def simulate(
     one_way = (round_trip + pair.line) / 2
     target, draft = _slower(pair.target.cost(), target_share), _slower(pair.draft.cost(), draft_share)
     prompt_rows = target.prompt_rows(batch, step_rows // 2) if reading else 0
+    waited_before: dict[int, float] = {}
+    """By verifier, until its first step: it began when it was told to."""
     traces: list[list[tuple[int, int]]] = [[] for _ in range(total)]
 
     def drafter_of(key: int) -> SimulatedDrafter:
         return drafters[key // drafted]
 
     def settled(verdicts: list[Verdict]) -> None:
+        index = verdicts[0].sequence // batch
+        waited_before.setdefault(index, running[index].tally.waited)
         by_drafter: dict[int, list[Verdict]] = {}
         for verdict in verdicts:
             traces[verdict.sequence].append((verdict.verified, len(verdict.tokens)))
@@ -136,8 +140,8 @@ def simulate(
     for index, verifier in enumerate(running):  # they do not step at the same moments
         clock.after(index / verifiers * target.seconds(batch), verifier.start)
     clock.run(lambda: all(verifier.tally.steps >= first + counted or verifier.done for verifier in running))
-    done = sum(verifier.tally.steps for verifier in running)
-    waited = sum(verifier.tally.waited for verifier in running)
+    done = sum(verifier.tally.steps - 1 for verifier in running)
+    waited = sum(verifier.tally.waited for verifier in running) - sum(waited_before.values())
     return Trace(tuple(step for trace in traces for step in trace[first:]), waited / done)
 
 
