@@ -12,6 +12,7 @@ from typing import Literal
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.distributed import DistributedConfig
 from transformers.utils import logging
 
 from speculative_engine.field_error import FieldError
@@ -22,8 +23,11 @@ from speculative_engine.kv_slots import KvCache, SlotPool
 from speculative_engine.packed_attention import ATTENTION_NAME, packed_context
 from speculative_engine.packed_batch import PackedBatch
 from speculative_engine.packed_linear import PackedLinear, replace_linears
+from speculative_engine.rank_group import RankGroup
 from speculative_engine.row_exact import RowExactLinear, can_pack, make_row_exact
 from speculative_engine.shallow_model import check_layers, first_layers, keep_first_layers
+from speculative_engine.sharded_layers import keep_own_parts, mesh_on
+from speculative_engine.split_check import SplitError, check_split
 from speculative_engine.weights_fingerprint import weights_fingerprint
 
 Weights = Literal["checkpoint", "int8", "int4"]
@@ -66,10 +70,12 @@ class PackedModel:
         *,
         row_exact: bool = True,
         weights: Weights = "checkpoint",
+        ranks: RankGroup | None = None,
     ):
         """row_exact: whether a row has the same bits in any company, on CPUs; drafters do without, and are faster.
 
-        weights: integers are for drafters, in bfloat16; int4 on GPUs only. Raises UnsupportedModelError.
+        weights: integers are for drafters, in bfloat16; int4 on GPUs only. ranks: among whom from_pretrained has split
+        the model, one of whom this process is. Raises UnsupportedModelError.
         """
         self.name = name or type(model).__name__
         on_cpu = model.device.type == "cpu"
@@ -97,8 +103,12 @@ class PackedModel:
                 "because what a state-space layer carries along cannot be rolled back"
             )
         self._group_size = heads // int(getattr(self.config, "num_key_value_heads", None) or heads)
-        self.fingerprint = weights_fingerprint(model, weights)
+        with ranks.exchange() if ranks is not None else nullcontext():
+            self.fingerprint = weights_fingerprint(model, weights)
         """Differs where models would differ in what they say; see `weights_fingerprint`."""
+        self._ranks = ranks
+        if ranks is not None:
+            keep_own_parts(model, ranks)
         if on_cpu:
             make_linear = RowExactLinear if row_exact else Int8Linear if weights == "int8" else PackedLinear
             fuse_layers(model, make_linear)
@@ -127,13 +137,15 @@ class PackedModel:
         row_exact: bool = True,
         weights: Weights = "checkpoint",
         layers: int | None = None,
+        ranks: RankGroup | None = None,
     ) -> PackedModel:
         """Load from a directory or hub id.
 
         slots: tokens that fit into the KV cache. row_exact, weights: see the constructor. layers: load so many first
-        layers of the checkpoint, and read none of the others; None for all. Raises ModelLoadError.
+        layers of the checkpoint, and read none of the others; None for all. ranks: load this rank's part, as all of
+        them have to; returns when all have, and raises RankLostError when one is lost. Raises ModelLoadError.
         """
-        place = torch.device(device)
+        place = torch.device(device if ranks is None else ranks.device)
         if place.type == "cuda" and not torch.cuda.is_available():
             raise ModelLoadError(f"device {device}: this build of torch sees no CUDA device")
         if not sys.stderr.isatty():  # a log has no use for progress bars
@@ -145,14 +157,19 @@ class PackedModel:
             config = AutoConfig.from_pretrained(source, local_files_only=local, trust_remote_code=trust_remote_code)
             if layers is not None:
                 keep_first_layers(config, layers)
-            with _without_report() if layers is not None else nullcontext():
+            if ranks is not None:
+                check_split(config, ranks.size)
+            with _without_report() if layers is not None else nullcontext(), mesh_on(place):
                 model = AutoModelForCausalLM.from_pretrained(
                     source,
                     config=config,
                     dtype=resolve_dtype(dtype, place),
                     local_files_only=local,
                     trust_remote_code=trust_remote_code,
+                    distributed_config=None if ranks is None else DistributedConfig(tp_size=ranks.size),
                 )
+        except SplitError as error:
+            raise UnsupportedModelError(f"model {source}: {error}") from error
         except pickle.UnpicklingError as error:
             raise ModelLoadError(
                 f"model {source}: its weights are a pickle that may be code, and is not read"
@@ -160,7 +177,9 @@ class PackedModel:
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise ModelLoadError(f"model {source}: {first_line}") from error
-        return cls(model.to(place), slots, name=source, row_exact=row_exact, weights=weights)
+        if ranks is not None:
+            ranks.loaded()
+        return cls(model.to(place), slots, name=source, row_exact=row_exact, weights=weights, ranks=ranks)
 
     @property
     def layers(self) -> int:
@@ -173,6 +192,11 @@ class PackedModel:
         What it computes for a token in these layers is what the whole model computes, so it goes on from keys and
         values that the whole model wrote. Raises ModelLoadError.
         """
+        if self._ranks is not None:
+            raise ModelLoadError(
+                f"model {self.name}: its layers are split among {self._ranks.size} ranks (--tensor-parallel), which run "
+                "them all or none"
+            )
         view = copy.copy(self)
         try:
             check_layers(count, self.layers)
@@ -194,7 +218,12 @@ class PackedModel:
 
     @torch.inference_mode()
     def forward(self, batch: PackedBatch) -> torch.Tensor:
-        """One forward pass: writes the rows' keys and values, returns logits [wanted rows, vocabulary]."""
+        """One forward pass: writes the rows' keys and values, returns logits [wanted rows, vocabulary].
+
+        Raises RankLostError where the model is split among ranks and one is lost.
+        """
+        if self._ranks is not None:
+            self._ranks.announce(batch)
         with packed_context(batch, self.cache):
             out = self.model(
                 input_ids=batch.token_ids.unsqueeze(0),
@@ -204,6 +233,12 @@ class PackedModel:
             )
         logits: torch.Tensor = out.logits[0]
         return logits
+
+    def keep_alive(self) -> float | None:
+        """To be called between passes: returns the seconds after which to call again if there is none until then, None
+        for never. Raises RankLostError.
+        """
+        return None if self._ranks is None else self._ranks.keep_alive()
 
     def forward_with_states(self, batch: PackedBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """As `forward`, and what the output head got: last hidden states [wanted rows, hidden]."""
