@@ -100,8 +100,8 @@ class DraftLoop:
         """`on_failure` is told when the thread has ended by a fault.
 
         threads: CPU threads of a forward pass. max_streams: streams that are attached at once. max_waiting_tokens:
-        tokens of one stream's openings and verdicts that may wait for the thread; openings may take half of it. keep_alive: see
-        PackedModel.keep_alive; called when there is nothing to draft.
+        tokens of one stream's openings and verdicts that may wait for the thread; openings may take half of it.
+        keep_alive: see PackedModel.keep_alive; called when there is nothing to draft.
         """
         self._drafter = drafter
         self._clock = drafter.clock

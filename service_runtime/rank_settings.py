@@ -37,7 +37,11 @@ class RankSettings(ServiceSettings):
             return self
         launched, here = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
         if self.tensor_parallel != launched:
-            raise ValueError(f"--tensor-parallel: torchrun has started {launched} processes, got {self.tensor_parallel}")
+            raise ValueError(
+                f"--tensor-parallel: torchrun has started {launched} processes, got {self.tensor_parallel}"
+            )
         if here != launched:
-            raise ValueError(f"--tensor-parallel: all ranks must be on one machine, and {here} of {launched} are on this")
+            raise ValueError(
+                f"--tensor-parallel: all ranks must be on one machine, and {here} of {launched} are on this"
+            )
         return self

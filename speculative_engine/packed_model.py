@@ -194,8 +194,8 @@ class PackedModel:
         """
         if self._ranks is not None:
             raise ModelLoadError(
-                f"model {self.name}: its layers are split among {self._ranks.size} ranks (--tensor-parallel), which run "
-                "them all or none"
+                f"model {self.name}: its layers are split among {self._ranks.size} ranks (--tensor-parallel), which "
+                "run all of them or none"
             )
         view = copy.copy(self)
         try:

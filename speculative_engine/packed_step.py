@@ -37,7 +37,9 @@ class StepEncoder:
             tail = lane.context[kept:]
             lanes[index] = reference, kept, len(tail), len(lane.rows), lane.first_query
             tails.append(tail)
-            context = known[reference] if kept == len(lane.context) == _length(known, reference) else lane.context.copy()
+            context = (
+                known[reference] if kept == len(lane.context) == _length(known, reference) else lane.context.copy()
+            )
             _mark(context, len(known), marks)
             known.append(context)
             told.append(context)

@@ -12,7 +12,7 @@ import select
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -145,10 +145,8 @@ class RankGroup:
     def close(self) -> None:
         """Has the other ranks end, if they can be told, and leaves the group."""
         if self._leads and not self._broken:
-            try:
+            with suppress(RankLostError):  # one that ended by itself is what is asked for here
                 self._say(_END, np.empty(0, dtype=np.int64))
-            except RankLostError:
-                pass  # one that ended by itself is what is asked for here
         self._leads = False
         if not self._broken and dist.is_initialized():
             dist.destroy_process_group()
@@ -211,10 +209,8 @@ class RankGroup:
     def _loss(self, error: RuntimeError) -> RankLostError:
         """What can be said of a broken exchange: which ranks have ended, and not because others had."""
         # Before anybody asks: this rank may end now, but it is not the one that was lost.
-        try:
+        with suppress(RuntimeError):  # the store was rank 0's and went with it
             self._store.set(f"left/{self.rank}", "1")
-        except RuntimeError:
-            pass  # the store was rank 0's and went with it
         deadline = time.monotonic() + _GONE_SECONDS
         while not (gone := self._gone()) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)

@@ -36,7 +36,8 @@ class RankProcesses:
         """Joins the group of this process. The first process of a group starts the others: its own command again, with
         the variables that torchrun sets, which also may have started all of them.
 
-        device, timeout_seconds: see RankGroup. Takes seconds. Raises SplitError for more ranks than GPUs, and RankLostError.
+        device, timeout_seconds: see RankGroup. Takes seconds. Raises SplitError for more ranks than GPUs, and
+        RankLostError.
         """
         check_devices(device, size)
         if LAUNCHED in os.environ:
@@ -48,7 +49,9 @@ class RankProcesses:
         listener = socket.create_server(("127.0.0.1", 0))
         port = listener.getsockname()[1]
         # By itself the store would listen on all of this machine's addresses.
-        store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+        store = dist.TCPStore(
+            "127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+        )
         children = [_start(rank, size, port) for rank in range(1, size)]
         try:
             _await_joining(store, children)

@@ -35,6 +35,5 @@ def check_split(config: PretrainedConfig, ranks: int) -> None:
 def check_devices(device: str, ranks: int) -> None:
     """Raises SplitError where there are fewer devices than ranks; the ranks of a CPU share it."""
     if device == "cuda" and torch.cuda.device_count() < ranks:
-        raise SplitError(
-            f"--tensor-parallel: {ranks} ranks need a GPU each, and torch sees {torch.cuda.device_count()} (--device cuda)"
-        )
+        seen = torch.cuda.device_count()
+        raise SplitError(f"--tensor-parallel: {ranks} ranks need a GPU each (--device cuda), and torch sees {seen}")

@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from draftwire import Client, UnsupportedDrafterError, Speculation
+from draftwire import Client, Speculation, UnsupportedDrafterError
 from speculative_engine.engine_limits import EngineLimits
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.plain_generation import generate_all
@@ -46,11 +46,11 @@ def expected() -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def split(shared: Callable[..., "RunningService"]) -> Iterator["RunningService"]:
+def split(shared: Callable[..., "RunningService"]) -> "RunningService":
     """A verifier of two ranks."""
     service = shared("verifier_service", "target", *FLAGS)
     assert service.address
-    yield service
+    return service
 
 
 def others(service: "RunningService") -> list[int]:
@@ -68,7 +68,12 @@ def ask(client: Client, **options: object) -> list[list[int]]:
     """What a verifier says to the prompts, all at once where options say nothing else."""
     return [
         client.generate(
-            prompt, max_tokens=TOKENS, temperature=temperature, seed=number, ignore_eos=True, **options  # type: ignore[arg-type]
+            prompt,
+            max_tokens=TOKENS,
+            temperature=temperature,
+            seed=number,
+            ignore_eos=True,
+            **options,  # type: ignore[arg-type]
         ).token_ids
         for number, (prompt, temperature) in enumerate(zip(PROMPTS, TEMPERATURES, strict=True))
     ]
@@ -82,7 +87,9 @@ def test_two_ranks_say_what_one_process_says(split: "RunningService", expected: 
             PROMPTS[1:3], max_tokens=TOKENS, temperature=0.0, seed=1, ignore_eos=True,
             speculation=Speculation(enabled=False),
         )  # fmt: skip
-        alone = [client.generate(prompt, max_tokens=TOKENS, temperature=0.0, ignore_eos=True) for prompt in PROMPTS[1:3]]
+        alone = [
+            client.generate(prompt, max_tokens=TOKENS, temperature=0.0, ignore_eos=True) for prompt in PROMPTS[1:3]
+        ]
         assert [each.token_ids for each in batch] == [each.token_ids for each in alone]
 
 
@@ -117,7 +124,10 @@ def test_the_prefix_cache_holds_at_all_ranks(split: "RunningService") -> None:
 
 
 def test_a_part_of_the_layers_is_refused(split: "RunningService") -> None:
-    with Client(split.address, timeout=PATIENCE) as client, pytest.raises(UnsupportedDrafterError, match="--tensor-parallel"):
+    with (
+        Client(split.address, timeout=PATIENCE) as client,
+        pytest.raises(UnsupportedDrafterError, match="--tensor-parallel"),
+    ):
         client.drafters.attach("local:early_exit?layers=2")
 
 

@@ -104,7 +104,9 @@ def test_random_steps_arrive() -> None:
     contexts = [rng.permutation(5000)[: rng.integers(0, 400)] for _ in range(6)]
     for _ in range(200):
         for index in range(len(contexts)):
-            kept = contexts[index][: rng.integers(0, len(contexts[index]) + 1)] if rng.random() < 0.3 else contexts[index]
+            kept = (
+                contexts[index][: rng.integers(0, len(contexts[index]) + 1)] if rng.random() < 0.3 else contexts[index]
+            )
             contexts[index] = np.concatenate([kept, rng.integers(1, 5000, rng.integers(0, 90))])[:600]
         order = rng.permutation(len(contexts))[: rng.integers(1, 7)]
         wire.send(batch_of([(contexts[index], [1, 2]) for index in order], first_query=int(rng.integers(0, 2))))
