@@ -68,6 +68,7 @@ class RankGroup:
         self._beat = min(_BEAT_SECONDS, timeout_seconds / 4)
         self._spoken = time.monotonic()
         self._leads = self._broken = False
+        self._loads = 0
         self._encoder, self._decoder = StepEncoder(), StepDecoder()
         self._block = torch.empty(_BLOCK, dtype=torch.int64)
         self._processes: dict[int, int] = {}
@@ -92,7 +93,8 @@ class RankGroup:
 
     def loaded(self) -> None:
         """Says that this rank has its part of the model; returns when all have. Raises RankLostError."""
-        self._meet("loaded")
+        self._loads += 1
+        self._meet(f"loaded/{self._loads}")
 
     # What layers exchange. Every rank calls these in the same order.
 
@@ -142,12 +144,17 @@ class RankGroup:
             self._answer()
         return max(0.0, self._spoken + self._beat - time.monotonic())
 
-    def close(self) -> None:
-        """Has the other ranks end, if they can be told, and leaves the group."""
+    def dismiss(self) -> None:
+        """Has the other ranks follow no more, if they can be told."""
         if self._leads and not self._broken:
             with suppress(RankLostError):  # one that ended by itself is what is asked for here
                 self._say(_END, np.empty(0, dtype=np.int64))
         self._leads = False
+        self._encoder = StepEncoder()
+
+    def close(self) -> None:
+        """Dismisses the other ranks, and leaves the group."""
+        self.dismiss()
         if not self._broken and dist.is_initialized():
             dist.destroy_process_group()
         for descriptor in self._processes.values():
@@ -182,6 +189,7 @@ class RankGroup:
                     dist.broadcast(rest, 0)
                     numbers = torch.cat([numbers, rest])
             if kind == _END:
+                self._decoder = StepDecoder()
                 return
             if kind == _HEARTBEAT:
                 self._answer()
