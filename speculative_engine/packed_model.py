@@ -12,7 +12,6 @@ from typing import Literal
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
-from transformers.distributed import DistributedConfig
 from transformers.utils import logging
 
 from speculative_engine.field_error import FieldError
@@ -26,7 +25,7 @@ from speculative_engine.packed_linear import PackedLinear, replace_linears
 from speculative_engine.rank_group import RankGroup
 from speculative_engine.row_exact import RowExactLinear, can_pack, make_row_exact
 from speculative_engine.shallow_model import check_layers, first_layers, keep_first_layers
-from speculative_engine.sharded_layers import keep_own_parts, mesh_on
+from speculative_engine.sharded_layers import keep_own_parts, split_on
 from speculative_engine.split_check import SplitError, check_split
 from speculative_engine.weights_fingerprint import weights_fingerprint
 
@@ -108,7 +107,10 @@ class PackedModel:
         """Differs where models would differ in what they say; see `weights_fingerprint`."""
         self._ranks = ranks
         if ranks is not None:
-            keep_own_parts(model, ranks)
+            try:
+                keep_own_parts(model, ranks)
+            except SplitError as error:
+                raise UnsupportedModelError(f"model {self.name}: {error}") from error
         if on_cpu:
             make_linear = RowExactLinear if row_exact else Int8Linear if weights == "int8" else PackedLinear
             fuse_layers(model, make_linear)
@@ -159,14 +161,17 @@ class PackedModel:
                 keep_first_layers(config, layers)
             if ranks is not None:
                 check_split(config, ranks.size)
-            with _without_report() if layers is not None else nullcontext(), mesh_on(place):
+            with (
+                _without_report() if layers is not None else nullcontext(),
+                split_on(place, ranks) if ranks is not None else nullcontext() as split,
+            ):
                 model = AutoModelForCausalLM.from_pretrained(
                     source,
                     config=config,
                     dtype=resolve_dtype(dtype, place),
                     local_files_only=local,
                     trust_remote_code=trust_remote_code,
-                    distributed_config=None if ranks is None else DistributedConfig(tp_size=ranks.size),
+                    distributed_config=split,
                 )
         except SplitError as error:
             raise UnsupportedModelError(f"model {source}: {error}") from error

@@ -64,7 +64,6 @@ class RankGroup:
         self.exchange_seconds = 0.0
         """Time spent in talking to other ranks, waiting for them included."""
         self._store = store
-        self._timeout = timeout_seconds
         self._beat = min(_BEAT_SECONDS, timeout_seconds / 4)
         self._spoken = time.monotonic()
         self._leads = self._broken = False
@@ -104,13 +103,12 @@ class RankGroup:
         On CPUs in the order of ranks for every element: a ring adds in an order that depends on where in the tensor an
         element lies, and so on the rows beside it. Raises RankLostError.
         """
-        self.exchanged_bytes += part.nbytes
-        with self.exchange():
-            if part.device.type != "cpu":
+        if part.device.type != "cpu":
+            self.exchanged_bytes += part.nbytes
+            with self.exchange():
                 dist.all_reduce(part)
-                return part
-            parts = part.new_empty(self.size, *part.shape)
-            dist.all_gather_into_tensor(parts, part.contiguous())
+            return part
+        parts = self._gathered(part)
         total = parts[0].float()
         for other in parts[1:]:
             total = total + other
@@ -118,11 +116,15 @@ class RankGroup:
 
     def joined(self, part: torch.Tensor) -> torch.Tensor:
         """All ranks' parts [..., width], of one shape, side by side: [..., ranks * width]. Raises RankLostError."""
+        return self._gathered(part).movedim(0, -2).reshape(*part.shape[:-1], -1)
+
+    def _gathered(self, part: torch.Tensor) -> torch.Tensor:
+        """All ranks' parts, in their order: [ranks, *part.shape]."""
         self.exchanged_bytes += part.nbytes
         parts = part.new_empty(self.size, *part.shape)
         with self.exchange():
-            dist.all_gather_into_tensor(parts, part.contiguous())
-        return parts.movedim(0, -2).reshape(*part.shape[:-1], -1)
+            dist.all_gather(list(parts.unbind()), part.contiguous())
+        return parts
 
     # Rank 0.
 
@@ -227,7 +229,7 @@ class RankGroup:
             return RankLostError(f"{names} of {self.size} has ended; the model is not whole without it")
         others = ", ".join(f"rank {rank}" for rank in self._others())
         reason = str(error).partition("\n")[0]
-        return RankLostError(f"{others} of {self.size} did not answer within {self._timeout:g} seconds ({reason})")
+        return RankLostError(f"the exchange with {others} of {self.size} failed: {reason}")
 
     def _others(self) -> list[int]:
         return [rank for rank in range(self.size) if rank != self.rank]

@@ -12,26 +12,36 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
+from transformers.distributed import DistributedConfig
+from transformers.distributed.utils import TransformersDeviceMesh
 from transformers.integrations.tensor_parallel import replace_layer_number_by_wildcard
 
 from speculative_engine.rank_group import RankGroup
+from speculative_engine.split_check import SplitError
 
 
 class SummedLinear(nn.Module):
     """A linear layer whose inputs are split: each rank has a part of every output, and the parts are added up."""
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, ranks: RankGroup):
-        """weight [outputs, inputs of this rank]; bias [outputs], the same at all ranks."""
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, ranks: RankGroup, *, whole: int | None = None):
+        """weight [outputs, inputs of this rank]; bias [outputs], the same at all ranks. whole: number of inputs of all
+        ranks, where each is given all of them and takes its own."""
         super().__init__()
         self.linear = _linear(weight, None)
         self.register_buffer("bias", bias, persistent=False)
         self._ranks = ranks
+        self._own: slice | None = None
+        if whole is not None:
+            first = ranks.rank * -(-whole // ranks.size)
+            self._own = slice(first, first + weight.shape[1])
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """inputs [..., inputs of this rank] -> [..., outputs]"""
-        out = self._ranks.summed(self.linear(inputs))
+        """inputs [..., inputs of this rank, or of all] -> [..., outputs]"""
+        own = inputs if self._own is None else inputs[..., self._own].contiguous()
+        out = self._ranks.summed(self.linear(own))
         return out if self.bias is None else out + self.bias
 
 
@@ -73,7 +83,10 @@ class SplitEmbedding(nn.Module):
 
 
 def keep_own_parts(model: PreTrainedModel, ranks: RankGroup) -> None:
-    """Replace the split layers of `model`, which from_pretrained has distributed, by this rank's own, in place."""
+    """Replace the split layers of `model`, which from_pretrained has distributed, by this rank's own, in place.
+
+    Raises SplitError for a plan that cannot be followed.
+    """
     styles: dict[str, str] = model.tp_plan
     for path, module in list(model.named_modules()):
         style = styles.get(replace_layer_number_by_wildcard(path))
@@ -86,10 +99,14 @@ def keep_own_parts(model: PreTrainedModel, ranks: RankGroup) -> None:
             part: nn.Module = _linear(own, bias)
         elif style == "rowwise" and type(module) is nn.Linear:
             part = SummedLinear(own, bias, ranks)
+        elif style == "rowwise_split_input" and type(module) is nn.Linear:
+            part = SummedLinear(own, bias, ranks, whole=weight.shape[1])
         elif style in ("colwise_gather_output", "colwise_rep") and type(module) is nn.Linear:
             part = GatheredLinear(own, bias, len(weight), ranks)
         elif style == "embedding_rowwise" and type(module) is nn.Embedding:
             part = SplitEmbedding(own, len(weight), ranks)
+        elif isinstance(module, nn.Linear):
+            raise SplitError(f"--tensor-parallel: its plan splits {path} in a way that is not known here: {style}")
         else:
             continue
         parent, _, name = path.rpartition(".")
@@ -97,16 +114,25 @@ def keep_own_parts(model: PreTrainedModel, ranks: RankGroup) -> None:
 
 
 @contextmanager
-def mesh_on(device: torch.device) -> Iterator[None]:
-    """Has from_pretrained split a model on `device`: it takes the kind of accelerator that torch was built for, whether
-    there is one or not."""
-    found = torch._C._get_accelerator
-    if device.type == "cpu":
-        torch._C._get_accelerator = lambda *_: device
+def split_on(device: torch.device, ranks: RankGroup) -> Iterator[DistributedConfig]:
+    """What to give from_pretrained inside, to have it split a model among `ranks` as its own plan says.
+
+    On CPUs transformers is not left to place the parts: it takes the kind of accelerator that torch was built for, whether
+    there is one or not, and wants the package accelerate to be told of any place. On GPUs it needs that package.
+    """
+    config = DistributedConfig(tp_size=ranks.size)
+    if device.type != "cpu":
+        yield config
+        return
+    names = ("pp", "dp_replicate", "fsdp", "tp")
+    mesh = init_device_mesh("cpu", (1, 1, 1, ranks.size), mesh_dim_names=names)
+    meshes = TransformersDeviceMesh(mesh, mesh)
+    found = PreTrainedModel.prepare_distribute_model
+    PreTrainedModel.prepare_distribute_model = classmethod(lambda *_, **__: (config, None, meshes))
     try:
-        yield
+        yield config
     finally:
-        torch._C._get_accelerator = found
+        PreTrainedModel.prepare_distribute_model = found
 
 
 def _own(tensor: torch.Tensor | None) -> torch.Tensor | None:
