@@ -61,7 +61,8 @@ class GatheredLinear(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """inputs [..., inputs] -> [..., outputs]"""
-        return self._ranks.joined(self.linear(inputs))[..., : self._outputs]
+        out = self._ranks.joined(self.linear(inputs))
+        return out if out.shape[-1] == self._outputs else out[..., : self._outputs].contiguous()
 
 
 class SplitEmbedding(nn.Module):
