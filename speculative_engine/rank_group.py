@@ -116,12 +116,14 @@ class RankGroup:
 
     def joined(self, part: torch.Tensor) -> torch.Tensor:
         """All ranks' parts [..., width], of one shape, side by side: [..., ranks * width]. Raises RankLostError."""
-        return self._gathered(part).movedim(0, -2).reshape(*part.shape[:-1], -1)
+        return self._gathered(part).movedim(0, -2).reshape(*part.shape[:-1], self.size * part.shape[-1])
 
     def _gathered(self, part: torch.Tensor) -> torch.Tensor:
         """All ranks' parts, in their order: [ranks, *part.shape]."""
         self.exchanged_bytes += part.nbytes
         parts = part.new_empty(self.size, *part.shape)
+        if not part.numel():  # a pass that wants no logits
+            return parts
         with self.exchange():
             dist.all_gather(list(parts.unbind()), part.contiguous())
         return parts

@@ -85,12 +85,6 @@ def main() -> None:
             report = compare(directory, processes.ranks)
         except ModelLoadError as error:
             found[directory.name] = str(error)
-        except Exception as e:
-            import traceback
-
-            traceback.print_exc()
-            found[directory.name] = "X" + repr(e)
-            processes.ranks.dismiss()
         else:
             found[directory.name] = None if report is None else asdict(report)
     if not processes.ranks.rank:
