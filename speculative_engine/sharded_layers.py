@@ -119,7 +119,7 @@ def split_on(device: torch.device, ranks: RankGroup) -> Iterator[DistributedConf
     """What to give from_pretrained inside, to have it split a model among `ranks` as its own plan says.
 
     On CPUs transformers is not left to place the parts: it takes the kind of accelerator that torch was built for,
-    whether there is one or not, and wants the package accelerate to be told of any place. On GPUs it needs that package.
+    whether there is one or not, and wants the package accelerate for any place. On GPUs it needs that package.
     """
     config = DistributedConfig(tp_size=ranks.size)
     if device.type != "cpu":

@@ -119,7 +119,7 @@ def test_the_prefix_cache_holds_at_all_ranks(split: "RunningService") -> None:
     prompt = "def read_config(path):\n    " * 8
     with Client(split.address, timeout=PATIENCE) as client:
         first, second = (client.generate(prompt, max_tokens=TOKENS, ignore_eos=True) for _ in range(2))
-        assert second.usage.cached_tokens > 50
+        assert second.usage.cached_tokens > 40
         assert first.token_ids == second.token_ids
 
 
