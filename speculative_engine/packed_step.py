@@ -77,8 +77,8 @@ class StepDecoder:
             told.append(Lane(context, lane_rows[row : row + count].tolist(), first_query))
             slot, row = slot + tail, row + count
         self._before = [lane.context for lane in told]
-        tensors = [torch.from_numpy(part).to(device) for part in parts[:4]]
-        return PackedBatch(*tensors, lanes=told, group_size=group_size)
+        token_ids, positions, slots, logit_rows = (torch.from_numpy(part).to(device) for part in parts[:4])
+        return PackedBatch(token_ids, positions, slots, logit_rows, told, group_size)
 
 
 def _begun(context: np.ndarray, known: list[np.ndarray], marks: dict[tuple[int, int], int]) -> tuple[int, int]:

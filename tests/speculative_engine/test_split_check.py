@@ -14,7 +14,10 @@ def test_a_model_whose_parts_are_equal_can_be_split() -> None:
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (LlamaConfig(num_attention_heads=6, num_key_value_heads=4), "share 6 equally, which is num_attention_heads"),
+        (
+            LlamaConfig(hidden_size=96, num_attention_heads=6, num_key_value_heads=6),
+            "share 6 equally, which is num_attention_heads",
+        ),
         (LlamaConfig(num_attention_heads=8, num_key_value_heads=2), "share 2 equally, which is num_key_value_heads"),
         (
             LlamaConfig(num_attention_heads=8, num_key_value_heads=4, intermediate_size=62),
