@@ -44,6 +44,20 @@ class UnsupportedModelError(ModelLoadError):
     """The model loads, but packed passes over it would not say what the model says."""
 
 
+def check_model_splits(source: str, ranks: int, *, trust_remote_code: bool = False) -> None:
+    """Raises UnsupportedModelError for a model that cannot be split among so many ranks, by its configuration alone, and
+    ModelLoadError for what has none."""
+    try:
+        config = AutoConfig.from_pretrained(
+            source, local_files_only=Path(source).is_dir(), trust_remote_code=trust_remote_code
+        )
+        check_split(config, ranks)
+    except SplitError as error:
+        raise UnsupportedModelError(f"model {source}: {error}") from error
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelLoadError(f"model {source}: {_first_line(error)}") from error
+
+
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """The weight type a `--dtype` setting means. "auto" is bfloat16 where the device computes in it, else float32."""
     if name != "auto":
@@ -180,8 +194,7 @@ class PackedModel:
                 f"model {source}: its weights are a pickle that may be code, and is not read"
             ) from error
         except (OSError, ValueError, KeyError, RuntimeError) as error:
-            first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise ModelLoadError(f"model {source}: {first_line}") from error
+            raise ModelLoadError(f"model {source}: {_first_line(error)}") from error
         if ranks is not None:
             ranks.loaded()
         return cls(model.to(place), slots, name=source, row_exact=row_exact, weights=weights, ranks=ranks)
@@ -265,6 +278,10 @@ def _without_report() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(before)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def _name_of(dtype: torch.dtype) -> str:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from service_runtime.startup_error import StartupError
-from speculative_engine.packed_model import ModelLoadError
+from speculative_engine.packed_model import ModelLoadError, check_model_splits
 from speculative_engine.rank_group import RankGroup, RankLostError
 from speculative_engine.rank_processes import RankProcesses
 from speculative_engine.self_test import run_self_test
@@ -48,10 +48,12 @@ def follow(settings: VerifierSettings) -> None:
 
 def _open(settings: VerifierSettings) -> RankProcesses:
     try:
+        # Before there is more than one process to tell of it.
+        check_model_splits(settings.model, settings.tensor_parallel, trust_remote_code=settings.trust_remote_code)
         return RankProcesses.open(
             settings.tensor_parallel,
             device=settings.device,
             timeout_seconds=settings.tensor_parallel_timeout_seconds,
         )
-    except (SplitError, RankLostError) as error:
+    except (ModelLoadError, SplitError, RankLostError) as error:
         raise StartupError(str(error)) from error

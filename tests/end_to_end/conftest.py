@@ -22,7 +22,7 @@ from draftwire import Client
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "models"
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 """A service may take this long to start: torch takes its time on a busy machine."""
 STOP_SECONDS = 20.0
 TEST_SECONDS = 240

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,10 +25,14 @@ from tests.end_to_end.waiting import PATIENCE, eventually
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService
 
+pytestmark = pytest.mark.timeout(900)
+
 MODELS = Path(__file__).resolve().parents[2] / "models"
 PROMPTS = ["def read_config(path):\n", "class Stack:\n    def push(self, item):\n", "import os\n", "# größer → "]
 TEMPERATURES = [0.0, 0.8, 1.2, 0.0]
 TOKENS = 48
+START_SECONDS = 300.0
+"""Two ranks may take this long to start, one after the other, on a busy machine."""
 FLAGS = ("--dtype", "float32", "--kv-slots", "4096", "--tensor-parallel", "2")
 
 
@@ -177,7 +182,7 @@ def test_the_others_end_with_rank_0(start_verifier: Callable[..., "RunningServic
 
 def test_what_cannot_be_split_is_refused(start_verifier: Callable[..., "RunningService"]) -> None:
     service = start_verifier("target", "--tensor-parallel", "4")
-    assert service.process.wait(PATIENCE) == 1
+    assert service.process.wait(START_SECONDS) == 1
     (refusal,) = [event["reason"] for event in service.events() if event["event"] == "cannot start"]
     assert refusal.endswith(
         "--tensor-parallel: 4 ranks cannot share 6 equally, which is num_attention_heads of the model's configuration"
@@ -202,8 +207,10 @@ def test_a_drafter_by_torchrun_drafts(verifier: "RunningService", client: Client
             stderr=subprocess.STDOUT,
         )  # fmt: skip
     try:
-        states = lambda: [each.state for each in client.drafters.list()]  # noqa: E731
-        eventually(lambda: states() == ["ready"], f"the drafter has announced itself; see {log}")
+        deadline = time.monotonic() + START_SECONDS
+        while [each.state for each in client.drafters.list()] != ["ready"]:
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
         plain = client.generate(PROMPTS[0], max_tokens=TOKENS, ignore_eos=True, speculation=Speculation(enabled=False))
 
         def accepted() -> int:
