@@ -45,8 +45,8 @@ class UnsupportedModelError(ModelLoadError):
 
 
 def check_model_splits(source: str, ranks: int, *, trust_remote_code: bool = False) -> None:
-    """Raises UnsupportedModelError for a model that cannot be split among so many ranks, by its configuration alone, and
-    ModelLoadError for what has none."""
+    """Raises UnsupportedModelError for a model that cannot be split among so many ranks, by its configuration alone,
+    and ModelLoadError for what has none."""
     try:
         config = AutoConfig.from_pretrained(
             source, local_files_only=Path(source).is_dir(), trust_remote_code=trust_remote_code
