@@ -1,4 +1,4 @@
-"""vLLM on a CPU: plain, with a draft model, n-gram lookup; bfloat16."""
+"""vLLM on a CPU: plain, with a draft model, n-gram lookup, draftwire's remote drafters; bfloat16."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
         speculation = dict(order["setting"])
         if speculation["method"] == "draft_model":
             speculation["model"] = order["draft"]
+    remote = speculation is not None and speculation["method"] == "custom_class"
     engine = LLM(
         order["target"],
         dtype="bfloat16",
@@ -30,6 +31,7 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
         gpu_memory_utilization=_MEMORY_SHARE,
         kv_cache_memory_bytes=_KV_BYTES,
         speculative_config=speculation,
+        worker_cls="draftwire_vllm.worker.Worker" if remote else "auto",
         disable_log_stats=True,
         seed=0,
     ).llm_engine

@@ -2,7 +2,7 @@
 
 import pytest
 
-from verifier_service.circuit_breaker import CircuitBreaker
+from drafter_pool.circuit_breaker import CircuitBreaker
 
 
 class Clock:

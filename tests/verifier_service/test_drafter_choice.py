@@ -5,8 +5,8 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
-from verifier_service.drafter_choice import DrafterChoice
-from verifier_service.link_stats import DraftingSpeed
+from drafter_pool.drafter_choice import DrafterChoice
+from drafter_pool.link_stats import DraftingSpeed
 
 
 def link(name: str, accepted_per_second: float | None, sequences: int = 0) -> Any:
