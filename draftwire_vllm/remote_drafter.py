@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ class RemoteDrafter:
 
     def step_begins(self, step: Any) -> None:
         """Called by the worker with vLLM's SchedulerOutput, before a step. Never raises."""
-        if self._pool is None:
+        if self._pool is None or not self._pool.alive:
             return
         try:
             self._prepare(self._pool, step)
@@ -147,7 +148,7 @@ class RemoteDrafter:
                 self._call,
                 request_id,
                 tokens[row, : int(lengths[row])],
-                lambda state=state: self._order(state.req_id, state.num_prompt_tokens, state.sampling_params),
+                partial(self._order, request_id, state.num_prompt_tokens, state.sampling_params),
             )
             if sampled[row]:
                 drafted[row] = request_id

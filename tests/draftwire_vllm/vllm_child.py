@@ -77,6 +77,7 @@ def main() -> None:
             say(running=True)
     faults = dict(drafter.faults) if drafter is not None else {}
     say(texts=[texts[str(number)] for number in range(len(prompts))], faults=faults)
+    sys.stdin.readline()  # the pool is looked at; then this process is ended
 
 
 if __name__ == "__main__":
