@@ -44,7 +44,7 @@ test: $(READY) $(if $(shell command -v npm),$(BUF)) ## Run the tests (PYTEST_ARG
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 test-vllm: $(READY) ## Test draftwire_vllm with vLLM itself (installs it, once, where temporary files are)
-	@$(BIN)/python -m benchmarks.vllm_environment
+	@$(BIN)/python -c 'from benchmarks.vllm_environment import prepare; prepare()'
 	@$(BIN)/python -m pytest tests/draftwire_vllm $(PYTEST_ARGS)
 
 lint: $(READY) ## Check style, types and import directions

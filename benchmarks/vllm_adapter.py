@@ -29,7 +29,7 @@ from benchmarks.peer_catalogue import Method, Peer
 from benchmarks.peer_comparison import figures
 from benchmarks.report import print_report
 from benchmarks.services import Services
-from benchmarks.vllm_environment import vllm_environment, vllm_variables
+from benchmarks.vllm_environment import prepare, vllm_environment, vllm_variables
 
 _LENGTHS = (3, 5, 8)
 _PLAIN, _REMOTE = "vLLM plain", "vLLM remote drafter"
@@ -84,7 +84,7 @@ def main() -> None:
         "target": str(inflated(MODELS / "target", options.target_millions)),
         "draft": str(inflated(MODELS / "draft", options.draft_millions)),
     }
-    vllm_environment().prepare()
+    prepare()
     tokenizer = Tokenizer.from_file(str(Path(models["target"]) / "tokenizer.json"))
     prompts = [tokenizer.encode(text, add_special_tokens=False).ids for text in held_out_prompts(options.prompts)]
     cores = sorted(os.sched_getaffinity(0))

@@ -1,8 +1,6 @@
-"""An environment with vLLM for CPUs and what draftwire_vllm needs beside it.
+"""An environment with vLLM for CPUs and what draftwire_vllm needs beside it, where temporary files are.
 
-    python -m benchmarks.vllm_environment
-
-makes it, where temporary files are, unless it is there; `make test-vllm` does that, and runs the tests that need it.
+`vllm_adapter.py` and `make test-vllm` make it unless it is there.
 """
 
 from __future__ import annotations
@@ -42,7 +40,8 @@ def vllm_variables(environment: Environment, cores: str) -> dict[str, str]:
     }
 
 
-if __name__ == "__main__":
+def prepare() -> None:
+    """Make the environment; ends the process with the reason when that cannot be done."""
     try:
         vllm_environment().prepare()
     except PeerUnavailable as error:

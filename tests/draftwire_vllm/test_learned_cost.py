@@ -44,3 +44,13 @@ def test_large_steps_are_told_apart_by_powers_of_two() -> None:
     for rows in range(1, 2000):
         cost.observe(rows, 0.01 + 1e-5 * rows)
     assert len(cost.curve.points()) <= 16 + 8
+
+
+def test_a_length_that_was_slow_once_is_tried_again() -> None:
+    cost = LearnedCost()
+    cost.observe(1, 0.010)
+    cost.observe(6, 5.0)
+    assert cost.curve.seconds(6) > 1.0
+    for _ in range(300):
+        cost.observe(1, 0.010)
+    assert cost.curve.seconds(6) == pytest.approx(0.010)
