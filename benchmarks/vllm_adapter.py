@@ -1,6 +1,6 @@
 """An unmodified vLLM with draftwire's remote drafters, against itself: plain, and with its own draft model.
 
-    python -m benchmarks.vllm_adapter [--prompts 4] [--runs 3] [--max-tokens 64] [--json]
+    python -m benchmarks.vllm_adapter [--prompts 4] [--runs 3] [--max-tokens 64] [--draft-tokens 3,5,8] [--json]
 
 The bundled pair is inflated (models/inflate.py), bfloat16. vLLM for CPUs lives in an environment of its own, which is
 made at the first run, and runs with its engine in one process. Held-out prompts are decoded greedily, one at a time;
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,6 @@ from benchmarks.report import print_report
 from benchmarks.services import Services
 from benchmarks.vllm_environment import prepare, vllm_environment, vllm_variables
 
-_LENGTHS = (3, 5, 8)
 _PLAIN, _REMOTE = "vLLM plain", "vLLM remote drafter"
 
 
@@ -49,12 +49,12 @@ class AdaptedVllm(Peer):
         return own | {"DRAFTWIRE_VLLM_DRAFTER": self.drafter, "DRAFTWIRE_VLLM_LISTEN": "127.0.0.1:0"}
 
 
-def _vllm(drafter: str) -> Peer:
+def _vllm(drafter: str, lengths: Sequence[int]) -> Peer:
     remote = tuple(
         {"method": "custom_class", "model": "draftwire_vllm.RemoteDrafter", "num_speculative_tokens": length}
-        for length in _LENGTHS
+        for length in lengths
     )
-    own = tuple({"method": "draft_model", "num_speculative_tokens": length} for length in _LENGTHS)
+    own = tuple({"method": "draft_model", "num_speculative_tokens": length} for length in lengths)
     return AdaptedVllm(
         "vLLM",
         "run_vllm.py",
@@ -76,6 +76,7 @@ def main() -> None:
     parser.add_argument("--choosing-prompts", type=int, default=1, help="of those, for the choice of settings")
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--draft-tokens", default="3,5,8", help="numbers to try, of a request and step")
     parser.add_argument("--setting", choices=("one box", "two hosts", "both"), default="both")
     parser.add_argument("--threads", type=int, default=2, help="of vLLM on one box")
     parser.add_argument("--json", action="store_true")
@@ -101,7 +102,7 @@ def main() -> None:
             continue
         with Services() as services, Contest(arrangement, models, prompts, options.max_tokens) as contest:
             drafter = services.drafter(Path(models["draft"]), "--dtype", "bfloat16", cores=arrangement.drafter_cores)
-            peer = _vllm(drafter.address)
+            peer = _vllm(drafter.address, [int(each) for each in options.draft_tokens.split(",")])
             for method in peer.methods:
                 contest.enter(peer, method, prompts[: options.choosing_prompts])
             for number in range(options.runs):
