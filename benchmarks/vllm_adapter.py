@@ -1,6 +1,7 @@
 """An unmodified vLLM with draftwire's remote drafters, against itself: plain, and with its own draft model.
 
-    python -m benchmarks.vllm_adapter [--prompts 4] [--runs 3] [--max-tokens 64] [--draft-tokens 3,5,8] [--json]
+    python -m benchmarks.vllm_adapter [--prompts 4] [--runs 3] [--max-tokens 64] [--draft-tokens 3,5,8]
+        [--eager] [--json]
 
 The bundled pair is inflated (models/inflate.py), bfloat16. vLLM for CPUs lives in an environment of its own, which is
 made at the first run, and runs with its engine in one process. Held-out prompts are decoded greedily, one at a time;
@@ -49,16 +50,17 @@ class AdaptedVllm(Peer):
         return own | {"DRAFTWIRE_VLLM_DRAFTER": self.drafter, "DRAFTWIRE_VLLM_LISTEN": "127.0.0.1:0"}
 
 
-def _vllm(drafter: str, lengths: Sequence[int]) -> Peer:
+def _vllm(drafter: str, lengths: Sequence[int], eager: bool) -> Peer:
+    compiled: dict[str, object] = {"enforce_eager": True} if eager else {}
     remote = tuple(
-        {"method": "custom_class", "model": "draftwire_vllm.RemoteDrafter", "num_speculative_tokens": length}
+        compiled | {"method": "custom_class", "model": "draftwire_vllm.RemoteDrafter", "num_speculative_tokens": length}
         for length in lengths
     )
-    own = tuple({"method": "draft_model", "num_speculative_tokens": length} for length in lengths)
+    own = tuple(compiled | {"method": "draft_model", "num_speculative_tokens": length} for length in lengths)
     return AdaptedVllm(
         "vLLM",
         "run_vllm.py",
-        (Method("plain"), Method("draft model", own), Method("remote drafter", remote)),
+        (Method("plain", (compiled,)), Method("draft model", own), Method("remote drafter", remote)),
         vllm_environment(),
         process_per_method=True,
         load_settings=None,
@@ -78,6 +80,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--draft-tokens", default="3,5,8", help="numbers to try, of a request and step")
     parser.add_argument("--setting", choices=("one box", "two hosts", "both"), default="both")
+    parser.add_argument("--eager", action="store_true", help="vLLM without compiling, which takes minutes a process")
     parser.add_argument("--threads", type=int, default=2, help="of vLLM on one box")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -102,7 +105,7 @@ def main() -> None:
             continue
         with Services() as services, Contest(arrangement, models, prompts, options.max_tokens) as contest:
             drafter = services.drafter(Path(models["draft"]), "--dtype", "bfloat16", cores=arrangement.drafter_cores)
-            peer = _vllm(drafter.address, [int(each) for each in options.draft_tokens.split(",")])
+            peer = _vllm(drafter.address, [int(each) for each in options.draft_tokens.split(",")], options.eager)
             for method in peer.methods:
                 contest.enter(peer, method, prompts[: options.choosing_prompts])
             for number in range(options.runs):
