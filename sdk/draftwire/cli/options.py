@@ -14,7 +14,8 @@ Verifiers = Annotated[
         "--verifier",
         metavar="HOST:PORT",
         envvar="DRAFTWIRE_VERIFIER",
-        help="Address of a verifier; give several, or a name with several addresses, to fail over between them.",
+        help="Address of a verifier, perhaps with ?weight=2; give several, or a name with several addresses, to spread "
+        "requests over them.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
