@@ -228,6 +228,7 @@ class Verifier:
             self.tokenizer,
             self._eos,
             model_fingerprint=self.info.fingerprint,
+            requests=len(self._requests) + 1,
             span=call.span if call is not None else NO_SPAN,
         )
         if not request.finished:

@@ -63,7 +63,7 @@ def test_requests_go_on_elsewhere(
 ) -> None:
     """The grace time is longer than the test may last: a verifier that shuts down gives its requests away at once."""
     lost = start_verifier("target", "--drafter", good_drafter, "--shutdown-grace-seconds", "600")
-    addresses = [lost.address, verifier.address]
+    addresses = [lost.address, f"{verifier.address}?weight=0"]
     expected = undisturbed.results
     with Client(addresses, timeout=PATIENCE) as client, ThreadPoolExecutor(2) as pool:
         eventually(lambda: client.drafters.list()[0].state == "ready", "the drafter is ready")
@@ -123,7 +123,7 @@ def test_the_only_verifier_comes_back(
 def test_another_model_is_noticed(verifier: "RunningService", start_verifier: Callable[..., "RunningService"]) -> None:
     """The draft model has the target's tokenizer, so its tokens would go unnoticed otherwise."""
     other = start_verifier("draft")
-    with Client([other.address, verifier.address], timeout=PATIENCE) as client:
+    with Client([other.address, f"{verifier.address}?weight=0"], timeout=PATIENCE) as client:
         stream = client.stream(PROMPTS[0], seed=SEEDS[0], **PARAMETERS)
         next(stream)
         other.kill()
