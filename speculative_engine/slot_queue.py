@@ -8,7 +8,7 @@ makes progress with every step, ends, and makes the next one the oldest.
 Where sequences have several owners, all this is so for each owner's. Among owners whoever has least over its part is
 let in next, and preempted is whoever has most. Parts are by max-min fairness over all that is asked for. A sequence
 that is within its owner's part comes before all others and takes back what was borrowed: the youngest sequences of
-those that have more than their part give way. Only the oldest of each owner does not, so parts are kept to within one
+those that have more than their part give way. Only the last one of a name does not, so parts are kept to within one
 sequence.
 """
 
@@ -65,6 +65,8 @@ class _Books(Generic[KeyT]):
     def __init__(self) -> None:
         self.running: dict[ServedVerifier, list[KeyT]] = {}
         """Oldest first; of owners that have some."""
+        self.names: Counter[str] = Counter()
+        """How many run of each name."""
         self.asked: dict[ServedVerifier, int] = {}
         """Slots for all sequences, waiting ones included; of all owners."""
         self.taken: dict[ServedVerifier, int] = {}
@@ -81,8 +83,8 @@ class _Books(Generic[KeyT]):
         return self.taken[owner] + size <= self.parts[owner]
 
     def fullest(self, owners: Iterable[ServedVerifier]) -> ServedVerifier | None:
-        """Of these, who has most over its part, and more than its oldest sequence."""
-        several = [owner for owner in owners if len(self.running.get(owner, ())) > 1]
+        """Of these, whose names each have more than one running sequence, who has most over its part."""
+        several = [owner for owner in owners if self.running.get(owner) and self.names[owner.name] > 1]
         return max(several, key=self.fullness, default=None)
 
 
@@ -206,7 +208,7 @@ class SlotQueue(Generic[KeyT, HolderT]):
 
     def _next(self) -> KeyT:
         """The oldest waiting sequence of whoever has least, of those first that are within their owner's part, and
-        then of those that have no other."""
+        then of those whose name has no other."""
         if self._owner is None:
             return next(iter(self.waiting))
         oldest: dict[ServedVerifier, KeyT] = {}
@@ -218,7 +220,7 @@ class SlotQueue(Generic[KeyT, HolderT]):
 
         def place(owner: ServedVerifier) -> tuple[bool, bool, float]:
             within = books.within(owner, self._size(self.waiting[oldest[owner]]))
-            return not within, owner in books.running, books.fullness(owner)
+            return not within, owner.name in books.names, books.fullness(owner)
 
         return oldest[min(oldest, key=place)]
 
@@ -248,14 +250,15 @@ class SlotQueue(Generic[KeyT, HolderT]):
         if self._owner is None:
             return
         books, owner = self._books(), self._owner_of(holder)
-        # An owner's only sequence may run whatever its size: what is within its part is then a question of luck.
-        if owner in books.running and not books.within(owner, self._size(holder)):
+        # The only sequence of a name may run, whatever its size.
+        if owner.name in books.names and not books.within(owner, self._size(holder)):
             return
         while True:
             other = books.fullest(each for each in books.running if each != owner and books.fullness(each) > 1)
             if other is None:
                 return
             key = books.running[other].pop()
+            books.names[other.name] -= 1
             books.taken[other] -= self._size(self.running[key])
             yield key
 
@@ -272,5 +275,6 @@ class SlotQueue(Generic[KeyT, HolderT]):
             if key in self.running:
                 books.taken[owner] += size
                 books.running.setdefault(owner, []).append(key)
+                books.names[owner.name] += 1
         books.parts = {each: math.ceil(part) for each, part in max_min(books.asked, self._pool.capacity).items()}
         return books
