@@ -276,5 +276,6 @@ class SlotQueue(Generic[KeyT, HolderT]):
                 books.taken[owner] += size
                 books.running.setdefault(owner, []).append(key)
                 books.names[owner.name] += 1
-        books.parts = {each: math.ceil(part) for each, part in max_min(books.asked, self._pool.capacity).items()}
+        parts = max_min(books.asked, self._pool.capacity)
+        books.parts = {each: max(1, math.ceil(part)) for each, part in parts.items()}
         return books
