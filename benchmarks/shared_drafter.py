@@ -9,10 +9,10 @@ the drafter's rows and nodes for each:
 - first come: rows go to whichever sequences rank best, KV slots to whoever came first (stand_ins/shaped_drafter.py);
 - shares, 1:1 and 3:1: by weight, the second one with three times as much for the single request.
 
-First with KV slots for all, then with slots for as many long requests as `--scarce-sequences`. Targets are paced
-(stand_ins/paced_verifier.py): a step takes a given time and little of the processor, as if each verifier had a device
-of its own; the drafter has a core to itself. Every output is compared with plain decoding's. Then, without services,
-what dividing a step costs the drafter.
+First with KV slots for all, then with slots for as many long requests as `--scarce-sequences`. Services and requests
+are real, and the models are paced (stand_ins/pace.py): a step takes a given time and little of the processor, as if
+each service had a device of its own. Every output is compared with plain decoding's. Then, without services, what
+dividing a step costs the drafter, in time of the processor.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
+import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 
 from benchmarks.held_out import MODELS, held_out_prompts
-from benchmarks.inflated_models import inflated
 from benchmarks.pair_options import cores
 from benchmarks.report import Spread, print_report
-from benchmarks.services import DRAFTER, Services
+from benchmarks.services import Services
 from benchmarks.stream_load import Job, Output, StreamLoad, jobs_of
 from draftwire import AsyncClient, Speculation
 from draftwire.v1 import drafter_service_pb2, drafter_service_pb2_grpc
@@ -55,14 +55,13 @@ class Arrangement:
     """How the drafter is shared."""
 
     name: str
-    module: str = DRAFTER
     flags: tuple[str, ...] = ()
     working: tuple[str, ...] = (ONE, MANY)
 
 
 ARRANGEMENTS = (
     Arrangement("alone", working=(ONE,)),
-    Arrangement("first come", SHAPED, ("--first-come",)),
+    Arrangement("first come", ("--first-come",)),
     Arrangement("shares 1:1"),
     Arrangement("shares 3:1", flags=("--verifier-weight", f"{ONE}=3")),
 )
@@ -80,7 +79,7 @@ class Tokens:
         """Makes the files."""
         tables, shown = [], {}
         for name in (ONE, MANY):
-            secret = f"not much of a secret: {name}"
+            secret = secrets.token_hex(16)
             digest = hashlib.sha256(secret.encode()).hexdigest()
             tables.append(f'[{name}]\nsha256 = "{digest}"\nroles = ["draft", "admin"]\n')
             shown[name] = directory / f"{name}.token"
@@ -146,9 +145,9 @@ async def measured(
     tokens: Tokens,
 ) -> tuple[str, int]:
     """One arrangement: what is told of it, and how many outputs differed or were lost."""
-    draft = inflated(MODELS / "draft", options.draft_millions)
-    flags = ("--kv-slots", str(slots), "--accepted-tokens", str(tokens.accepted), *arrangement.flags)
-    drafter = services.drafter(draft, *flags, cores=options.drafter_cores, module=arrangement.module)
+    pace = ("--step-ms", str(options.draft_step_ms), "--row-ms", str(options.draft_row_ms))
+    flags = ("--kv-slots", str(slots), "--accepted-tokens", str(tokens.accepted), *pace, *arrangement.flags)
+    drafter = services.drafter(MODELS / "draft", *flags, cores=options.drafter_cores, module=SHAPED)
     address = await asyncio.to_thread(lambda: drafter.address)
     clients = {name: AsyncClient(verifier) for name, verifier in verifiers.items()}
     for client in clients.values():
@@ -177,7 +176,7 @@ async def measured(
     for name in arrangement.working:
         nodes = (after[name].drafted_nodes - before[name].drafted_nodes) / options.seconds
         told = f"{name} {rates[name]:.1f} tokens/s, {nodes:.0f} nodes/s"
-        if arrangement.module == DRAFTER:  # the other one keeps no account
+        if "--first-come" not in arrangement.flags:  # that keeps no account
             rows = (after[name].rows - before[name].rows) / options.seconds
             told += f", {rows:.0f} rows/s, {after[name].waiting_sequences} of {after[name].open_sequences} wait"
         parts.append(told)
@@ -203,8 +202,8 @@ async def run(options: argparse.Namespace, services: Services) -> tuple[dict[str
     jobs[MANY] = jobs_of(prompts[4:], options.max_tokens, _TIMEOUT)
     expected = {name: await plain_outputs(verifiers[name], jobs[name]) for name in jobs}
     figures: dict[str, object] = {
-        "pair": f"bundled target, {options.step_ms:g} ms a step and {options.row_ms:g} a row; "
-        f"draft of {options.draft_millions:g} M parameters, bfloat16, 1 thread",
+        "pair": f"bundled, paced: a target's step takes {options.step_ms:g} ms and {options.row_ms:g} a row, the "
+        f"draft model's {options.draft_step_ms:g} ms and {options.draft_row_ms:g} a row",
         "load": f"{STREAMS[ONE]} request at a time beside {STREAMS[MANY]}, {options.max_tokens} tokens each",
     }
     wrong = 0
@@ -250,14 +249,13 @@ def _tree(growth: TreeGrowth) -> GrowingTree:
     return tree
 
 
-def _microseconds(function: object) -> Spread:
-    assert callable(function)
+def _microseconds(function: Callable[[], object]) -> Spread:
     runs = []
     for _ in range(20):
-        started = time.perf_counter()
+        started = time.process_time()
         for _ in range(50):
             function()
-        runs.append((time.perf_counter() - started) / 50 * 1e6)
+        runs.append((time.process_time() - started) / 50 * 1e6)
     return Spread.of(runs[5:])
 
 
@@ -268,7 +266,8 @@ def main() -> int:
     parser.add_argument("--warm-up-seconds", type=float, default=6.0)
     parser.add_argument("--step-ms", type=float, default=40.0, help="time of a target's step")
     parser.add_argument("--row-ms", type=float, default=0.5, help="what each row adds to it")
-    parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the draft model")
+    parser.add_argument("--draft-step-ms", type=float, default=4.0, help="time of a draft model's step")
+    parser.add_argument("--draft-row-ms", type=float, default=0.5, help="what each row adds to it")
     parser.add_argument("--max-tokens", type=int, default=192)
     parser.add_argument("--scarce-sequences", type=int, default=5, help="requests for which there are KV slots")
     parser.add_argument("--verifier-cores", type=cores, default=[0])

@@ -8,7 +8,8 @@ weights, and then evenly among the streams of a name, so that a verifier gains n
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Mapping
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 
@@ -25,6 +26,13 @@ SOLE = ServedVerifier()
 """Whoever is alone."""
 
 KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+def shares(verifiers: Collection[ServedVerifier]) -> dict[ServedVerifier, float]:
+    """What part of the whole each has where all of these want some; they sum to 1."""
+    streams = Counter(each.name for each in verifiers)
+    whole = sum({each.name: each.weight for each in verifiers}.values())
+    return {each: each.weight / (whole * streams[each.name]) for each in verifiers}
 
 
 def max_min(wanted: Mapping[ServedVerifier, float], whole: float) -> dict[ServedVerifier, float]:

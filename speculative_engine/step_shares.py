@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from speculative_engine.fair_shares import FairRows, ServedVerifier, max_min
+from speculative_engine.fair_shares import FairRows, ServedVerifier, shares
 from speculative_engine.token_tree import Node
 from speculative_engine.tree_growth import GrowingTree, TreeGrowth
 
@@ -43,27 +43,35 @@ class StepShares:
         """
         growth = self._growth
         leaves = growth.leaves([tree for _, tree in trees])
-        worths: dict[ServedVerifier, list[float]] = {}
-        for worth, index, _ in leaves:
-            worths.setdefault(trees[index][0], []).append(worth)
         count = growth.worthwhile([worth for worth, _, _ in leaves], other_rows, max_rows)
-        if len(worths) < 2:
+        places: dict[ServedVerifier, int] = {}
+        place_of = [places.setdefault(verifier, len(places)) for verifier, _ in trees]
+        worths: list[list[float]] = [[] for _ in places]
+        for worth, index, _ in leaves:
+            worths[place_of[index]].append(worth)
+        wanting = [verifier for verifier, place in places.items() if worths[place]]
+        if len(wanting) < 2 or (
+            count == len(leaves) and self._bearable(count, dict.fromkeys(wanting, 1), other_rows) == count
+        ):  # there is enough for all
             return [(index, node) for _, index, node in leaves[:count]]
-        wanted = {each: growth.worthwhile(own, other_rows, max_rows) for each, own in worths.items()}
-        granted = self._nodes.divide(wanted, min(count, self._bearable(wanted, other_rows, max_rows)))
+        wanted = {each: growth.worthwhile(worths[places[each]], other_rows, max_rows) for each in wanting}
+        granted = self._nodes.divide(wanted, self._bearable(count, wanted, other_rows))
+        left = [granted.get(verifier, 0) for verifier in places]
         chosen: list[tuple[int, Node]] = []
         for _, index, node in leaves:
-            verifier = trees[index][0]
-            if granted[verifier]:
-                granted[verifier] -= 1
+            if left[place_of[index]]:
+                left[place_of[index]] -= 1
                 chosen.append((index, node))
         return chosen
 
-    def _bearable(self, wanted: Mapping[ServedVerifier, int], other_rows: int, max_rows: int) -> int:
-        """Most nodes of a step that takes nobody longer than its own ones would with its share of the time."""
-        shares = max_min(dict.fromkeys(wanted, 1.0), 1.0)
-        further = self._growth.cost.further_rows
-        return min(rows + further(other_rows + rows, 1 / shares[each], max_rows) for each, rows in wanted.items())
+    def _bearable(self, count: int, own: Mapping[ServedVerifier, int], other_rows: int) -> int:
+        """Of `count` nodes, so many that nobody's step gets longer than with its own ones, over its share."""
+        cost = self._growth.cost
+        for each, share in shares(own).items():
+            rows = other_rows + own[each]
+            if cost.seconds(other_rows + count) * share > cost.seconds(rows):
+                count = own[each] + cost.further_rows(rows, 1 / share, count - own[each])
+        return count
 
 
 def _divided(queue: FairRows, wants: Iterable[tuple[ServedVerifier, int]], rows: int) -> dict[ServedVerifier, int]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculative_engine.fair_shares import FairRows, ServedVerifier, max_min
+from speculative_engine.fair_shares import FairRows, ServedVerifier, max_min, shares
 
 WEIGHTS = st.floats(min_value=0.05, max_value=20.0)
 VERIFIERS = st.lists(
@@ -33,6 +33,18 @@ def share_of(verifiers: list[ServedVerifier]) -> dict[str, float]:
     """The part of each name, where all want some."""
     weights = {each.name: each.weight for each in verifiers}
     return {name: weight / sum(weights.values()) for name, weight in weights.items()}
+
+
+class TestShares:
+    def test_streams_of_a_name_divide_its_share(self) -> None:
+        heavy = B._replace(weight=3.0)
+        assert shares([A, heavy]) == {A: 0.25, heavy: 0.75}
+        assert shares([A, heavy, heavy._replace(stream=9)])[heavy] == 0.375
+        assert shares([]) == {}
+
+    @given(VERIFIERS)
+    def test_they_are_the_whole(self, verifiers: list[ServedVerifier]) -> None:
+        assert sum(shares(verifiers).values()) == pytest.approx(1.0)
 
 
 class TestMaxMin:
