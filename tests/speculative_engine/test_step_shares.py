@@ -64,8 +64,8 @@ def test_a_verifier_wants_what_it_would_have_alone() -> None:
 
 
 def test_nobody_waits_for_others_rows_longer_than_its_share_allows() -> None:
-    """A step of one row takes 1, of 10 takes 2, of 100 takes 20: with half of the drafter one row may take 2."""
-    growth = TreeGrowth(StepCost([1, 10, 100], [1.0, 2.0, 20.0]))
+    """A step of one row takes 1, of 10 takes 2, of 100 takes 11: with half of the drafter one row may take 2."""
+    growth = TreeGrowth(StepCost([1, 10, 100], [1.0, 2.0, 11.0]))
     trees = [tree_of(growth, [SURE])[0] for _ in range(65)]
     owned = [(A, trees[0]), *((B, tree) for tree in trees[1:])]
     assert len(growth.expansions(trees, 0, 200)) > 10
@@ -97,30 +97,36 @@ class Loaded:
         for number in range(9):
             tokens = random_tokens(12, seed=number)
             verifier = b if number else a
-            spec = DraftSpec(tokens, SamplingParams(temperature=0.0, seed=number), 16, 400, verifier=verifier)
+            spec = DraftSpec(tokens, SamplingParams(temperature=0.0, seed=number), 64, 400, verifier=verifier)
             self.drafter.open(number, spec)
             self.lengths[number] = len(tokens)
 
     def step(self) -> None:
+        busy = self.drafter.busy
         growth = self.drafter.grow()
+        assert bool(growth.rows) == busy, "nothing is left unused"
         self.rows.update(growth.rows)
         for number, proposal in growth.proposals.items():
             assert isinstance(number, int)
             self.nodes[number] += len(proposal.token_ids)
 
     def verdicts(self) -> None:
+        """Each accepts a draft token, so that what is drafted goes on to be worth it."""
         for number in self.lengths:
+            draft = self.drafter._queue.find(number)
+            assert draft is not None
+            [token, *_] = draft.tree.root.children
             self.lengths[number] += 1
-            self.drafter.commit(number, self.lengths[number], [3 + self.lengths[number] % 7])
+            self.drafter.commit(number, self.lengths[number], [token])
 
     def run(self) -> None:
         while any(draft.pending for draft in self.drafter._queue):
             self.step()
         self.nodes.clear()
         self.rows.clear()
-        for _ in range(12):
+        for _ in range(6):
             self.verdicts()
-            for _ in range(16):
+            for _ in range(6):
                 self.step()
 
     def close(self) -> None:
@@ -141,5 +147,4 @@ def test_one_stream_beside_eight_has_its_share_of_the_rows() -> None:
         loaded.run()
         counts.append(loaded.nodes[0])
         loaded.close()
-    assert counts[0] * 2 < counts[1] < counts[2]
-    assert fair.rows[A] + fair.rows[B] == sum(first_come.rows.values()), "no row is left unused"
+    assert counts[0] * 2 < counts[1] < counts[2], counts
