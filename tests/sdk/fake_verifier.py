@@ -451,6 +451,7 @@ class FakeDrafter(drafting_grpc.DrafterServiceServicer):
         response.status.step_costs.add(rows=1).time.FromMilliseconds(2)
         response.status.classes.add(rank=2)
         response.status.drafted_nodes = 7
+        response.status.verifiers.add(name="alice", weight=2.0, streams=1, rows=9, drafted_nodes=7, used_slots=5)
         if fake.load.request_id:
             if fake.load_steps:
                 fake.load.state = fake.load_steps.pop(0)  # type: ignore[assignment]
