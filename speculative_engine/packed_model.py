@@ -14,6 +14,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
+from speculative_engine.bucketed_batch import BucketedBatch
+from speculative_engine.bucketed_steps import BucketedSteps, Rows
 from speculative_engine.field_error import FieldError
 from speculative_engine.fused_layer import fuse_layers
 from speculative_engine.gpu_weights import GpuWeightsError, narrow_weights
@@ -24,6 +26,7 @@ from speculative_engine.packed_batch import PackedBatch
 from speculative_engine.packed_linear import PackedLinear, replace_linears
 from speculative_engine.row_exact import RowExactLinear, can_pack, make_row_exact
 from speculative_engine.shallow_model import check_layers, first_layers, keep_first_layers
+from speculative_engine.step_buckets import StepBuckets
 from speculative_engine.weights_fingerprint import weights_fingerprint
 
 Weights = Literal["checkpoint", "int8", "int4"]
@@ -66,8 +69,11 @@ class PackedModel:
         *,
         row_exact: bool = True,
         weights: Weights = "checkpoint",
+        buckets: StepBuckets | None = None,
     ):
         """row_exact: whether a row has the same bits in any company, on CPUs; drafters do without, and are faster.
+
+        buckets: sizes of steps; by default those there are on GPUs, and none on CPUs.
 
         weights: integers are for drafters, in bfloat16; int4 on GPUs only. Raises UnsupportedModelError.
         """
@@ -101,7 +107,8 @@ class PackedModel:
         """Differs where models would differ in what they say; see `weights_fingerprint`."""
         if on_cpu:
             make_linear = RowExactLinear if row_exact else Int8Linear if weights == "int8" else PackedLinear
-            fuse_layers(model, make_linear)
+            if buckets is None:
+                fuse_layers(model, make_linear)
             if row_exact:
                 make_row_exact(model)
             else:
@@ -114,6 +121,10 @@ class PackedModel:
         model.set_attn_implementation(ATTENTION_NAME)
         self.pool = SlotPool(slots)
         self.cache = KvCache(slots)
+        if buckets is None and not on_cpu:
+            buckets = StepBuckets.within(slots)
+        self.steps = BucketedSteps(self._run_bucket, buckets, self.device) if buckets is not None else None
+        """Runs steps in fixed sizes, where they are."""
 
     @classmethod
     def load(
@@ -179,6 +190,8 @@ class PackedModel:
             view.model = first_layers(self.model, count)
         except (FieldError, ValueError) as error:
             raise ModelLoadError(f"model {self.name}: {error}") from error
+        if self.steps is not None:
+            view.steps = BucketedSteps(view._run_bucket, self.steps.buckets, self.device)
         view.name = f"the first {count} layers of {self.name}"
         return view
 
@@ -195,6 +208,8 @@ class PackedModel:
     @torch.inference_mode()
     def forward(self, batch: PackedBatch) -> torch.Tensor:
         """One forward pass: writes the rows' keys and values, returns logits [wanted rows, vocabulary]."""
+        if self.steps is not None:
+            return self.steps.forward(batch)[0]
         with packed_context(batch, self.cache):
             out = self.model(
                 input_ids=batch.token_ids.unsqueeze(0),
@@ -205,15 +220,36 @@ class PackedModel:
         logits: torch.Tensor = out.logits[0]
         return logits
 
+    @torch.inference_mode()
     def forward_with_states(self, batch: PackedBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """As `forward`, and what the output head got: last hidden states [wanted rows, hidden]."""
+        if self.steps is not None:
+            return self.steps.forward(batch)
+        with self._states() as states:
+            logits = self.forward(batch)
+        return logits, states[0].reshape(len(logits), self.hidden_size)
+
+    def _run_bucket(self, batch: BucketedBatch, wanted: torch.Tensor | None) -> Rows:
+        batch.begin()
+        with packed_context(batch, self.cache), self._states() as states:
+            out = self.model(
+                input_ids=batch.token_ids.unsqueeze(0),
+                position_ids=batch.positions.unsqueeze(0),
+                use_cache=False,
+                logits_to_keep=0 if wanted is None else wanted,
+            )
+        logits: torch.Tensor = out.logits[0]
+        return logits, states[0].reshape(len(logits), self.hidden_size)
+
+    @contextmanager
+    def _states(self) -> Iterator[list[torch.Tensor]]:
+        """The list that the output head's inputs go to in passes inside."""
         states: list[torch.Tensor] = []
         hook = self.model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
         try:
-            logits = self.forward(batch)
+            yield states
         finally:
             hook.remove()
-        return logits, states[0].reshape(len(logits), self.hidden_size)
 
 
 @contextmanager
