@@ -47,7 +47,9 @@ class StepBuckets:
         """The smallest that holds a step; None if none does."""
         if rows > self.rows[-1] or keys > self.keys[-1]:
             return None
-        return Bucket(next(size for size in self.rows if size >= rows), next(size for size in self.keys if size >= keys))
+        return Bucket(
+            next(size for size in self.rows if size >= rows), next(size for size in self.keys if size >= keys)
+        )
 
     @staticmethod
     def rounded(rows: int, keys: int) -> Bucket:

@@ -1,20 +1,13 @@
 """Steps in fixed sizes, on a CPU: what a GPU runs, but for the graphs, whose captured calls are made again here."""
 
 import pytest
-import torch
 
-from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.step_buckets import StepBuckets
 from tests.speculative_engine.support import (
     ARCHITECTURES,
-    ScriptedDrafter,
     check_against_plain,
-    engine_of,
-    error,
-    generate,
     packed,
     random_tokens,
-    specs_of,
     tiny_model,
     walk,
 )
