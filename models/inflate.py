@@ -97,10 +97,8 @@ class _Filler:
 
     def random(self, rows: int, columns: int, corner: Tensor | None = None) -> Tensor:
         """[rows, columns] with `corner` at the top left and random values elsewhere."""
-        values = (
-            torch.empty(rows, columns, device=self.device).normal_(0, _SPREAD, generator=self.generator).to(self.dtype)
-        )
-        return _with_corner(values, corner)
+        values = torch.empty(rows, columns, device=self.device).normal_(0, _SPREAD, generator=self.generator)
+        return _with_corner(values.to(self.dtype), corner)
 
     def zero(self, rows: int, columns: int, corner: Tensor | None = None) -> Tensor:
         """[rows, columns] with `corner` at the top left and zeros elsewhere."""

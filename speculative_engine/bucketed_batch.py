@@ -16,8 +16,8 @@ from speculative_engine.step_buckets import Bucket
 class BucketedBatch:
     """Everything a forward pass needs to know about the rows of a bucket.
 
-    Rows that see the same committed tokens, as those of one sequence do, are a range and lie side by side. Rows that pad
-    are a range that sees nothing committed; they write to a slot that nobody owns, and see themselves alone.
+    Rows that see the same committed tokens, as those of one sequence do, are a range and lie side by side. Rows that
+    pad are a range that sees nothing committed; they write to a slot that nobody owns, and see themselves alone.
     """
 
     def __init__(self, bucket: Bucket, device: torch.device):

@@ -1,8 +1,8 @@
 """Coupled sampling without a word from the device: all is queued, and nothing is asked before it is done.
 
-`coupled_sampler` opens the blocks of the vocabulary that can hold a winner, however many those are, so it has to ask how
-many. Here a fixed number of blocks is opened, the ones with the highest bounds: nearly always enough, and where it was
-not, the bound of the next block says so.
+`coupled_sampler` opens the blocks of the vocabulary that can hold a winner, however many those are, so it has to ask
+how many. Here a fixed number of blocks is opened, the ones with the highest bounds: nearly always enough, and where it
+was not, the bound of the next block says so.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def on_path(drawn: Tensor, tokens: Tensor, parents: Tensor) -> Tensor:
-    """Whether each row of a step is on the path that the drawn tokens lead along, from its sequence's root; bool [rows].
+    """Whether each row of a step is on the path from its sequence's root that the drawn tokens lead along; bool [rows].
 
     drawn: the target's token after each row. tokens: each row's own. parents: the row that each follows, itself for
     roots, which all are on it. int64 [rows] each; of siblings no two have the same token.

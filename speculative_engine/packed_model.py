@@ -147,8 +147,8 @@ class PackedModel:
     ) -> PackedModel:
         """Load from a directory or hub id.
 
-        slots: tokens that fit into the KV cache. row_exact, weights, reproducible: see the constructor. layers: load so many first
-        layers of the checkpoint, and read none of the others; None for all. Raises ModelLoadError.
+        slots: tokens that fit into the KV cache. row_exact, weights, reproducible: see the constructor. layers: load so
+        many first layers of the checkpoint, and read none of the others; None for all. Raises ModelLoadError.
         """
         place = torch.device(device)
         if place.type == "cuda" and not torch.cuda.is_available():
