@@ -23,7 +23,7 @@ from speculative_engine.gumbel import (
 from speculative_engine.sampling_batch import SamplingBatch
 from speculative_engine.token_filters import block_logits, block_tops
 
-_OPENED = 32
+_OPENED = 64
 """Blocks of a row whose tokens are looked at."""
 
 

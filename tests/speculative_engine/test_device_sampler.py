@@ -23,12 +23,11 @@ def test_settled_rows_are_what_the_sampler_draws(dtype: torch.dtype, vocabulary:
     expected = sample(logits, batch).token_ids
     token_ids, settled = draw(logits, batch)
     assert torch.equal(token_ids[settled], expected[settled])
-    # Greedy rows whose logits are alike everywhere cannot be told from their bounds, whatever is opened.
-    assert settled[~batch.greedy].all() and (spread == 0 or settled.all())
-    # Whatever is opened, no row is settled wrongly.
+    # The flatter a distribution, the more blocks may hold its winner.
+    assert settled.float().mean() > (0.6 if spread == 0 else 0.9)
     few, sure = draw(logits, batch, opened=1)
     assert torch.equal(few[sure], expected[sure])
-    assert sure.all() == (vocabulary <= 64) or spread > 0
+    assert sure.all() if vocabulary <= 64 else not sure.all()
 
 
 def test_among_equals_the_lowest_id_wins() -> None:
