@@ -55,5 +55,5 @@ def test_reproducible_passes_say_what_plain_forwards_say(name: str, rows: int, m
 
 
 def test_the_number_of_rows_changes_no_bit() -> None:
-    """Of a model whose products depend on it: without the mode its self-test says so."""
+    """Of a model whose linear layers are the library's own."""
     assert run_self_test(reproducible("Llama")).bit_exact
