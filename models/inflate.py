@@ -221,7 +221,7 @@ def inflate_heads(heads_dir: str | Path, out_dir: str | Path, hidden: int, seed:
             shutil.copyfile(path, out / path.name)
 
 
-def _count(text: str) -> int:
+def read_count(text: str) -> int:
     """A number of parameters such as 400M, 1.2B or 25000000."""
     scale = _SUFFIXES.get(text[-1:].upper())
     return int(float(text[:-1]) * scale) if scale else int(text)
@@ -231,7 +231,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--parameters", type=_count, default=400_000_000, help="for example 400M, the default")
+    parser.add_argument("--parameters", type=read_count, default=400_000_000, help="for example 400M, the default")
     parser.add_argument("--layers", type=int, help="the number of layers; chosen by size when left out")
     parser.add_argument("--seed", type=int, default=0, help="of the weights that do not matter")
     parser.add_argument("--heads", type=Path, nargs=2, metavar=("HEADS", "OUT"), help="Medusa heads to grow with it")
