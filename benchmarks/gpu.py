@@ -4,9 +4,10 @@ bring.
     python -m benchmarks.gpu [--tokens 128] [--prompts 4] [--json]
     python -m benchmarks.gpu --device cpu --tokens 8 --prompts 1 --context 64 --runs 2
 
-Needs the repository, torch and transformers, and no network. The models are made on the device: the bundled pair, grown
-to about 8 B and 1 B parameters without a change of what they say, so that the draft agrees with the target as often as
-the small ones do. Their vocabulary is the small ones', 4096; what sampling from a large one costs is measured by itself.
+Needs the repository, torch and transformers, and no network. The models are made on the device: the bundled pair,
+grown to about 8 B and 1 B parameters without a change of what they say, so that the draft agrees with the target as
+often as the small ones do. Their vocabulary is the small ones', 4096; what sampling from a large one costs is measured
+by itself.
 
 On a CPU the same code runs over the bundled pair as it is, to try it. Those figures say nothing of GPUs.
 

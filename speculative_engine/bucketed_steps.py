@@ -66,9 +66,7 @@ class BucketedSteps:
         fixed = self._batch(bucket)
         wanted = self._wanted(batch, fixed)
         replay = self._replays.get(bucket)
-        if replay is None:
-            return self._run(fixed, wanted)
-        logits, states = replay()
+        logits, states = self._run(fixed, None) if replay is None else replay()
         # Copies: the next replay writes to the same memory.
         return logits.index_select(0, wanted), states.index_select(0, wanted)
 

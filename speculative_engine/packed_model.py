@@ -227,10 +227,20 @@ class PackedModel:
         return self._run(batch) if self.steps is None else self.steps.forward(batch)
 
     def capture_graphs(self) -> None:
-        """Capture steps of fixed sizes as CUDA graphs, for passes over the cache there is now; see `graphs`."""
-        if isinstance(self.steps, BucketedSteps):
+        """Capture steps of fixed sizes as CUDA graphs, for passes over the cache there is now; see `graphs`.
+
+        Raises ModelLoadError if there is no memory for them.
+        """
+        if not isinstance(self.steps, BucketedSteps):
+            return
+        try:
             with torch.inference_mode():
                 self.steps.capture()
+        except torch.OutOfMemoryError as error:
+            reason = str(error).partition("\n")[0]
+            raise ModelLoadError(
+                f"model {self.name}: no memory for CUDA graphs, nor need for them: {reason}"
+            ) from error
 
     @property
     def graphs(self) -> str:
