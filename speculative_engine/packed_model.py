@@ -227,7 +227,8 @@ class PackedModel:
         return self._run(batch) if self.steps is None else self.steps.forward(batch)
 
     def capture_graphs(self) -> None:
-        """Capture steps of fixed sizes as CUDA graphs, for passes over the cache there is now; see `graphs`.
+        """Capture steps of fixed sizes as CUDA graphs, where there are any; see `graphs`. Passes have to be over the
+        cache there is now.
 
         Raises ModelLoadError if there is no memory for them.
         """
@@ -238,16 +239,18 @@ class PackedModel:
                 self.steps.capture()
         except torch.OutOfMemoryError as error:
             reason = str(error).partition("\n")[0]
-            raise ModelLoadError(
-                f"model {self.name}: no memory for CUDA graphs, nor need for them: {reason}"
-            ) from error
+            raise ModelLoadError(f"model {self.name}: no memory for CUDA graphs: {reason}") from error
+
+    @property
+    def captured(self) -> int:
+        """Number of sizes whose steps were captured."""
+        return self.steps.captured if isinstance(self.steps, BucketedSteps) else 0
 
     @property
     def graphs(self) -> str:
         """What became of CUDA graphs, for logs: how many there are, or why there are none."""
-        if not isinstance(self.steps, BucketedSteps) or self.device.type != "cuda":
-            return "none"
-        return self.steps.unavailable or str(self.steps.captured)
+        unavailable = self.steps.unavailable if isinstance(self.steps, BucketedSteps) else None
+        return unavailable or str(self.captured if self.device.type == "cuda" else 0)
 
     def _run(self, batch: PackedBatch) -> Rows:
         with packed_context(batch, self.cache), self._states() as states:

@@ -60,5 +60,5 @@ def merge(parts: list[Part], sinks: Tensor | None = None) -> Tensor:
     if sinks is not None:
         weights = torch.cat([weights, sinks.float().expand_as(weights[:1])])
     shares = (weights - weights.amax(0)).exp()
-    summed = sum((part.out * share.unsqueeze(-1) for part, share in zip(parts, shares, strict=False)), torch.zeros(()))
-    return summed / shares.sum(0).unsqueeze(-1)
+    outs = torch.stack([part.out for part in parts])
+    return (outs * shares[: len(parts)].unsqueeze(-1)).sum(0) / shares.sum(0).unsqueeze(-1)
