@@ -17,6 +17,7 @@ Exit status 1 if the device's noise, sampling or captured steps differ from what
 from __future__ import annotations
 
 import argparse
+import gc
 import shutil
 import statistics
 import subprocess
@@ -236,6 +237,9 @@ def main() -> None:
         figures["GPU memory, GiB at most"] = round(torch.cuda.max_memory_allocated(device) / 2**30, 1)
     models.clear()
     del target, draft, packed, model
+    gc.collect()
+    if cuda:
+        torch.cuda.empty_cache()
     again = PackedModel(
         grown(MODELS / "target", *sizes, device), options.slots, "target", row_exact=False, reproducible=True
     )

@@ -50,7 +50,10 @@ class BucketedSteps:
             raise
         except RuntimeError as error:
             self.drop()
-            self.unavailable = str(error).strip().partition("\n")[0] or type(error).__name__
+            cause: BaseException = error
+            while cause.__context__ is not None:  # the end of a capture that failed is an error, too
+                cause = cause.__context__
+            self.unavailable = str(cause).strip().partition("\n")[0] or type(cause).__name__
 
     def drop(self) -> None:
         """Do without graphs from now on."""
