@@ -24,6 +24,8 @@ def attend_bucket(
     query [heads, rows, key dim]; new: keys and values of the rows themselves, [kv_heads, rows, dim] each; stored: those
     of all slots, [kv_heads, slots, dim] each. Sinks [heads] take probability and give no value.
     """
+    if window is not None and window >= sum(batch.bucket):
+        window = None  # no sequence is so long
     keys, values = (each.index_select(1, batch.key_slots) for each in stored)
     if varlen_attention.fits(keys, values, window, softcap):
         committed = varlen_attention.attend_ranges(query, keys, values, *batch.ranges(), batch.empty(), scaling)

@@ -83,6 +83,24 @@ def test_ranges_of_rows_see_their_ranges_of_keys(bucket: Bucket, monkeypatch: py
 
 
 @pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize(("window", "asks"), [(180, True), (181, True), (179, False)])
+def test_a_window_longer_than_all_there_is_hides_nothing(
+    window: int, asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixed = BucketedBatch(Bucket(20, 160), CPU)
+    fixed.fill(ragged_batch(1))
+    keys, values = stored(2, 32, 1), stored(2, 32, 2)
+    query, new = torch.randn(2, 20, 32), (keys[:, fixed.slots], values[:, fixed.slots])
+    asked: list[int] = []
+    attend = varlen_attention.attend_ranges
+    monkeypatch.setattr(varlen_attention, "attend_ranges", lambda *args: (asked.append(1), attend(*args))[1])
+    found = attend_bucket(fixed, query, new, (keys, values), 0.3, window, None, None)
+    assert bool(asked) == asks
+    expected = attend_bucket(fixed, query, new, (keys, values), 0.3, None, None, None)
+    torch.testing.assert_close(found, expected, atol=2e-6, rtol=2e-5)
+
+
+@pytest.mark.usefixtures("kernel")
 def test_a_model_runs_over_it() -> None:
     model = tiny_model("Llama")
     bucketed = packed(model, buckets=StepBuckets(rows=(1, 4, 16), keys=(64, 256)))
