@@ -1,7 +1,7 @@
 """Both models on one GPU: is it right, how near is it to the memory's roof, what does a step cost, what does drafting
 bring.
 
-    python -m benchmarks.gpu [--tokens 128] [--prompts 4] [--json]
+    python -m benchmarks.gpu [--tokens 128] [--prompts 8] [--json]
     python -m benchmarks.gpu --device cpu --tokens 8 --prompts 1 --context 64 --runs 2
 
 Needs the repository, torch and transformers, and no network. The models are made on the device: the bundled pair,
@@ -257,7 +257,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu to try the code")
     parser.add_argument("--target-parameters", type=read_count, default=8_000_000_000, help="on a GPU; for example 8B")
     parser.add_argument("--draft-parameters", type=read_count, default=1_000_000_000, help="on a GPU; for example 1B")
-    parser.add_argument("--prompts", type=int, default=4, help="held-out prompts")
+    parser.add_argument("--prompts", type=int, default=8, help="held-out prompts")
     parser.add_argument("--tokens", type=int, default=128, help="generated from each")
     parser.add_argument("--context", type=int, default=512, help="tokens behind which steps are timed")
     parser.add_argument("--slots", type=int, default=4096, help="of the KV caches")

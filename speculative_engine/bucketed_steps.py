@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -44,7 +45,7 @@ class BucketedSteps:
         try:
             for bucket in self.buckets:
                 batch = self._batch(bucket)
-                self._replays[bucket] = _captured(lambda batch=batch: self._run(batch, None), self._device, pool)
+                self._replays[bucket] = _captured(partial(self._run, batch, None), self._device, pool)
         except torch.OutOfMemoryError:
             self.drop()
             raise
