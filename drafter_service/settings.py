@@ -32,6 +32,10 @@ class DrafterSettings(ServiceSettings):
     """Draft with so many first layers of the model, as of the target's own checkpoint; the others are not loaded."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Device the model runs on."""
+    cuda_graphs: bool = True
+    """Capture steps of the usual sizes as CUDA graphs at load; without, steps are launched kernel by kernel."""
+    reproducible: bool = False
+    """On GPUs, make every pass of 64 rows, so that a row's bits do not depend on what shares it. CPUs need no mode."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads of a forward pass; as many as torch finds cores by default."""
     kv_slots: int = Field(default=32768, ge=64)
