@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.waiting import PATIENCE
 from tests.support.compose_file import read_compose
 from tests.support.dockerfile import Dockerfile
 
@@ -143,5 +144,5 @@ def test_the_steps_make_the_gateways_environment(environment: Path) -> None:
 
 def run(program: Path, *arguments: str, place: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [program, *arguments], cwd=place, env=clean(), capture_output=True, text=True, timeout=50, check=False
+        [program, *arguments], cwd=place, env=clean(), capture_output=True, text=True, timeout=PATIENCE, check=False
     )

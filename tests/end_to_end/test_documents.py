@@ -12,11 +12,11 @@ import pytest
 
 from draftwire import Client
 from tests.end_to_end.conftest import RunningService
+from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.conftest import GatewayProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(?:^<!-- (?P<note>[^\n]*) -->\n)?^```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
-SECONDS = 60
 
 
 def blocks() -> list[Any]:
@@ -48,7 +48,7 @@ def run(*command: str) -> str:
         env=os.environ | {"PYTHONPATH": f"{ROOT / 'sdk'}:{ROOT}", "PYTHONIOENCODING": "utf-8"},
         capture_output=True,
         encoding="utf-8",
-        timeout=SECONDS,
+        timeout=PATIENCE,
         check=False,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from draftwire import Client
+from tests.end_to_end.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL_SECONDS = 200
@@ -38,7 +39,7 @@ def run(environment: Path, program: str, *arguments: str) -> "subprocess.Complet
         env=clean,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 

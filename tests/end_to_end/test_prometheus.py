@@ -18,6 +18,7 @@ import yaml
 from draftwire import Client, DraftwireError
 from draftwire.speculation import Speculation
 from tests.end_to_end.conftest import RunningService
+from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.conftest import GatewayProcess
 from tests.support.monitoring import PROMETHEUS, RULES, dashboard_queries, rules
 
@@ -65,7 +66,7 @@ class Prometheus:
             time.sleep(0.05)
 
     def get(self, path: str, **parameters: str) -> Any:
-        answer = httpx.get(f"{self.url}/api/v1/{path}", params=parameters, timeout=30).json()
+        answer = httpx.get(f"{self.url}/api/v1/{path}", params=parameters, timeout=PATIENCE).json()
         assert answer["status"] == "success", answer
         return answer["data"]
 
@@ -116,7 +117,7 @@ def traffic(client: Client, gateway: GatewayProcess) -> int:
         response = httpx.post(
             f"{gateway.url}/v1/completions",
             json={"model": "target", "prompt": "The", "max_tokens": 24, "stream": stream, "ignore_eos": True},
-            timeout=60,
+            timeout=PATIENCE,
         )
         assert response.status_code == 200, response.text
     return 3 * 48 + 32 + 2 * 24
@@ -133,7 +134,7 @@ def monitored(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         running.callback(drafter.kill)
         gateway = GatewayProcess(logs / "monitored-gateway.log", "--verifier", verifier.address)
         running.callback(gateway.stop)
-        client = running.enter_context(Client(verifier.address, timeout=60))
+        client = running.enter_context(Client(verifier.address, timeout=PATIENCE))
         client.drafters.attach(drafter.address, name="one")
         client.drafters.attach(drafter.address, name="two")
         client.drafters.swap("one", "two")

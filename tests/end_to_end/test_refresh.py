@@ -12,6 +12,7 @@ from typing import Any
 from draftwire import Client
 from draftwire.generation import Generation
 from tests.end_to_end.conftest import MODELS, StartService
+from tests.end_to_end.waiting import PATIENCE
 
 PROMPTS = ["def fib(n):", "import os\n", "class Node:\n"]
 
@@ -28,7 +29,7 @@ def traffic(address: str) -> Iterator[list[Generation]]:
     results: list[Generation] = []
 
     def send() -> None:
-        with Client(address, timeout=60) as client:
+        with Client(address, timeout=PATIENCE) as client:
             while not ending.is_set():
                 results.append(generate(client, len(results)))
 
@@ -46,7 +47,7 @@ def test_a_refreshed_draft_takes_over(
 ) -> None:
     verifier = start_verifier("target", "--allow-scoring", "--share-traffic")
     old, canary = start_drafter("draft-untrained"), start_drafter("draft-untrained")
-    with Client(verifier.address, timeout=60) as client:
+    with Client(verifier.address, timeout=PATIENCE) as client:
         plain = [generate(client, number).token_ids for number in range(len(PROMPTS))]
         client.drafters.attach(old.address, "old")
         with traffic(verifier.address) as results:
@@ -57,7 +58,7 @@ def test_a_refreshed_draft_takes_over(
                     "--out", str(tmp_path), "--rounds", "1", "--requests", "12", "--steps", "25", "--batch-size", "4",
                     "--learning-rate", "3e-3", "--trial-requests", "2", "--nice", "0",
                 ],
-                capture_output=True, text=True, timeout=200, check=False,
+                capture_output=True, text=True, timeout=PATIENCE, check=False,
             )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert "v00001: promoted" in done.stdout

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from draftwire import Client, Generation, Speculation
+from tests.end_to_end.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService
@@ -98,7 +99,7 @@ def plainly(verifier: RunningService) -> Callable[[str, str], dict[str, Any]]:
 
     def ask(feature: str, sampling: str) -> dict[str, Any]:
         if (feature, sampling) not in known:
-            with Client(verifier.address, timeout=60) as client:
+            with Client(verifier.address, timeout=PATIENCE) as client:
                 off = Speculation(enabled=False)
                 known[feature, sampling] = told(client.generate(PROMPT, speculation=off, **options(feature, sampling)))
         return known[feature, sampling]

@@ -15,6 +15,7 @@ import pytest
 from draftwire import Client, PermissionDeniedError, RetryPolicy, Tls, TokenFile, UnauthenticatedError, UnavailableError
 from draftwire.edge import EdgeClient
 from tests.end_to_end.conftest import MODELS, ROOT, RunningService
+from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.conftest import GatewayProcess
 from tests.support.certificates import Authority, Pair
 
@@ -34,7 +35,7 @@ class Chain:
     tls: Tls
 
     def client(self, role: str) -> Client:
-        return Client(self.verifier.address, tls=self.tls, token=SECRETS[role], timeout=60, retry=ONCE)
+        return Client(self.verifier.address, tls=self.tls, token=SECRETS[role], timeout=PATIENCE, retry=ONCE)
 
     def token_file(self, role: str) -> str:
         return str(self.directory / f"{role}.token")
@@ -133,7 +134,7 @@ def test_strangers(chain: Chain, tmp_path: Path) -> None:
             client.model_info()
     other = Authority(tmp_path)
     for tls in (None, Tls(chain.authority.file), other.tls(), other.tls(other.issue("client", "client.internal"))):
-        with Client(address, tls=tls, token=SECRETS["admin"], retry=ONCE, timeout=20) as client:
+        with Client(address, tls=tls, token=SECRETS["admin"], retry=ONCE, timeout=PATIENCE) as client:
             with pytest.raises(UnavailableError):
                 client.model_info()
 
@@ -142,7 +143,7 @@ def test_the_command_line(chain: Chain) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"}
         command = [sys.executable, "-m", "draftwire.cli", *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
     told = run("generate", PROMPT, "--max-tokens", "4", *chain.flags("generate"))
     assert (told.returncode, told.stderr) == (0, "") and told.stdout
@@ -167,7 +168,7 @@ def test_a_gateway_before_it_serves_https_and_takes_new_certificates(chain: Chai
 
         def post(authority: Authority) -> int:
             context = ssl.create_default_context(cafile=str(authority.file))
-            with httpx.Client(verify=context, timeout=60) as http:
+            with httpx.Client(verify=context, timeout=PATIENCE) as http:
                 body["model"] = http.get(f"{url}/v1/models").json()["data"][0]["id"]
                 return http.post(f"{url}/v1/completions", json=body).status_code
 
@@ -200,7 +201,9 @@ def test_a_gateway_takes_clients_of_its_authority_only(chain: Chain, tmp_path: P
         context = ssl.create_default_context(cafile=str(web.file))
         if client is not None:
             context.load_cert_chain(client.cert, client.key)
-        return httpx.get(gateway.url.replace("http:", "https:") + "/health", verify=context, timeout=60).status_code
+        return httpx.get(
+            gateway.url.replace("http:", "https:") + "/health", verify=context, timeout=PATIENCE
+        ).status_code
 
     try:
         assert health(clients.issue("client")) == 200

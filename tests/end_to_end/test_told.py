@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM
 
 from draftwire import Client, Generation, Speculation
 from tests.end_to_end.conftest import MODELS
+from tests.end_to_end.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import StartService
@@ -43,7 +44,7 @@ def test_the_same_bits_whoever_drafts(client: Client, good_drafter: str, bad_dra
 
 def test_they_are_the_librarys(start_verifier: "StartService") -> None:
     verifier = start_verifier("target", "--dtype", "float32")
-    with Client(verifier.address, timeout=60) as client:
+    with Client(verifier.address, timeout=PATIENCE) as client:
         result = client.generate(PROMPT, temperature=0.8, **ASKED)
     assert result.prompt is not None
     text = [*result.prompt.token_ids, *result.token_ids]

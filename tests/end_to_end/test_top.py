@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from draftwire import Client
-from tests.end_to_end.waiting import eventually
+from tests.end_to_end.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService
@@ -53,7 +53,7 @@ class Terminal:
 
     def _tmux(self, *arguments: str) -> str:
         command = ["tmux", "-L", self._server, *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
 
 
 StartTop = Callable[..., Terminal]
@@ -89,7 +89,7 @@ def requests(address: str) -> Iterator[None]:
     ended = threading.Event()
 
     def ask() -> None:
-        with Client(address, timeout=60) as client:
+        with Client(address, timeout=PATIENCE) as client:
             while not ended.is_set():
                 with client.stream("def f(x):\n", max_tokens=1000, ignore_eos=True, temperature=0.8, seed=1) as stream:
                     while not ended.is_set() and next(stream, None) is not None:

@@ -16,7 +16,7 @@ from gateway.api_keys import ApiKeys
 from gateway.app import make_app
 from gateway.http_connection import HttpConnection
 from gateway.settings import GatewaySettings
-from tests.end_to_end.waiting import eventually
+from tests.end_to_end.waiting import PATIENCE, eventually
 from tests.gateway.conftest import GatewayProcess, StartGateway
 from tests.gateway.telling_verifier import TellingVerifier
 from tests.sdk.fake_verifier import PROMPT, expected_ids, text_of
@@ -51,7 +51,7 @@ def test_a_client_that_leaves_ends_its_request(
         assert connection.recv(100).startswith(b"HTTP/1.1 200")
     eventually(lambda: fake.running == n, "all choices run")
     connection.close()
-    assert fake.cancelled.wait(10)
+    assert fake.cancelled.wait(PATIENCE)
     assert fake.is_idle()
     left = eventually(
         lambda: [line for line in httpx.get(f"{gateway.url}/metrics").text.splitlines() if "disconnects_total" in line],
@@ -66,7 +66,7 @@ def test_a_client_that_leaves_before_the_first_token(gateway: GatewayProcess, fa
     connection = post(gateway, BODY | {"stream": True})
     eventually(lambda: fake.running == 1, "it runs")
     connection.close()
-    assert fake.cancelled.wait(10)
+    assert fake.cancelled.wait(PATIENCE)
     assert fake.is_idle()
 
 
@@ -109,7 +109,7 @@ async def test_a_client_that_never_reads_is_given_up(fake: TellingVerifier) -> N
         "headers": [(b"content-type", b"application/json")],
     }  # fmt: skip
     async with app.router.lifespan_context(app):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await app(scope, receive, send)
         metrics = app.state.gateway.metrics.exposition().decode()
     assert len(sent) == 5
@@ -124,7 +124,7 @@ def test_a_request_in_flight_is_finished_at_the_end(gateway: GatewayProcess, fak
         next(lines)
         gateway.process.terminate()
         assert "[DONE]" in "".join(lines)
-    assert gateway.process.wait(20) == 0
+    assert gateway.process.wait(PATIENCE) == 0
 
 
 def test_what_does_not_finish_is_given_up(gateway: GatewayProcess, fake: TellingVerifier) -> None:
@@ -140,7 +140,7 @@ def test_it_goes_on_at_another_verifier(start_gateway: StartGateway) -> None:
     with TellingVerifier() as first, TellingVerifier() as second:
         first.break_after = [6]
         gateway = start_gateway("--verifier", f"{first.address},{second.address}")
-        done = httpx.post(f"{gateway.url}/v1/completions", json=BODY | {"max_tokens": 20}, timeout=30)
+        done = httpx.post(f"{gateway.url}/v1/completions", json=BODY | {"max_tokens": 20}, timeout=PATIENCE)
         assert done.json()["choices"][0]["text"] == text_of(expected_ids(1, 20))
         assert first.requests and second.requests
 
@@ -150,13 +150,13 @@ def test_no_verifier_is_an_error_that_passes(start_gateway: StartGateway) -> Non
         address = gone.address
     gateway = start_gateway("--verifier", address)
     for response in (
-        httpx.get(f"{gateway.url}/health", timeout=30),
-        httpx.post(f"{gateway.url}/v1/completions", json=BODY, timeout=30),
+        httpx.get(f"{gateway.url}/health", timeout=PATIENCE),
+        httpx.post(f"{gateway.url}/v1/completions", json=BODY, timeout=PATIENCE),
     ):
         assert response.status_code == 503 and response.headers["retry-after"] == "1"
     back = TellingVerifier().start(address)
     try:
-        eventually(lambda: httpx.get(f"{gateway.url}/health", timeout=30).status_code == 200, "it is back")
+        eventually(lambda: httpx.get(f"{gateway.url}/health", timeout=PATIENCE).status_code == 200, "it is back")
     finally:
         back.stop()
 
@@ -193,7 +193,7 @@ async def serving(**bounds: Any) -> AsyncIterator[int]:
     ids=["nothing", "half a head", "half a second head"],
 )
 async def test_a_head_that_does_not_come(sent: bytes) -> None:
-    async with serving(head_seconds=0.2) as port, asyncio.timeout(30):
+    async with serving(head_seconds=0.2) as port, asyncio.timeout(PATIENCE):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
         with suppress(ConnectionResetError):
@@ -202,7 +202,7 @@ async def test_a_head_that_does_not_come(sent: bytes) -> None:
 
 
 async def test_a_client_that_never_reads_the_end() -> None:
-    async with serving(head_seconds=0.2) as port, asyncio.timeout(30):
+    async with serving(head_seconds=0.2) as port, asyncio.timeout(PATIENCE):
         connection = socket.socket()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.setblocking(False)
@@ -218,7 +218,7 @@ async def test_a_client_that_never_reads_the_end() -> None:
 
 
 async def test_a_client_that_reads_slowly_gets_the_end() -> None:
-    async with serving(head_seconds=0.2) as port, asyncio.timeout(30):
+    async with serving(head_seconds=0.2) as port, asyncio.timeout(PATIENCE):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 18)
         writer.write(GET)
         received = 0
@@ -231,7 +231,7 @@ async def test_a_client_that_reads_slowly_gets_the_end() -> None:
 
 
 async def test_there_are_so_many_connections_and_no_more() -> None:
-    async with serving(max_connections=2) as port, asyncio.timeout(30):
+    async with serving(max_connections=2) as port, asyncio.timeout(PATIENCE):
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         await asyncio.sleep(0.1)
 

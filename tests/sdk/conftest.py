@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from draftwire import Client, RetryPolicy
+from tests.end_to_end.waiting import PATIENCE
 from tests.sdk.fake_service import FAKE_SERVICE
 from tests.sdk.fake_verifier import FakeVerifier
 
@@ -27,7 +28,7 @@ def second_verifier() -> Iterator[FakeVerifier]:
 
 @pytest.fixture
 def client(verifier: FakeVerifier) -> Iterator[Client]:
-    with Client(verifier.address, timeout=20, retry=QUICK) as made:
+    with Client(verifier.address, timeout=PATIENCE, retry=QUICK) as made:
         yield made
 
 

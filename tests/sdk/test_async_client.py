@@ -8,13 +8,14 @@ import pytest
 from grpc import StatusCode
 
 from draftwire import AsyncClient, DeadlineExceededError, InvalidFieldError, RequestCancelledError, UnavailableError
+from tests.end_to_end.waiting import PATIENCE
 from tests.sdk.conftest import QUICK
 from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
 
 
 @pytest.fixture
 async def client(verifier: FakeVerifier) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(verifier.address, timeout=20, retry=QUICK) as made:
+    async with AsyncClient(verifier.address, timeout=PATIENCE, retry=QUICK) as made:
         yield made
 
 

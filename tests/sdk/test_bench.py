@@ -24,6 +24,7 @@ from draftwire.cli.bench.time_spent import Reading, TimeSpent
 from draftwire.drafter import read_drafter
 from draftwire.speculation import Acceptance, SpeculationStats
 from draftwire.step_times import StepTimes
+from tests.end_to_end.waiting import PATIENCE
 from tests.sdk.fake_service import alive, wait_for
 from tests.sdk.fake_verifier import FakeVerifier, drafter_message, rich_status
 from tests.sdk.test_cli import Command
@@ -455,7 +456,7 @@ def test_with_services_of_its_own(prompts: str, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

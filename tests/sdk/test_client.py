@@ -16,6 +16,7 @@ from draftwire import (
     StepCost,
     UnavailableError,
 )
+from tests.end_to_end.waiting import PATIENCE
 from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
 
 
@@ -140,7 +141,7 @@ def test_ending_early_cancels_the_call(client: Client, verifier: FakeVerifier, h
         next(stream)
         stream.close()
         assert next(stream, None) is None
-    assert verifier.cancelled.wait(2)
+    assert verifier.cancelled.wait(PATIENCE)
 
 
 def test_closing_from_another_thread_ends_a_waiting_read(client: Client, verifier: FakeVerifier) -> None:
@@ -150,7 +151,7 @@ def test_closing_from_another_thread_ends_a_waiting_read(client: Client, verifie
     threading.Timer(0.1, stream.close).start()
     with pytest.raises(RequestCancelledError):
         next(stream)
-    assert verifier.cancelled.wait(2)
+    assert verifier.cancelled.wait(PATIENCE)
 
 
 def test_closing_the_client_cancels_what_runs(client: Client, verifier: FakeVerifier) -> None:
@@ -160,7 +161,7 @@ def test_closing_the_client_cancels_what_runs(client: Client, verifier: FakeVeri
     client.close()
     with pytest.raises(RequestCancelledError):
         next(stream)
-    assert verifier.cancelled.wait(2)
+    assert verifier.cancelled.wait(PATIENCE)
     with pytest.raises(RuntimeError, match="closed"):
         client.model_info()
 
@@ -219,7 +220,7 @@ def test_watch(client: Client, verifier: FakeVerifier) -> None:
     with client.drafters.watch() as states:
         assert [d.name for d in next(states)] == ["good"]
         assert next(states) == []
-    assert verifier.cancelled.wait(2)
+    assert verifier.cancelled.wait(PATIENCE)
 
 
 def test_calls_that_must_not_run_twice_are_not_repeated(client: Client, verifier: FakeVerifier) -> None:

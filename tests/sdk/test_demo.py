@@ -19,6 +19,7 @@ from draftwire.cli.demo.terminal import Terminal
 from draftwire.cli.failure import Failure
 from draftwire.cli.service import Service
 from draftwire.options import GenerateOptions
+from tests.end_to_end.waiting import PATIENCE
 from tests.sdk.fake_service import alive, wait_for
 from tests.sdk.fake_verifier import PROMPT, FakeVerifier
 
@@ -141,7 +142,7 @@ def start_demo(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
 @pytest.mark.usefixtures("fake_module")
 def test_the_whole_command(tmp_path: Path) -> None:
     process = start_demo(tmp_path, "--json")
-    out, err = process.communicate(timeout=50)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     report = json.loads(out)
     assert report["identical"] is True
@@ -155,6 +156,6 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signa
     process = start_demo(tmp_path, "--max-tokens", "100000")
     pids = [wait_for(tmp_path / f"{name}.pid") for name in ("target", "draft", "draft-early")]
     process.send_signal(number)
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode not in (0, None)
     assert not any(alive(pid) for pid in pids)

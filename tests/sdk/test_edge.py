@@ -13,11 +13,10 @@ from grpc import StatusCode
 from draftwire import AtCapacityError, RequestCancelledError, Speculation
 from draftwire.edge import AsyncEdgeClient, EdgeClient, LocalDrafter, ModelLoadError
 from draftwire.v1.proposal_pb2 import Proposal
+from tests.end_to_end.waiting import PATIENCE
 from tests.sdk.conftest import QUICK
 from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status
 from tests.support.tiny_checkpoint import write_checkpoint
-
-PATIENCE = 30.0
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from service_runtime.errors import at_capacity, invalid_field
+from tests.end_to_end.waiting import PATIENCE
 
 KINDS = ["unary_unary", "unary_stream", "stream_unary", "stream_stream"]
 
@@ -149,7 +150,7 @@ async def test_cancelling_a_stream_closes_its_generator_before_the_call_is_over(
         await call.read()  # after which the writer is held up by flow control
         if timeout is None:
             call.cancel()
-        await asyncio.wait_for(closed.wait(), 5)
+        await asyncio.wait_for(closed.wait(), PATIENCE)
     [finished] = [event for event in events if event["event"] == "call finished"]
     assert finished["code"] in (code, "CANCELLED")  # the client's clock may run out just before the server's
     assert not [event for event in events if event["log_level"] == "error"]

@@ -15,6 +15,7 @@ from service_runtime.histogram import Histogram
 from service_runtime.metric_families import counter, gauge, histogram, info
 from service_runtime.metrics_server import MetricsServer, serving_metrics
 from service_runtime.startup_error import StartupError
+from tests.end_to_end.waiting import PATIENCE
 
 
 class Sample(Collector):
@@ -56,7 +57,7 @@ async def get(server: MetricsServer, path: str = "/metrics", method: str = "GET"
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait for something that has no event of its own."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -66,7 +67,7 @@ async def raw(server: MetricsServer, request: bytes) -> bytes:
     host, _, port = server.address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(request)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         answer = await reader.read()
     writer.close()
     return answer
@@ -158,14 +159,14 @@ async def test_too_many_are_told_so(server: MetricsServer) -> None:
 
 
 async def test_the_end_waits_for_nobody(sample: Sample) -> None:
-    async with asyncio.timeout(5), serving_metrics("127.0.0.1:0", sample):
+    async with asyncio.timeout(PATIENCE), serving_metrics("127.0.0.1:0", sample):
         pass
     server = MetricsServer("127.0.0.1:0", sample)
     await server.start()
     host, _, port = server.address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     await until(lambda: server._connections)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await server.stop()
         assert await reader.read() == b""
     writer.close()

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from draftwire import Client
+from tests.end_to_end.waiting import PATIENCE
 from tests.support.dockerfile import Dockerfile, Image
 
 ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 120.0
-STOP_SECONDS = 30.0
 
 
 def wait_for_drafters(client: Client) -> None:
     """Waits until both drafters of the compose file are ready."""
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + PATIENCE
     wanted = {"drafter-1": "ready", "drafter-2": "ready"}
     while {each.name: each.state for each in client.drafters.list()} != wanted:
         assert time.monotonic() < deadline, client.drafters.list()
@@ -59,13 +58,13 @@ class Running:
             cwd=self.log.parent,
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=PATIENCE,
             check=False,
         )
 
     def wait_healthy(self) -> None:
         """Waits until the health check is content."""
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + PATIENCE
         while (probe := self.probe()).returncode != 0:
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, f"{probe.stderr}\n{self.log.read_text()}"
@@ -75,7 +74,7 @@ class Running:
         """Ends it by the images' signal; its exit status."""
         self.process.terminate()
         try:
-            return self.process.wait(STOP_SECONDS)
+            return self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -27,14 +27,13 @@ from speculative_engine.packed_model import PackedModel
 from speculative_engine.step_cost import StepCost
 from speculative_engine.tokenizer import Tokenizer
 from speculative_engine.verification_engine import StepResult, VerificationEngine
+from tests.end_to_end.waiting import PATIENCE
 from tests.verifier_service.loaded_models import loaded_model
 from verifier_service.drafter_link import Connect
 from verifier_service.peer_limits import PeerLimits
 from verifier_service.running_request import RunningRequest
 from verifier_service.verifier import Verifier
 
-PATIENCE = 30.0
-"""Deadline of every wait in these tests, in seconds; a busy machine needs its time."""
 PROMPT = [5, 9, 14, 23, 42, 7]
 
 Handler = Callable[[MessageStream[Any, Any]], Awaitable[None]]

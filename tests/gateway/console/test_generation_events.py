@@ -3,6 +3,7 @@
 import grpc
 import httpx
 
+from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.console.event_reader import read_events
 from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
 
@@ -59,7 +60,7 @@ def test_a_reader_that_goes_cancels_the_request(http: httpx.Client, verifier: Fa
         events = read_events(response)
         assert next(events)[0] == "chunk"
         assert not verifier.cancelled.is_set()
-    assert verifier.cancelled.wait(5)
+    assert verifier.cancelled.wait(PATIENCE)
     assert verifier.is_idle()
 
 
@@ -71,4 +72,4 @@ def test_a_reader_that_goes_before_the_first_token(http: httpx.Client, verifier:
         pass
     else:
         raise AssertionError("there was an answer")
-    assert verifier.cancelled.wait(5)
+    assert verifier.cancelled.wait(PATIENCE)

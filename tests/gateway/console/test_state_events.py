@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from gateway.console import state_events
+from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.console.event_reader import read_events
 from tests.sdk.fake_verifier import FakeVerifier
 
@@ -25,7 +26,7 @@ def test_the_state_comes_at_once_and_again(http: httpx.Client, verifier: FakeVer
     assert state["rollouts"][0]["new"]["name"] == "b"
     assert (state["verifier"]["model"], state["verifier"]["total_slots"]) == ("fake", 64)
     assert state["verifier"]["plain_tokens_per_second"] == 8.0  # c = 125 ms
-    assert verifier.cancelled.wait(5), "nobody reads, so nobody watches"
+    assert verifier.cancelled.wait(PATIENCE), "nobody reads, so nobody watches"
 
 
 def test_pages_are_bounded(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
