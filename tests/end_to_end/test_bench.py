@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftwire import Client
+from tests.end_to_end.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 200
 METHODS = ("good", "local:ngram", "local:ngram+good", "prediction")
 
 
@@ -35,7 +35,7 @@ def test_methods_are_compared(verifier: "RunningService", good_drafter: str, cli
         env=os.environ | {"PYTHONPATH": str(ROOT / "sdk")},
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=PATIENCE,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

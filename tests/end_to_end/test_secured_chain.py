@@ -181,7 +181,7 @@ def test_a_gateway_before_it_serves_https_and_takes_new_certificates(chain: Chai
         assert post(new_web) == 200
         with pytest.raises(httpx.ConnectError):
             post(web)
-        assert httpx.get(f"{url}/health", verify=False).status_code == 200
+        assert httpx.get(f"{url}/health", verify=False, timeout=PATIENCE).status_code == 200
         text = gateway.log.read_text()
         assert not any(secret in text for secret in SECRETS.values())
     finally:

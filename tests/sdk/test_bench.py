@@ -349,7 +349,7 @@ def test_methods_take_turns_on_the_same_requests(
 
 
 def test_requests_run_side_by_side(command: Command, verifier: FakeVerifier, prompts: str) -> None:
-    verifier.delay = 0.05
+    verifier.gathers = 3
     done = command("bench", "--prompts", prompts, *SHORT, "--method", "good", "--concurrency", "3")
     assert (done.code, verifier.most_running) == (0, 3), done.err
 

@@ -90,7 +90,7 @@ def test_chat(client: Client) -> None:
 
 
 def test_batch_keeps_the_order_and_runs_concurrently(client: Client, verifier: FakeVerifier) -> None:
-    verifier.delay = 0.05
+    verifier.gathers = 2
     prompts: list[str | list[int]] = ["a", [98, 99], "ccc", "dddd"]
     results = client.generate_batch(prompts, max_tokens=6, seed=9)
     assert [r.token_ids for r in results] == [expected_ids(9, 6, p) for p in [[97], [98, 99], [99] * 3, [100] * 4]]

@@ -215,8 +215,12 @@ class TestAsync:
         verifier.hang_after = 4
         async with AsyncEdgeClient(verifier.address, model=drafter, timeout=PATIENCE, retry=QUICK) as client:
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.5):
-                    await client.generate(PROMPT, max_tokens=20)
+                async with asyncio.timeout(PATIENCE) as until:
+                    generating = asyncio.create_task(client.generate(PROMPT, max_tokens=20))
+                    while not verifier.running:  # noqa: ASYNC110
+                        await asyncio.sleep(0.01)
+                    until.reschedule(asyncio.get_running_loop().time() + 0.1)
+                    await generating
             assert await asyncio.to_thread(verifier.cancelled.wait, PATIENCE)
 
     async def test_closing_ends_what_runs(self, verifier: FakeVerifier, drafter: LocalDrafter) -> None:

@@ -63,7 +63,7 @@ def test_one_that_is_whole_is_not(client: Client, verifier: FakeVerifier) -> Non
 
 class TestChoices:
     def test_each_is_what_its_seed_gives_alone(self, client: Client, verifier: FakeVerifier) -> None:
-        verifier.delay = 0.01
+        verifier.gathers = 2
         r = client.generate(PROMPT, n=4, max_tokens=6, seed=2**64 - 2, request_id="mine")
         assert verifier.most_running > 1
         assert r.choices == [r, *r.further]
@@ -100,7 +100,7 @@ class TestChoices:
         assert verifier.is_idle()
 
     async def test_with_asyncio(self, verifier: FakeVerifier) -> None:
-        verifier.delay = 0.01
+        verifier.gathers = 2
         async with AsyncClient(verifier.address, timeout=PATIENCE, retry=QUICK) as client:
             r = await client.generate(PROMPT, n=3, max_tokens=6, seed=5, **ASKED)
             assert verifier.most_running > 1

@@ -51,7 +51,7 @@ async def server(sample: Sample) -> AsyncIterator[MetricsServer]:
 
 
 async def get(server: MetricsServer, path: str = "/metrics", method: str = "GET", **headers: str) -> httpx.Response:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=PATIENCE) as client:
         return await client.request(method, f"http://{server.address}{path}", headers=headers)
 
 

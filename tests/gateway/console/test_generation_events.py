@@ -2,6 +2,7 @@
 
 import grpc
 import httpx
+import pytest
 
 from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.console.event_reader import read_events
@@ -66,10 +67,9 @@ def test_a_reader_that_goes_cancels_the_request(http: httpx.Client, verifier: Fa
 
 def test_a_reader_that_goes_before_the_first_token(http: httpx.Client, verifier: FakeVerifier) -> None:
     verifier.hang_after = 0
-    try:
-        http.post(GENERATE, json=ASKED, timeout=0.5)
-    except httpx.ReadTimeout:
-        pass
-    else:
-        raise AssertionError("there was an answer")
+    for seconds in (0.5, 5, 50):  # on a busy machine it may have gone before the verifier has heard of it
+        with pytest.raises(httpx.ReadTimeout):
+            http.post(GENERATE, json=ASKED, timeout=seconds)
+        if verifier.calls:
+            break
     assert verifier.cancelled.wait(PATIENCE)
