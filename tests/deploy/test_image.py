@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STEPS = ROOT / "deploy" / "image"
 FILE = Dockerfile(ROOT / "Dockerfile")
 OURS = ("verifier", "drafter", "gateway")
-INSTALL_SECONDS = 200
+INSTALL_SECONDS = 280
 
 ours = pytest.mark.parametrize("target", OURS)
 
@@ -123,7 +123,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.package_index
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
 def test_the_steps_make_the_gateways_environment(environment: Path) -> None:
     (wheel,) = (environment / "wheels").iterdir()

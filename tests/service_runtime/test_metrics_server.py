@@ -147,7 +147,8 @@ async def test_those_who_say_nothing_are_not_waited_for(server: MetricsServer, m
     assert await raw(server, b"GET /metrics HTTP/1.1\r\n") == b""
 
 
-async def test_too_many_are_told_so(server: MetricsServer) -> None:
+async def test_too_many_are_told_so(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "_SECONDS", PATIENCE)
     host, _, port = server.address.rpartition(":")
     silent = [await asyncio.open_connection(host, int(port)) for _ in range(metrics_server._MOST_CONNECTIONS)]
     await until(lambda: len(server._connections) == len(silent))
@@ -158,7 +159,8 @@ async def test_too_many_are_told_so(server: MetricsServer) -> None:
     assert (await get(server)).status_code == 200
 
 
-async def test_the_end_waits_for_nobody(sample: Sample) -> None:
+async def test_the_end_waits_for_nobody(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "_SECONDS", 10 * PATIENCE)
     async with asyncio.timeout(PATIENCE), serving_metrics("127.0.0.1:0", sample):
         pass
     server = MetricsServer("127.0.0.1:0", sample)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -12,19 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from draftwire import Client
-from tests.end_to_end.waiting import PATIENCE
+from tests.end_to_end.waiting import PATIENCE, eventually
 from tests.support.dockerfile import Dockerfile, Image
+from tests.support.lasting_address import lasting_address
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def wait_for_drafters(client: Client) -> None:
     """Waits until both drafters of the compose file are ready."""
-    deadline = time.monotonic() + PATIENCE
     wanted = {"drafter-1": "ready", "drafter-2": "ready"}
-    while {each.name: each.state for each in client.drafters.list()} != wanted:
-        assert time.monotonic() < deadline, client.drafters.list()
-        time.sleep(0.1)
+    eventually(lambda: {each.name: each.state for each in client.drafters.list()} == wanted, "both are ready")
 
 
 class Running:
@@ -93,7 +90,7 @@ def running_services(services: Mapping[str, Any], place: Path) -> Iterator[dict[
     here = {}
     for name, image in images.items():
         port = image.values("EXPOSE")[0].split()[0]
-        here[f"{name}:{port}"] = f"127.0.0.1:{_free_port()}"
+        here[f"{name}:{port}"] = lasting_address()
 
     def mapped(name: str, text: str) -> str:
         """A value with the ports and paths of this machine. Services listen on all its addresses, as in containers."""
@@ -118,9 +115,3 @@ def running_services(services: Mapping[str, Any], place: Path) -> Iterator[dict[
         for each in started.values():
             each.wait_healthy()
         yield started
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port

@@ -88,10 +88,20 @@ class SteadyCost(StepCost):
 
 
 class SteppedEngine(VerificationEngine):
-    """An engine whose steps a test can hold back, so that what it does falls into the middle of a request."""
+    """An engine whose steps a test can hold back, so that what it does falls into the middle of a request.
+
+    It does not run ahead of the event loop either: whoever answers to a step at once is heard before the next, however
+    long the system has its threads wait.
+    """
+
+    TURNS = 32
+    """Turns of the loop between two steps: so long a verdict takes to a drafter, and its answer back, at the most."""
 
     def __init__(self, model: PackedModel, limits: EngineLimits) -> None:
         super().__init__(model, SteadyCost(), limits)
+        self._loop = asyncio.get_running_loop()
+        self._heard: threading.Event | None = None
+        """Of the last step; None once all that was said to it has been taken."""
         self._changed = threading.Condition()
         self._permits: int | None = None
         self.held = False
@@ -113,6 +123,10 @@ class SteppedEngine(VerificationEngine):
             self._changed.notify()
 
     def wait_seconds(self) -> float:
+        if self._heard is not None:
+            if self._heard.wait(0.001):
+                self._heard = None
+            return 1e-6  # for the commands that have come
         if not self.drafts_awaited:
             return super().wait_seconds()
         now = time.monotonic()
@@ -134,7 +148,16 @@ class SteppedEngine(VerificationEngine):
             self.held = False
             if self._permits is not None:
                 self._permits -= 1
-        return super().step()
+        result = super().step()
+        self._heard = threading.Event()
+        self._loop.call_soon_threadsafe(self._turn, self._heard, self.TURNS)
+        return result
+
+    def _turn(self, heard: threading.Event, left: int) -> None:
+        if left:
+            self._loop.call_soon(self._turn, heard, left - 1)
+        else:
+            heard.set()
 
 
 @dataclass
