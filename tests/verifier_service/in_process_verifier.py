@@ -100,8 +100,10 @@ class SteppedEngine(VerificationEngine):
     def __init__(self, model: PackedModel, limits: EngineLimits) -> None:
         super().__init__(model, SteadyCost(), limits)
         self._loop = asyncio.get_running_loop()
-        self._heard: threading.Event | None = None
-        """Of the last step; None once all that was said to it has been taken."""
+        self._heard = True
+        """Whether all that was said to the last step has come."""
+        self.wake: Callable[[], None] = lambda: None
+        """Has the thread look again whether there is something to do."""
         self._changed = threading.Condition()
         self._permits: int | None = None
         self.held = False
@@ -123,10 +125,6 @@ class SteppedEngine(VerificationEngine):
             self._changed.notify()
 
     def wait_seconds(self) -> float:
-        if self._heard is not None:
-            if self._heard.wait(0.001):
-                self._heard = None
-            return 1e-6  # for the commands that have come
         if not self.drafts_awaited:
             return super().wait_seconds()
         now = time.monotonic()
@@ -149,15 +147,20 @@ class SteppedEngine(VerificationEngine):
             if self._permits is not None:
                 self._permits -= 1
         result = super().step()
-        self._heard = threading.Event()
-        self._loop.call_soon_threadsafe(self._turn, self._heard, self.TURNS)
+        self._heard = False
+        self._loop.call_soon_threadsafe(self._turn, self.TURNS)
         return result
 
-    def _turn(self, heard: threading.Event, left: int) -> None:
+    @property
+    def busy(self) -> bool:
+        return self._heard and super().busy
+
+    def _turn(self, left: int) -> None:
         if left:
-            self._loop.call_soon(self._turn, heard, left - 1)
+            self._loop.call_soon(self._turn, left - 1)
         else:
-            heard.set()
+            self._heard = True
+            self.wake()
 
 
 @dataclass
@@ -316,6 +319,7 @@ async def _verifier(
             drafters_per_request=drafters_per_request,
             **options,
         )
+        engine.wake = lambda: verifier._steps._thread.post(lambda: None, bounded=False)
         verifier.start()
         made = InProcessVerifier(verifier, engine, network)
         made.failures = failures
