@@ -19,7 +19,7 @@ def test_the_demo() -> None:
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=2 * PATIENCE,
             check=False,
         )
         if done.returncode == 1 and "the request ended before" in done.stderr:

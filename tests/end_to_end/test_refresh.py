@@ -58,7 +58,7 @@ def test_a_refreshed_draft_takes_over(
                     "--out", str(tmp_path), "--rounds", "1", "--requests", "12", "--steps", "25", "--batch-size", "4",
                     "--learning-rate", "3e-3", "--trial-requests", "2", "--nice", "0",
                 ],
-                capture_output=True, text=True, timeout=PATIENCE, check=False,
+                capture_output=True, text=True, timeout=2 * PATIENCE, check=False,
             )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert "v00001: promoted" in done.stdout

@@ -35,7 +35,7 @@ DRAFT_MODELS = ("draft", "draft-early")
 PATIENT = RetryPolicy(attempts_per_address=60)
 """On a busy machine a verifier may take a while to be back, and the other one goes next."""
 
-pytestmark = pytest.mark.timeout(600)  # twelve processes start
+pytestmark = pytest.mark.timeout(900)  # twelve processes start
 
 
 @dataclass
