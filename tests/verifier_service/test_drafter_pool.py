@@ -311,9 +311,11 @@ class TestAnnouncing:
     async def test_a_heartbeat_that_stays_out(
         self, verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(heartbeats, "HEARTBEAT_SECONDS", 0.02)
         drafter = listening("a:1")
         async with Running(verifier):
+            verifier.pool.register("a:1", "", leaving=False)
+            await verifier.until(lambda: verifier.state("a:1").state == READY)
+            monkeypatch.setattr(heartbeats, "HEARTBEAT_SECONDS", 0.02)
             verifier.pool.register("a:1", "", leaving=False)
             await verifier.until(lambda: drafter.ended and verifier.pool.describe() == [])
 
