@@ -96,6 +96,7 @@ def load_part(settings: DrafterSettings, ranks: RankGroup | None) -> PackedModel
         row_exact=False,
         weights=settings.weights,
         layers=settings.layers,
+        reproducible=settings.reproducible and settings.device != "cpu",
         ranks=ranks,
     )
 
@@ -116,6 +117,8 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
             ranks.lead()
         translation = Translation.load(settings, model)
         _make_cache(model)
+        if settings.cuda_graphs:
+            _capture_graphs(model)
         cost = measure_step_cost(model)
     except (ModelLoadError, RankLostError) as error:
         raise StartupError(str(error)) from error
@@ -134,6 +137,7 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
         kv_slots=settings.kv_slots,
         kv_cache_mib=round(model.cache.bytes / 2**20, 1),
         bit_exact=info.bit_exact,
+        cuda_graphs=model.graphs,
         ranks=settings.tensor_parallel,
         translates=translation.token_map is not None,
         step_seconds=round(cost.seconds(1), 6),
@@ -155,6 +159,14 @@ def _make_cache(model: PackedModel) -> None:
         reason = str(error).partition("\n")[0]
         raise NoMemoryError(f"cannot make a KV cache of {model.pool.capacity} slots: {reason}") from error
     model.pool.give_back(slots)
+
+
+def _capture_graphs(model: PackedModel) -> None:
+    """Raises NoMemoryError."""
+    try:
+        model.capture_graphs()
+    except ModelLoadError as error:
+        raise NoMemoryError(str(error)) from error
 
 
 def model_info(model: PackedModel, tokenizer_sha256: str, *, bit_exact: bool) -> model_info_pb2.ModelInfo:

@@ -49,6 +49,7 @@ def load_part(settings: VerifierSettings, ranks: RankGroup | None) -> PackedMode
         dtype=settings.dtype,
         device=settings.device,
         trust_remote_code=settings.trust_remote_code,
+        reproducible=settings.reproducible and settings.device != "cpu",
         ranks=ranks,
     )
 
@@ -61,6 +62,8 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         tokenizer = Tokenizer.load(settings.model, trust_remote_code=settings.trust_remote_code)
         model = load_part(settings, ranks)
         report = run_self_test(model)  # of which every rank runs its part
+        if settings.cuda_graphs:
+            model.capture_graphs()
         if ranks is not None:
             ranks.lead()
         cost = measure_step_cost(model)
@@ -72,6 +75,7 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         dtype=str(model.dtype).removeprefix("torch."),
         kv_megabytes=round(model.cache.bytes / 1e6),
         bit_exact=report.bit_exact,
+        cuda_graphs=model.graphs,
         ranks=settings.tensor_parallel,
         step_ms={rows: round(1e3 * cost.seconds(rows), 2) for rows in (1, 8, 32)},
     )

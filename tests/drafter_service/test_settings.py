@@ -32,6 +32,7 @@ def test_the_model_is_all_that_is_needed() -> None:
         (["--model", "m", "--tensor-parallel", "0"], "--tensor-parallel"),
         (["--model", "m", "--tensor-parallel", "2", "--weights", "int8"], "--tensor-parallel"),
         (["--medusa-heads", "h", "--tensor-parallel", "2"], "--tensor-parallel"),
+        (["--model", "m", "--verifier-weight", "alice=2", "--verifier-weight", "bob"], "--verifier-weight"),
         (["--model", "m", "--kv-slots", "64", "--max-tree-nodes", "64"], "--kv-slots"),
     ],
 )
