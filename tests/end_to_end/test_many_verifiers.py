@@ -100,7 +100,11 @@ def test_nothing_is_lost_when_a_verifier_is_killed(
     seeds = range(BY_SDK + BY_HTTP)
     plain = Speculation(enabled=False)
     expected = client.generate_batch(
-        [PROMPTS[seed % len(PROMPTS)] for seed in seeds], seed=list(seeds), speculation=plain, timeout=SECONDS, **OPTIONS
+        [PROMPTS[seed % len(PROMPTS)] for seed in seeds],
+        seed=list(seeds),
+        speculation=plain,
+        timeout=SECONDS,
+        **OPTIONS,
     )
     for each in drafters:
         client.drafters.attach(each)
