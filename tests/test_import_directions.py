@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.waiting import PATIENCE
+
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "pyproject.toml"
 LAYERS = "Imports run one way"
@@ -25,7 +27,7 @@ def lint_imports(directory: Path, *import_roots: Path) -> subprocess.CompletedPr
         env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, import_roots))},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -36,8 +38,10 @@ def write_packages(directory: Path) -> None:
         "draftwire",
         "speculative_engine",
         "service_runtime",
+        "drafter_pool",
         "drafter_service",
         "verifier_service",
+        "draftwire_vllm",
         "draft_training",
         "gateway",
     ):
@@ -63,6 +67,9 @@ def test_imports_run_one_way() -> None:
         ("speculative_engine", "drafter_service", LAYERS),
         ("drafter_service", "verifier_service", LAYERS),
         ("draft_training", "verifier_service", LAYERS),
+        ("drafter_pool", "verifier_service", LAYERS),
+        ("draftwire_vllm", "verifier_service", LAYERS),
+        ("speculative_engine", "drafter_pool", LAYERS),
         ("speculative_engine", "draft_training", LAYERS),
         ("draftwire", "draft_training", LAYERS),
         ("draftwire", "gateway", LAYERS),

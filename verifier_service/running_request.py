@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 import grpc
 import numpy as np
 
+from drafter_pool.draft_source import drafter_of
 from draftwire.v1 import speculation_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.token_log_probs_pb2 import TokenLogProbs
@@ -30,7 +31,6 @@ from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_result import Finish, SequenceOutcome
 from speculative_engine.tokenizer import Tokenizer
 from verifier_service.acceptance_reader import tell_acceptance
-from verifier_service.draft_source import drafter_of
 from verifier_service.log_prob_messages import log_prob_messages
 from verifier_service.prompt_telling import MOST_ENTRIES, PromptTelling
 from verifier_service.rejected_drafts import tell_rejected

@@ -15,7 +15,7 @@ from draftwire.async_transport import AsyncStream
 from draftwire.calibration import AcceptanceClass, Calibration
 from draftwire.client import Client, GenerationStream
 from draftwire.drafter import Drafter, DrafterState, Swap
-from draftwire.drafter_service import DrafterServiceInfo, ModelLoad, ModelLoadState
+from draftwire.drafter_service import DrafterServiceInfo, ModelLoad, ModelLoadState, VerifierShare
 from draftwire.drafters import Drafters
 from draftwire.errors import (
     AtCapacityError,
@@ -162,6 +162,7 @@ __all__ = [
     "Usage",
     "Verifier",
     "VerifierInfo",
+    "VerifierShare",
     "VerifierStatus",
     "__version__",
 ]

@@ -21,6 +21,7 @@ from service_runtime.startup_error import StartupError
 from speculative_engine.packed_model import ModelLoadError, PackedModel
 from speculative_engine.step_cost import StepCost
 from tests.drafter_service.verifier_side import VerifierSide
+from tests.end_to_end.waiting import PATIENCE
 from tests.support.tiny_checkpoint import write_checkpoint
 
 
@@ -40,7 +41,7 @@ class Loader:
 
     def __call__(self, settings: DrafterSettings) -> LoadedModel:
         self.settings.append(settings)
-        assert self.let.wait(60)
+        assert self.let.wait(PATIENCE)
         if self.fault is not None:
             raise self.fault
         try:
@@ -61,7 +62,7 @@ class Held:
 
     def _hold(self, batch: Any) -> Any:
         self.entered.set()
-        assert self._let.wait(60)
+        assert self._let.wait(PATIENCE)
         return self._forward(batch)
 
     async def hangs(self) -> None:
@@ -83,8 +84,8 @@ class InProcessDrafter:
     loader: Loader
 
     @asynccontextmanager
-    async def connected(self, **hello: Any) -> AsyncIterator[VerifierSide]:
-        async with in_process_call(self.servicer.converse) as stream:
+    async def connected(self, verifier: str = "", **hello: Any) -> AsyncIterator[VerifierSide]:
+        async with in_process_call(lambda stream: self.servicer.converse(stream, verifier)) as stream:
             side = VerifierSide(stream)
             await side.hello(**hello)
             yield side

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.settings import GatewaySettings, load_settings
+from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.conftest import ROOT
 
 
@@ -79,7 +80,7 @@ def test_the_process_needs_no_torch() -> None:
         "for name in ('torch', 'transformers', 'tokenizers', 'numpy', 'service_runtime', 'speculative_engine'):\n"
         "    sys.modules[name] = None\n"
     )
-    run = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
+    run = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     done = run([sys.executable, "-c", forbid + "from gateway.process import main; main(['--help'])"])
     assert done.returncode == 0, done.stderr
     assert "--verifier" in done.stdout

@@ -7,6 +7,7 @@ import pytest
 
 from draftwire import Client, RetryPolicy, SpreadPolicy, Verifier
 from draftwire.spreading import ranked
+from tests.end_to_end.waiting import PATIENCE
 from tests.sdk.fake_service import FAKE_SERVICE
 from tests.sdk.fake_verifier import FakeVerifier
 
@@ -40,7 +41,7 @@ def second_verifier() -> Iterator[FakeVerifier]:
 
 @pytest.fixture
 def client(verifier: FakeVerifier) -> Iterator[Client]:
-    with Client(verifier.address, timeout=20, retry=QUICK) as made:
+    with Client(verifier.address, timeout=PATIENCE, retry=QUICK) as made:
         yield made
 
 

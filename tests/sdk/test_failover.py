@@ -293,6 +293,7 @@ def test_a_broken_stream_goes_on_elsewhere(
     verifier: FakeVerifier, second_verifier: FakeVerifier, prompt: str | list[int]
 ) -> None:
     verifier.break_after = [4]
+    begun = time.monotonic()
     with Client(in_order(verifier.address, second_verifier.address), retry=QUICK) as client:
         with client.stream(prompt, max_tokens=11, seed=3, stop="!", request_id="mine") as stream:
             chunks = list(stream)
@@ -303,7 +304,7 @@ def test_a_broken_stream_goes_on_elsewhere(
     assert [i for c in chunks for i in c.token_ids] == ids
     assert r.resumes == 1
     assert r.usage.completion_tokens == 11
-    assert 0 < r.usage.first_token_seconds <= r.usage.total_seconds < 5
+    assert 0 < r.usage.first_token_seconds <= r.usage.total_seconds <= 1 + time.monotonic() - begun
     assert (r.speculation.steps, r.speculation.tokens) == (4, 7)
     assert r.speculation.acceptance_length == 7 / 4
     (again,) = second_verifier.requests

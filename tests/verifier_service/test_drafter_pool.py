@@ -6,6 +6,8 @@ from typing import Any
 import grpc
 import pytest
 
+from drafter_pool import heartbeats, roster, sequence_move
+from drafter_pool.drafter_pool_servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.speculation_pb2 import SpeculationOptions
@@ -14,8 +16,6 @@ from tests.verifier_service.in_process_verifier import PATIENCE, PROMPT, InProce
 from tests.verifier_service.running import Running, failure
 from tests.verifier_service.scripted_drafter import Stream, hello, right
 from tests.verifier_service.test_bad_drafters import fault
-from verifier_service import heartbeats, roster, sequence_move
-from verifier_service.drafter_pool_servicer import DrafterPoolServicer
 
 READY = DrafterState.DRAFTER_STATE_READY
 DRAINING = DrafterState.DRAFTER_STATE_DRAINING
@@ -311,9 +311,11 @@ class TestAnnouncing:
     async def test_a_heartbeat_that_stays_out(
         self, verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(heartbeats, "HEARTBEAT_SECONDS", 0.02)
         drafter = listening("a:1")
         async with Running(verifier):
+            verifier.pool.register("a:1", "", leaving=False)
+            await verifier.until(lambda: verifier.state("a:1").state == READY)
+            monkeypatch.setattr(heartbeats, "HEARTBEAT_SECONDS", 0.02)
             verifier.pool.register("a:1", "", leaving=False)
             await verifier.until(lambda: drafter.ended and verifier.pool.describe() == [])
 

@@ -14,7 +14,7 @@ Verifiers = Annotated[
         "--verifier",
         metavar="HOST:PORT",
         envvar="DRAFTWIRE_VERIFIER",
-        help="Address of a verifier, perhaps with ?weight=2; several, or a name with several addresses, share the requests "
+        help="Address of a verifier, perhaps with ?weight=2; several, or a name with several addresses, share requests "
         "and stand in for each other.",
     ),
 ]
