@@ -94,7 +94,7 @@ class SteppedEngine(VerificationEngine):
     long the system has its threads wait.
     """
 
-    TURNS = 32
+    TURNS = 16
     """Turns of the loop between two steps: so long a verdict takes to a drafter, and its answer back, at the most."""
 
     def __init__(self, model: PackedModel, limits: EngineLimits) -> None:
