@@ -19,8 +19,10 @@ COPY pyproject.toml constraints.txt hatch_build.py README.md LICENSE ./
 COPY sdk sdk
 COPY speculative_engine speculative_engine
 COPY service_runtime service_runtime
+COPY drafter_pool drafter_pool
 COPY drafter_service drafter_service
 COPY verifier_service verifier_service
+COPY draftwire_vllm draftwire_vllm
 COPY draft_training draft_training
 COPY gateway gateway
 RUN build_wheel.sh /source /wheels

@@ -21,7 +21,7 @@ PUBLISHED := protos/published/draftwire.v1.binpb
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs protos contract publish-contract clean
+.PHONY: help setup demo test test-vllm lint format docs protos contract publish-contract clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,10 @@ demo: $(READY) ## Start a verifier and drafters on this machine and watch them w
 
 test: $(READY) $(if $(shell command -v npm),$(BUF)) ## Run the tests (PYTEST_ARGS="-k tree" for some of them)
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
+
+test-vllm: $(READY) ## Test draftwire_vllm with vLLM itself (installs it, once, where temporary files are)
+	@$(BIN)/python -c 'from benchmarks.vllm_environment import prepare; prepare()'
+	@$(BIN)/python -m pytest tests/draftwire_vllm $(PYTEST_ARGS)
 
 lint: $(READY) ## Check style, types and import directions
 	$(BIN)/ruff check

@@ -43,7 +43,9 @@ class FixedChainPlanner(Planner):
         super().__init__(cost, max_rows)
         self._length = length
 
-    def plan(self, candidates: Sequence[Candidate], other_rows: int = 0, max_rows: int | None = None) -> Plan:
+    def plan(
+        self, candidates: Sequence[Candidate], other_rows: int = 0, max_rows: int | None = None, prompts: int = 0
+    ) -> Plan:
         """All there is."""
         return Plan([list(each.tree.nodes()) for each in candidates], 0.0, 0.0)
 

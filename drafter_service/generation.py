@@ -1,7 +1,7 @@
 """One loaded model at work: its draft loop, what it says of itself, and its conversations."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from drafter_service.draft_conversation import DraftConversation
@@ -11,6 +11,7 @@ from drafter_service.handshake import own_hello
 from drafter_service.loaded_heads import LoadedHeads
 from drafter_service.loaded_model import LoadedModel
 from drafter_service.settings import DrafterSettings
+from drafter_service.verifier_account import VerifierAccounts
 from draftwire.v1 import drafter_service_pb2, model_info_pb2
 from draftwire.v1.calibration_pb2 import AcceptanceClass
 from draftwire.v1.step_cost_pb2 import StepCost
@@ -35,10 +36,15 @@ class Generation:
         self,
         loaded: LoadedModel | LoadedHeads,
         settings: DrafterSettings,
+        accounts: VerifierAccounts,
         on_failure: Callable[[BaseException], None],
         tracing: Tracing = NO_TRACING,
     ) -> None:
-        """Starts to draft. `on_failure` is told when the drafting thread has ended by a fault."""
+        """Starts to draft.
+
+        accounts: of all generations' verifiers. on_failure: told when the drafting thread has ended by a fault.
+        """
+        self._accounts = accounts
         self._tracing = tracing
         self._hidden_size = loaded.heads.hidden_size if isinstance(loaded, LoadedHeads) else 0
         self.hello: model_info_pb2.PeerInfo = own_hello(settings, loaded.info, hidden_states=self._hidden_size > 0)
@@ -82,23 +88,33 @@ class Generation:
         """Add what it has drafted to the counts of others."""
         counts.add(self._drafting.counts, self._drafting.part_seconds())
 
+    def tell_shares(self, shares: Mapping[str, drafter_service_pb2.VerifierShare]) -> None:
+        """Add what its verifiers hold, about, to what is told of them by name."""
+        for conversation in self._conversations:
+            shares[conversation.verifier].open_sequences += conversation.sequences
+        for verifier, use in self._drafting.slot_use().items():
+            if verifier.name in shares:  # else its last stream has just ended
+                shares[verifier.name].waiting_sequences += use.waiting
+                shares[verifier.name].used_slots += use.slots
+
     def slots(self) -> tuple[int, int]:
         """KV slots in use, about, and in all; heads have none."""
         return (self._pool.used, self._pool.capacity) if self._pool is not None else (0, 0)
 
-    async def converse(self, stream: MessageStream[Any, Any]) -> None:
-        """One Draft stream. Raises ServiceError, alone or in an ExceptionGroup, and StreamBroken."""
-        conversation = DraftConversation(
-            stream, self._drafting, self.hello, self._idle_seconds, self._hidden_size, self._tracing
-        )
-        self._conversations.add(conversation)
-        self._empty.clear()
-        try:
-            await conversation.run()
-        finally:
-            self._conversations.discard(conversation)
-            if not self._conversations:
-                self._empty.set()
+    async def converse(self, stream: MessageStream[Any, Any], verifier: str) -> None:
+        """One Draft stream of a verifier. Raises ServiceError, alone or in an ExceptionGroup, and StreamBroken."""
+        with self._accounts.stream(verifier) as account:
+            conversation = DraftConversation(
+                stream, self._drafting, self.hello, account, self._idle_seconds, self._hidden_size, self._tracing
+            )
+            self._conversations.add(conversation)
+            self._empty.clear()
+            try:
+                await conversation.run()
+            finally:
+                self._conversations.discard(conversation)
+                if not self._conversations:
+                    self._empty.set()
 
     def tell_replaced(self, model: model_info_pb2.ModelInfo) -> None:
         """Tells every verifier that new streams get another model."""

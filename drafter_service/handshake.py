@@ -48,8 +48,10 @@ def own_hello(
     )
 
 
-async def greet(stream: MessageStream[Any, Any], own: model_info_pb2.PeerInfo) -> int | None:
+async def greet(stream: MessageStream[Any, Any], own: model_info_pb2.PeerInfo, name: str = "") -> int | None:
     """Reads the verifier's hello and answers it; returns how many ids both sides have, None when the verifier left.
+
+    name: the verifier's, for the log.
 
     Raises ServiceError when the two cannot work together, and StreamBroken.
     """
@@ -65,7 +67,8 @@ async def greet(stream: MessageStream[Any, Any], own: model_info_pb2.PeerInfo) -
             await stream.write(drafter_service_pb2.DraftResponse(hello=own))
     except TimeoutError as error:
         raise handshake_expected(f"no handshake within {_HANDSHAKE_SECONDS:g} seconds") from error
-    log.info("verifier connected", build=shown(message.hello.build), model=shown(message.hello.model.model_id))
+    hello = message.hello
+    log.info("verifier connected", verifier=name, build=shown(hello.build), model=shown(hello.model.model_id))
     return _shared_vocab_size(own, message.hello)
 
 

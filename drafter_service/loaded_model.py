@@ -90,12 +90,15 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
             row_exact=False,
             weights=settings.weights,
             layers=settings.layers,
+            reproducible=settings.reproducible and settings.device != "cpu",
         )
         translation = Translation.load(settings, model)
         report = run_self_test(model)
     except ModelLoadError as error:
         raise StartupError(str(error)) from error
     _make_cache(model)
+    if settings.cuda_graphs:
+        _capture_graphs(model)
     info = model_info(model, translation.own.sha256, bit_exact=report.bit_exact)
     translation.present(info)
     cost = measure_step_cost(model)
@@ -112,6 +115,7 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
         kv_slots=settings.kv_slots,
         kv_cache_mib=round(model.cache.bytes / 2**20, 1),
         bit_exact=info.bit_exact,
+        cuda_graphs=model.graphs,
         translates=translation.token_map is not None,
         step_seconds=round(cost.seconds(1), 6),
         seconds=round(time.perf_counter() - started, 3),
@@ -132,6 +136,14 @@ def _make_cache(model: PackedModel) -> None:
         reason = str(error).partition("\n")[0]
         raise NoMemoryError(f"cannot make a KV cache of {model.pool.capacity} slots: {reason}") from error
     model.pool.give_back(slots)
+
+
+def _capture_graphs(model: PackedModel) -> None:
+    """Raises NoMemoryError."""
+    try:
+        model.capture_graphs()
+    except ModelLoadError as error:
+        raise NoMemoryError(str(error)) from error
 
 
 def model_info(model: PackedModel, tokenizer_sha256: str, *, bit_exact: bool) -> model_info_pb2.ModelInfo:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from drafter_service.model_changes import ModelChanges
+from draftwire.v1.drafter_service_pb2 import VerifierShare
 from draftwire.version import __version__
 from service_runtime.metric_families import counter, gauge, histogram, info
 
@@ -45,6 +46,7 @@ class DrafterCollector(Collector):
         )
         yield gauge("drafting_kv_cache_slots", "KV slots in all.", total)
         yield gauge("drafting_kv_cache_used_slots", "KV slots in use.", used)
+        yield from _of_verifiers(changes.verifiers())
         loads = changes.loads
         yield counter(
             "drafting_model_loads",
@@ -52,3 +54,30 @@ class DrafterCollector(Collector):
             {result: loads[result] for result in ("done", "failed")},
             ["result"],
         )
+
+
+def _of_verifiers(verifiers: Sequence[VerifierShare]) -> Iterator[Metric]:
+    """Series of a verifier end with its last stream."""
+
+    def by_name(value: Callable[[VerifierShare], float]) -> dict[str, float]:
+        return {each.name: value(each) for each in verifiers}
+
+    label = ["verifier"]
+    rows = by_name(lambda each: each.rows)
+    yield counter("drafting_verifier_rows", "Rows of the draft model's steps that were for the verifier.", rows, label)
+    nodes = by_name(lambda each: each.drafted_nodes)
+    yield counter("drafting_verifier_nodes", "Nodes proposed to the verifier.", nodes, label)
+    yield counter(
+        "drafting_verifier_preemptions",
+        "Times a sequence of the verifier gave up its KV slots to others, to be computed again.",
+        by_name(lambda each: each.preemptions),
+        label,
+    )
+    weights = by_name(lambda each: each.weight)
+    yield gauge("drafting_verifier_weight", "Weight of the verifier's share of the drafter.", weights, label)
+    sequences = by_name(lambda each: each.open_sequences)
+    yield gauge("drafting_verifier_sequences", "Sequences that the verifier has open.", sequences, label)
+    waiting = by_name(lambda each: each.waiting_sequences)
+    yield gauge("drafting_verifier_waiting_sequences", "Those of them that wait for KV slots.", waiting, label)
+    slots = by_name(lambda each: each.used_slots)
+    yield gauge("drafting_verifier_used_slots", "KV slots that hold the verifier's committed tokens.", slots, label)

@@ -12,6 +12,8 @@ from drafter_service.generation import Generation
 from drafter_service.loaded_heads import LoadedHeads
 from drafter_service.loaded_model import LoadedModel, NoMemoryError, load_model
 from drafter_service.settings import DrafterSettings
+from drafter_service.verifier_account import VerifierAccounts
+from drafter_service.verifier_weights import parse_weights
 from draftwire.v1 import drafter_service_pb2
 from draftwire.v1.drafter_service_pb2 import ModelLoadState
 from draftwire.v1.error_reason_pb2 import ErrorReason
@@ -58,6 +60,7 @@ class ModelChanges:
         self._shutdown = shutdown
         self._load_model = load
         self._tasks = BackgroundTasks(shutdown.fail)
+        self._accounts = VerifierAccounts(parse_weights(settings.verifier_weight))
         self._serving: Generation
         self._replaced: list[Generation] = []
         self._last_load: drafter_service_pb2.ModelLoad | None = None
@@ -104,6 +107,23 @@ class ModelChanges:
         used, total = zip(*(generation.slots() for generation in self._generations()), strict=True)
         return sum(used), sum(total)
 
+    def verifiers(self) -> list[drafter_service_pb2.VerifierShare]:
+        """What each verifier with a stream has of the drafter, of all generations; what it holds is about right."""
+        shares = {
+            account.name: drafter_service_pb2.VerifierShare(
+                name=account.name,
+                weight=account.weight,
+                streams=account.streams,
+                rows=account.rows,
+                drafted_nodes=account.nodes,
+                preemptions=account.preemptions,
+            )
+            for account in self._accounts
+        }
+        for generation in self._generations():
+            generation.tell_shares(shares)
+        return list(shares.values())
+
     def counts(self) -> DraftingCounts:
         """What all generations have drafted, those that are released included."""
         total = DraftingCounts()
@@ -131,6 +151,7 @@ class ModelChanges:
         except (TimeoutError, TooManyCommands):
             return None
         total.tasks = len(asyncio.all_tasks())
+        total.verifiers.extend(self.verifiers())
         return total
 
     def load(self, model: str, request_id: str) -> drafter_service_pb2.ModelLoad:
@@ -170,7 +191,7 @@ class ModelChanges:
         return (self._serving, *self._replaced)
 
     def _generation(self, loaded: LoadedModel | LoadedHeads) -> Generation:
-        return Generation(loaded, self._settings, self._drafting_failed, self._tracing)
+        return Generation(loaded, self._settings, self._accounts, self._drafting_failed, self._tracing)
 
     def _drafting_failed(self, error: BaseException) -> None:
         log.error("drafting failed", exc_info=error)

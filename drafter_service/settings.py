@@ -4,8 +4,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from drafter_service.verifier_weights import parse_weights
 from service_runtime.address import Address, ListenAddress, PeerAddress
-from service_runtime.settings import ServiceSettings
+from service_runtime.settings import ServiceSettings, StringList
 
 _WILDCARDS = ("0.0.0.0", "::")
 
@@ -31,6 +32,10 @@ class DrafterSettings(ServiceSettings):
     """Draft with so many first layers of the model, as of the target's own checkpoint; the others are not loaded."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Device the model runs on."""
+    cuda_graphs: bool = True
+    """Capture steps of the usual sizes as CUDA graphs at load; without, steps are launched kernel by kernel."""
+    reproducible: bool = False
+    """On GPUs, make every pass of 64 rows, so that a row's bits do not depend on what shares it. CPUs need no mode."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads of a forward pass; as many as torch finds cores by default."""
     kv_slots: int = Field(default=32768, ge=64)
@@ -39,6 +44,8 @@ class DrafterSettings(ServiceSettings):
     """Most open sequences of one verifier."""
     max_streams: int = Field(default=64, ge=1)
     """Most verifiers at once: Draft streams that are open."""
+    verifier_weight: StringList = ()
+    """Weight of a verifier's share of this drafter, NAME=WEIGHT: its token's name, or host; 1 where none is given."""
     stream_idle_seconds: float = Field(default=60.0, ge=0)
     """Time after which a verifier that has sent nothing at all is given up, in seconds; 0 waits for ever."""
     max_tree_nodes: int = Field(default=64, ge=1)
@@ -56,6 +63,10 @@ class DrafterSettings(ServiceSettings):
         if bool(self.model) == bool(self.medusa_heads):
             problem = "not with --medusa-heads" if self.model else "required, or --medusa-heads"
             raise ValueError(f"--model: {problem}")
+        try:
+            parse_weights(self.verifier_weight)
+        except ValueError as error:
+            raise ValueError(f"--verifier-weight: {error}") from error
         if self.verifier and not self.advertise and Address.parse(self.listen).host in _WILDCARDS:
             raise ValueError(f"--advertise: required with --verifier, since nobody can call {self.listen}")
         if self.kv_slots <= self.max_tree_nodes:

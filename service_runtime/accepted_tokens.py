@@ -95,6 +95,11 @@ class AcceptedTokens:
             )
         return caller
 
+    @property
+    def version(self) -> object:
+        """Another object whenever the file has changed."""
+        return self._file.get()
+
     def _find(self, token: str) -> Caller:
         digest = _digest(token)
         found: Caller | None = None

@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
+_WATCH_SECONDS = 5.0
+"""From one look at the file of tokens to the next, for calls that run."""
 _INFRASTRUCTURE = ("/grpc.health.", "/grpc.reflection.")
 # InternalError is what a write under way raises in grpc when the client goes.
 _CLIENT_GONE = (ClientGone, grpc.aio.InternalError)
@@ -75,18 +78,55 @@ def _leaves(error: Exception) -> Iterator[Exception]:
         yield error
 
 
+class _Admitted:
+    """A running call that a token was shown for."""
+
+    def __init__(self, check: Callable[[], object], version: object) -> None:
+        """To be made in the call's task. `check` raises ServiceError when the token may not make the call any more.
+        version: of the tokens, by which it might when it began."""
+        self._check = check
+        self._version = version
+        self._task = asyncio.current_task()
+        self.refusal: ServiceError | None = None
+        """Why the call was ended."""
+
+    def check(self, version: object) -> None:
+        """Ends the call if it may not be made any more. version: of the tokens, now."""
+        if version is self._version:
+            return
+        self._version = version
+        try:
+            self._check()
+        except ServiceError as refusal:
+            if self.refusal is None and self._task is not None:
+                self.refusal = refusal
+                self._task.cancel()
+
+
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps the handlers of all four kinds; they must be coroutine functions or asynchronous generators.
 
     A message larger than `max_message_bytes`, either way, and bytes that are no message get a rich error too. After
     `refuse_new_calls`, calls other than health and reflection end at once with SHUTTING_DOWN. With `tokens` a call
-    has to bring one that may make it; without it ends before what it sent is decoded.
+    has to bring one that may make it; without it ends before what it sent is decoded. One that runs ends, while
+    `watch` runs, when its token is taken away.
     """
 
     def __init__(self, max_message_bytes: int, tokens: AcceptedTokens | None = None) -> None:
         self._max_message_bytes = max_message_bytes
         self._tokens = tokens
         self._refusing = False
+        self._admitted: set[_Admitted] = set()
+
+    async def watch(self) -> None:
+        """Ends running calls whose tokens are not accepted any more; runs until it is cancelled."""
+        if self._tokens is None:
+            return
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            version = self._tokens.version
+            for call in list(self._admitted):
+                call.check(version)
 
     def refuse_new_calls(self) -> None:
         """From now on new calls are turned away; those in flight go on."""
@@ -100,7 +140,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:  # no such method; grpc answers UNIMPLEMENTED
             return handler
-        return self._wrap(handler, handler_call_details.method, self._identify(handler_call_details))
+        return self._wrap(handler, handler_call_details)
 
     def _identify(self, call: grpc.HandlerCallDetails) -> Caller | ServiceError | None:
         """Who makes a call, or why it may not be made; None where nobody asks."""
@@ -111,19 +151,21 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         except ServiceError as refusal:
             return refusal
 
-    def _wrap(self, handler: "_Handler", method: str, caller: Caller | ServiceError | None) -> "_Handler":
+    def _wrap(self, handler: "_Handler", call: grpc.HandlerCallDetails) -> "_Handler":
+        version = self._tokens.version if self._tokens is not None else None  # before it is known who calls
+        caller = self._identify(call)
         stream = "stream" if handler.response_streaming else "unary"
         kind = f"{'stream' if handler.request_streaming else 'unary'}_{stream}"
         behavior = getattr(handler, kind)
 
         async def unary_response(request: Any, context: "_Context") -> Any:
-            async with self._around(method, context, caller):
+            async with self._around(call, context, caller, version):
                 if isinstance(request, ServiceError):
                     raise request
                 return encode(await behavior(request, context))
 
         async def stream_response(request: Any, context: "_Context") -> None:
-            async with self._around(method, context, caller):
+            async with self._around(call, context, caller, version):
                 if isinstance(request, ServiceError):
                     raise request
                 responses = behavior(request, context)
@@ -188,8 +230,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     @asynccontextmanager
     async def _around(
-        self, method: str, context: "_Context", caller: Caller | ServiceError | None
+        self, call: grpc.HandlerCallDetails, context: "_Context", caller: Caller | ServiceError | None, version: object
     ) -> AsyncIterator[None]:
+        method = call.method
+        admitted: _Admitted | None = None
         started = time.perf_counter()
         infrastructure = method.startswith(_INFRASTRUCTURE)
         code = grpc.StatusCode.OK
@@ -201,12 +245,18 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 set_caller(caller)
                 if self._refusing and not infrastructure:
                     raise shutting_down()
+                if self._tokens is not None and caller is not None:
+                    admitted = _Admitted(partial(self._tokens.check, method, call.invocation_metadata), version)
+                    self._admitted.add(admitted)
                 yield
                 code = context.code() or code
             except grpc.aio.AbortError:
                 code = context.code()
                 raise
             except asyncio.CancelledError:
+                if admitted is not None and admitted.refusal is not None:
+                    code = admitted.refusal.code
+                    await abort_call(context, admitted.refusal)
                 code = _gone_code(context)
                 raise
             except Exception as error:
@@ -217,5 +267,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 code = failure.code
                 await abort_call(context, failure)
             finally:
+                if admitted is not None:
+                    self._admitted.discard(admitted)
                 report = log.debug if infrastructure else log.info
                 report("call finished", code=code.name, seconds=round(time.perf_counter() - started, 6))

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, TextIO
 
@@ -44,11 +45,15 @@ def _name_among_fields(logger: object, method: str, event: EventDict) -> EventDi
 
 
 def configure_logs(
-    log_format: Literal["console", "json"] = "console", log_level: str = "info", stream: TextIO | None = None
+    log_format: Literal["console", "json"] = "console",
+    log_level: str = "info",
+    stream: TextIO | None = None,
+    names: Sequence[str] = ("",),
 ) -> None:
     """Sends structlog's and the standard library's records through one renderer; once, at the start of a process.
 
-    `stream` is standard error by default. Raises ValueError when the level is unknown.
+    `stream` is standard error by default. `names`: the loggers whose records are meant; all of them by default, less in
+    a program with a log of its own. Raises ValueError when the level is unknown.
     """
     output = sys.stderr if stream is None else stream
     renderers: list[Processor]
@@ -69,9 +74,11 @@ def configure_logs(
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
         )
     )
-    root = logging.getLogger()
-    root.handlers = [handler]
-    root.setLevel(log_level.upper())
+    for name in names:
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(log_level.upper())
+        logger.propagate = False
     # Below this gRPC logs a server that is being freed, itself among the record's arguments: whoever keeps the record
     # then frees it twice, and the process crashes.
     logging.getLogger("grpc._cython.cygrpc").setLevel(logging.INFO)

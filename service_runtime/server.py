@@ -1,5 +1,6 @@
 """The gRPC server of a service."""
 
+import asyncio
 import errno
 import socket
 from collections.abc import Callable, Sequence
@@ -50,6 +51,7 @@ class ServiceServer:
         self._services: list[str] = []
         self._health: Health | None = None
         self._bound_port = 0
+        self._watching: asyncio.Task[None] | None = None
 
     def add(self, add_to_server: Callable[[ServicerT, Any], None], servicer: ServicerT) -> None:
         """Adds a service by its generated function, for example add_DrafterServiceServicer_to_server."""
@@ -96,6 +98,7 @@ class ServiceServer:
             raise StartupError(f"cannot listen on {self._listen}: {error}") from error
         await self._health.set_serving(serving)
         await self._server.start()
+        self._watching = asyncio.create_task(self._interceptor.watch(), name="token-watch")
         log.info("listening", address=self.address, tls=self._tls is not None)
         if self._open_to_all:
             log.warning("whoever reaches the port may do everything: no --accepted-tokens, no --tls-client-ca")
@@ -114,6 +117,9 @@ class ServiceServer:
         if self._health is not None:
             self._health.end_watches()
         await self._server.stop(grace_seconds)
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait({self._watching})
 
     def _started_health(self) -> Health:
         if self._health is None:

@@ -107,8 +107,8 @@ class ServiceSettings(BaseSettings):
 SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
 
 
-def _variable_of(field: str) -> str:
-    return ENV_PREFIX + field.upper()
+def _variable_of(field: str, prefix: str = ENV_PREFIX) -> str:
+    return prefix + field.upper()
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,26 @@ def load_settings(cls: type[SettingsT], argv: Sequence[str] | None = None) -> Se
         for problem in error.problems:
             print(f"{flags.program}: {problem}", file=sys.stderr)
         raise SystemExit(2) from error
+
+
+def settings_from_environment(cls: type[SettingsT]) -> SettingsT:
+    """Reads settings from the variables with the prefix of the class alone, for what runs inside another program.
+
+    Raises SettingsError, also for a variable with that prefix that is no setting.
+    """
+    prefix = str(cls.model_config["env_prefix"])
+    unknown = [
+        f"{name}: there is no such setting"
+        for name in sorted(os.environ)
+        if name.startswith(prefix) and name.removeprefix(prefix).lower() not in cls.model_fields
+    ]
+    if unknown:
+        raise SettingsError(unknown)
+    source = _Source(EnvSettingsSource(cls)(), lambda field: _variable_of(field, prefix))
+    try:
+        return cls(**source.values)
+    except ValidationError as error:
+        raise SettingsError([_problem(dict(detail), [source]) for detail in error.errors()]) from error
 
 
 def _read(cls: type[SettingsT], flag_values: Mapping[str, Any], config: str | None) -> SettingsT:

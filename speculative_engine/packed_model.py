@@ -14,7 +14,10 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
+from speculative_engine.bucketed_batch import BucketedBatch
+from speculative_engine.bucketed_steps import BucketedSteps, Rows
 from speculative_engine.field_error import FieldError
+from speculative_engine.fixed_rows import FixedRows
 from speculative_engine.fused_layer import fuse_layers
 from speculative_engine.gpu_weights import GpuWeightsError, narrow_weights
 from speculative_engine.int8_linear import Int8Linear
@@ -24,6 +27,7 @@ from speculative_engine.packed_batch import PackedBatch
 from speculative_engine.packed_linear import PackedLinear, replace_linears
 from speculative_engine.row_exact import RowExactLinear, can_pack, make_row_exact
 from speculative_engine.shallow_model import check_layers, first_layers, keep_first_layers
+from speculative_engine.step_buckets import StepBuckets
 from speculative_engine.weights_fingerprint import weights_fingerprint
 
 Weights = Literal["checkpoint", "int8", "int4"]
@@ -66,8 +70,13 @@ class PackedModel:
         *,
         row_exact: bool = True,
         weights: Weights = "checkpoint",
+        buckets: StepBuckets | None = None,
+        reproducible: bool = False,
     ):
         """row_exact: whether a row has the same bits in any company, on CPUs; drafters do without, and are faster.
+
+        buckets: sizes of steps; by default those there are on GPUs, and none on CPUs. reproducible: make every pass of
+        the same number of rows, in place of buckets, so that a row has the same bits in any company on GPUs, too.
 
         weights: integers are for drafters, in bfloat16; int4 on GPUs only. Raises UnsupportedModelError.
         """
@@ -101,7 +110,8 @@ class PackedModel:
         """Differs where models would differ in what they say; see `weights_fingerprint`."""
         if on_cpu:
             make_linear = RowExactLinear if row_exact else Int8Linear if weights == "int8" else PackedLinear
-            fuse_layers(model, make_linear)
+            if buckets is None:
+                fuse_layers(model, make_linear)
             if row_exact:
                 make_row_exact(model)
             else:
@@ -114,6 +124,12 @@ class PackedModel:
         model.set_attn_implementation(ATTENTION_NAME)
         self.pool = SlotPool(slots)
         self.cache = KvCache(slots)
+        self.steps: BucketedSteps | FixedRows | None = None
+        """Runs steps in fixed sizes, where they are."""
+        if reproducible:
+            self.steps = FixedRows(self._run)
+        elif buckets is not None or not on_cpu:
+            self.steps = BucketedSteps(self._run_bucket, buckets or StepBuckets.within(slots), self.device)
 
     @classmethod
     def load(
@@ -127,11 +143,12 @@ class PackedModel:
         row_exact: bool = True,
         weights: Weights = "checkpoint",
         layers: int | None = None,
+        reproducible: bool = False,
     ) -> PackedModel:
         """Load from a directory or hub id.
 
-        slots: tokens that fit into the KV cache. row_exact, weights: see the constructor. layers: load so many first
-        layers of the checkpoint, and read none of the others; None for all. Raises ModelLoadError.
+        slots: tokens that fit into the KV cache. row_exact, weights, reproducible: see the constructor. layers: load so
+        many first layers of the checkpoint, and read none of the others; None for all. Raises ModelLoadError.
         """
         place = torch.device(device)
         if place.type == "cuda" and not torch.cuda.is_available():
@@ -160,7 +177,7 @@ class PackedModel:
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise ModelLoadError(f"model {source}: {first_line}") from error
-        return cls(model.to(place), slots, name=source, row_exact=row_exact, weights=weights)
+        return cls(model.to(place), slots, name=source, row_exact=row_exact, weights=weights, reproducible=reproducible)
 
     @property
     def layers(self) -> int:
@@ -179,6 +196,10 @@ class PackedModel:
             view.model = first_layers(self.model, count)
         except (FieldError, ValueError) as error:
             raise ModelLoadError(f"model {self.name}: {error}") from error
+        if isinstance(self.steps, BucketedSteps):
+            view.steps = BucketedSteps(view._run_bucket, self.steps.buckets, self.device)
+        elif self.steps is not None:
+            view.steps = FixedRows(view._run)
         view.name = f"the first {count} layers of {self.name}"
         return view
 
@@ -195,25 +216,73 @@ class PackedModel:
     @torch.inference_mode()
     def forward(self, batch: PackedBatch) -> torch.Tensor:
         """One forward pass: writes the rows' keys and values, returns logits [wanted rows, vocabulary]."""
+        if self.steps is not None:
+            return self.steps.forward(batch)[0]
         with packed_context(batch, self.cache):
-            out = self.model(
-                input_ids=batch.token_ids.unsqueeze(0),
-                position_ids=batch.positions.unsqueeze(0),
-                use_cache=False,
-                logits_to_keep=batch.logit_rows,
-            )
+            return self._call(batch, batch.logit_rows)
+
+    @torch.inference_mode()
+    def forward_with_states(self, batch: PackedBatch) -> Rows:
+        """As `forward`, and what the output head got: last hidden states [wanted rows, hidden]."""
+        return self._run(batch) if self.steps is None else self.steps.forward(batch)
+
+    def capture_graphs(self) -> None:
+        """Capture steps of fixed sizes as CUDA graphs, where there are any; see `graphs`. Passes have to be over the
+        cache there is now.
+
+        Raises ModelLoadError if there is no memory for them.
+        """
+        if not isinstance(self.steps, BucketedSteps):
+            return
+        try:
+            with torch.inference_mode():
+                self.steps.capture()
+        except torch.OutOfMemoryError as error:
+            reason = str(error).partition("\n")[0]
+            raise ModelLoadError(f"model {self.name}: no memory for CUDA graphs: {reason}") from error
+
+    @property
+    def captured(self) -> int:
+        """Number of sizes whose steps were captured."""
+        return self.steps.captured if isinstance(self.steps, BucketedSteps) else 0
+
+    @property
+    def graphs(self) -> str:
+        """What became of CUDA graphs, for logs: how many there are, or why there are none."""
+        unavailable = self.steps.unavailable if isinstance(self.steps, BucketedSteps) else None
+        return unavailable or str(self.captured if self.device.type == "cuda" else 0)
+
+    def _run(self, batch: PackedBatch) -> Rows:
+        with packed_context(batch, self.cache), self._states() as states:
+            logits = self._call(batch, batch.logit_rows)
+        return logits, states[0].reshape(len(logits), self.hidden_size)
+
+    def _run_bucket(self, batch: BucketedBatch, wanted: torch.Tensor | None) -> Rows:
+        batch.begin()
+        with packed_context(batch, self.cache), self._states() as states:
+            logits = self._call(batch, 0 if wanted is None else wanted)
+        return logits, states[0].reshape(len(logits), self.hidden_size)
+
+    def _call(self, batch: PackedBatch | BucketedBatch, wanted: torch.Tensor | int) -> torch.Tensor:
+        """The library's model, in the context of a pass. wanted: rows whose logits to return, 0 for all."""
+        out = self.model(
+            input_ids=batch.token_ids.unsqueeze(0),
+            position_ids=batch.positions.unsqueeze(0),
+            use_cache=False,
+            logits_to_keep=wanted,
+        )
         logits: torch.Tensor = out.logits[0]
         return logits
 
-    def forward_with_states(self, batch: PackedBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `forward`, and what the output head got: last hidden states [wanted rows, hidden]."""
+    @contextmanager
+    def _states(self) -> Iterator[list[torch.Tensor]]:
+        """The list that the output head's inputs go to in passes inside."""
         states: list[torch.Tensor] = []
         hook = self.model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
         try:
-            logits = self.forward(batch)
+            yield states
         finally:
             hook.remove()
-        return logits, states[0].reshape(len(logits), self.hidden_size)
 
 
 @contextmanager

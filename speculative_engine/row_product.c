@@ -113,9 +113,9 @@ AVX static inline __attribute__((always_inline)) void avx_rows(const Product *p,
     for (int64_t k = 0; k < inputs; k += BLOCK, weight += 2 * TILE_ELEMENTS) {
         for (int pair = 0; pair < TILE; pair++) {
             const uint16_t *at = weight + pair * BLOCK;
-            if (row == 0) { /* later rows find the group in the cache */
-                _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T0);
-                _mm_prefetch((const char *)(at + TILE_ELEMENTS) + AHEAD, _MM_HINT_T0);
+            if (row == 0) { /* later rows find the group in the cache; by T0 fewer lines can be under way */
+                _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T1);
+                _mm_prefetch((const char *)(at + TILE_ELEMENTS) + AHEAD, _MM_HINT_T1);
             }
             __m512bh first = (__m512bh)_mm512_loadu_si512(at);
             __m512bh second = (__m512bh)_mm512_loadu_si512(at + TILE_ELEMENTS);

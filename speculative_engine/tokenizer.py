@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from speculative_engine.packed_model import ModelLoadError
 from speculative_engine.token_texts import TokenTexts
+from speculative_engine.tokenizer_fingerprint import tokenizer_fingerprint
 from speculative_engine.vocabulary import Vocabulary, VocabularyError
 
 
@@ -26,7 +26,7 @@ class Tokenizer:
         self._tokenizer = tokenizer
         self._backend = tokenizer.backend_tokenizer
         parts = json.loads(self._backend.to_str())
-        self.sha256 = _fingerprint(parts)
+        self.sha256 = tokenizer_fingerprint(parts)
         """Equal for tokenizers that give every text the same ids."""
         self.texts = TokenTexts(self._backend, parts)
         """What single tokens stand for."""
@@ -131,9 +131,3 @@ class TextStream:
         text = self._tokenizer.decode(self._held)
         self._held.clear()
         return text
-
-
-def _fingerprint(backend: dict[str, object]) -> str:
-    """SHA-256 of what decides ids: the model with vocabulary and merges, normalisation, splitting, added tokens."""
-    kept = {key: backend.get(key) for key in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

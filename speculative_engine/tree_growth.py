@@ -66,16 +66,29 @@ class TreeGrowth:
 
         other_rows: rows that the step has anyway. max_rows: most rows beside them.
         """
+        leaves = self.leaves(trees)
+        count = self.worthwhile([worth for worth, _, _ in leaves], other_rows, max_rows)
+        return [(index, node) for _, index, node in leaves[:count]]
+
+    def leaves(self, trees: Sequence[GrowingTree]) -> list[tuple[float, int, Node]]:
+        """All nodes that can be expanded, most valuable first, each with its worth and its tree's index."""
         leaves = [(worth, index, node) for index, tree in enumerate(trees) for worth, node in self._leaves(tree)]
         leaves.sort(key=lambda leaf: -leaf[0])
+        return leaves
+
+    def worthwhile(self, worths: Sequence[float], other_rows: int, max_rows: int) -> int:
+        """How many of these nodes, most valuable first, make the most of a step.
+
+        other_rows: rows that it has anyway. max_rows: most rows beside them.
+        """
         worth, best_rate, count = 0.0, 0.0, 0
-        for size, (value, _, _) in enumerate(leaves[:max_rows], start=1):
+        for size, value in enumerate(worths[:max_rows], start=1):
             worth += value
             rate = worth / self.cost.seconds(other_rows + size)
             if rate <= best_rate:
                 break
             best_rate, count = rate, size
-        return [(index, node) for _, index, node in leaves[:count]]
+        return count
 
     def children(
         self, growing: GrowingTree, parent: Node, tokens: Sequence[int], log_probs: Sequence[float]

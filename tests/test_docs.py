@@ -10,11 +10,13 @@ import draftwire
 from drafter_service.settings import DrafterSettings
 from draftwire.cli.app import app
 from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire_vllm.settings import AdapterSettings
 from gateway.chat_request import ChatRequest
 from gateway.completion_request import CompletionRequest
 from gateway.settings import GatewaySettings
 from gateway.speculation_options import SpeculationOptions
 from service_runtime.flags import flag_of
+from service_runtime.settings import ServiceSettings
 from verifier_service.settings import VerifierSettings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,11 +28,14 @@ PACKAGES = (
     "sdk/draftwire",
     "speculative_engine",
     "service_runtime",
+    "drafter_pool",
     "drafter_service",
     "verifier_service",
+    "draftwire_vllm",
     "draft_training",
     "gateway",
 )
+SERVICES = ("service_runtime", "drafter_pool", "verifier_service", "drafter_service", "draftwire_vllm", "gateway")
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 
@@ -64,7 +69,14 @@ def test_whoever_has_to_act_on_an_error_is_told() -> None:
 def test_every_warning_of_the_log_is_explained() -> None:
     said = {
         event
-        for package in ("service_runtime", "verifier_service", "drafter_service", "gateway")
+        for package in (
+            "service_runtime",
+            "drafter_pool",
+            "verifier_service",
+            "drafter_service",
+            "draftwire_vllm",
+            "gateway",
+        )
         for path in (ROOT / package).rglob("*.py")
         for event in re.findall(r'\blog\.(?:warning|error|exception)\(\s*"([^"]+)"', path.read_text(encoding="utf-8"))
     }
@@ -103,6 +115,16 @@ def test_every_setting_is_explained() -> None:
             default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
             if field.default and not field.is_required():
                 assert default in rows[flag_of(name)], name
+
+
+def test_every_setting_of_vllms_adapter_is_explained() -> None:
+    rows = dict(re.findall(r"^\| `DRAFTWIRE_VLLM_(\w+)` \|(.*?)\|", read("docs/vllm.md"), re.MULTILINE))
+    common = set(ServiceSettings.model_fields) - {"listen"}
+    assert sorted(rows) == sorted(name.upper() for name in AdapterSettings.model_fields if name not in common)
+    for name, row in rows.items():
+        default = AdapterSettings.model_fields[name.lower()].default
+        told = f"{default:g}" if isinstance(default, float) else str(default)
+        assert row.strip() == (f"`{told}`" if default else ""), name
 
 
 def test_every_setting_of_the_gateway_is_explained() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from draftwire.v1.calibration_pb2 import AcceptanceClass, Calibration
+from drafter_pool.calibrations import calibrations
 from draftwire.v1.planner_status_pb2 import PlannerStatus
 from draftwire.v1.step_cost_pb2 import StepCost
 from draftwire.v1.verifier_service_pb2 import EngineStatus, PrefixCacheStatus
@@ -15,8 +15,6 @@ from speculative_engine.planning_record import PlanningRecord
 from speculative_engine.prefix_cache import PrefixCache
 from speculative_engine.verification_engine import VerificationEngine
 from verifier_service.acceptance_counts import AcceptanceCounts
-from verifier_service.draft_source import drafter_of
-from verifier_service.request_source import RESERVED
 
 
 def engine_status(engine: VerificationEngine, acceptance: AcceptanceCounts) -> EngineStatus:
@@ -50,7 +48,7 @@ def _prefix_cache_status(cache: PrefixCache | None) -> PrefixCacheStatus:
 def _planner_status(planner: Planner, record: PlanningRecord) -> PlannerStatus:
     return PlannerStatus(
         step_costs=[StepCost(rows=rows, time=duration(seconds)) for rows, seconds in planner.cost.points()],
-        calibrations=_calibrations(planner),
+        calibrations=calibrations(planner),
         steps=record.steps,
         sequences=record.sequences,
         draft_tokens=record.draft_tokens,
@@ -61,21 +59,3 @@ def _planner_status(planner: Planner, record: PlanningRecord) -> PlannerStatus:
         committed_tokens=record.committed_tokens,
         probe_rows=record.probe_rows,
     )
-
-
-def _calibrations(planner: Planner) -> list[Calibration]:
-    timings = planner.timings.copy()  # the engine's thread adds and removes drafters
-    found = []
-    for source, model in planner.models.copy().items():
-        if drafter_of(source) in RESERVED:
-            continue
-        calibration = Calibration(
-            drafter=drafter_of(source),
-            classes=[AcceptanceClass(**each._asdict()) for each in model.classes()],
-            first_acceptance=model.next_probability(),
-        )
-        if source in timings:
-            calibration.response_time.CopyFrom(duration(timings[source].response))
-            calibration.proposal_interval.CopyFrom(duration(timings[source].interval))
-        found.append(calibration)
-    return found

@@ -20,11 +20,6 @@ _SCHEME = "local:"
 _MOST_DIGITS = 12
 
 
-def is_local(address: str) -> bool:
-    """Whether an address names a drafter in the verifier."""
-    return address.startswith(_SCHEME)
-
-
 def read_local_address(field: str, address: str) -> str:
     """The address of a request's field in its one form: the options that are given, in their order. Raises
     ServiceError."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
+from drafter_pool.pool_member import MemberOwner, PoolMember
+from drafter_pool.speculated_request import SpeculatedRequest
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.verdict_pb2 import Verdict
 from service_runtime.errors import ServiceError
 from service_runtime.logs import get_logger
 from speculative_engine.drafters.drafter import Drafter
 from speculative_engine.proposal import ProposalError
-from verifier_service.pool_member import MemberOwner, PoolMember
-from verifier_service.running_request import RunningRequest
 from verifier_service.step_loop import StepLoop
 
 log = get_logger(__name__)
@@ -76,7 +76,7 @@ class LocalDrafterLink(PoolMember):
         """See PoolMember."""
         return sequence_id in self._open
 
-    def open(self, request: RunningRequest, max_tree_nodes: int) -> None:
+    def open(self, request: SpeculatedRequest, max_tree_nodes: int) -> None:
         """See PoolMember."""
         self.speed.count_opening()
         self._open.add(request.sequence_id)

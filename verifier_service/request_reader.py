@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import grpc
 
+from drafter_pool.drafter_labels import read_labels
 from draftwire.v1 import speculation_pb2, verifier_service_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.speculation_pb2 import AcceptancePreset
@@ -21,7 +22,6 @@ from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.tokenizer import Tokenizer
 from verifier_service.acceptance_reader import read_acceptance
 from verifier_service.chat_text import chat_text
-from verifier_service.drafter_labels import read_labels
 from verifier_service.sampling_reader import read_changes, read_sampling
 from verifier_service.structured_output_reader import StructuredOutputReader, reads_ahead
 from verifier_service.telling_reader import read_log_probs, read_max_time, read_stop_tokens

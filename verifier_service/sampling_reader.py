@@ -1,4 +1,4 @@
-"""Reads how a request's tokens are drawn, and what it does to the logits before; tells drafters what they can use."""
+"""Reads how a request's tokens are drawn, and what it does to the logits before."""
 
 from __future__ import annotations
 
@@ -32,22 +32,6 @@ def read_sampling(given: sampling_pb2.SamplingParams) -> SamplingParams:
         return params.validate("sampling")
     except FieldError as error:
         raise invalid_field(error.field, error.description) from error
-
-
-def tell_sampling(params: SamplingParams) -> sampling_pb2.SamplingParams:
-    """The same for whoever drafts.
-
-    The changes to the logits are not told: lists of tokens would go with every opening, and what they make of a guess
-    is seen in whether it is accepted.
-    """
-    return sampling_pb2.SamplingParams(
-        temperature=params.temperature,
-        top_k=params.top_k,
-        top_p=params.top_p,
-        min_p=params.min_p,
-        typical_p=params.typical_p,
-        seed=params.seed,
-    )
 
 
 async def read_changes(

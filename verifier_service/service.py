@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
-from draftwire.channel import AsyncChannels
+from drafter_pool.announcement_rules import AnnouncementRules
+from drafter_pool.drafter_address import read_service_address
+from drafter_pool.drafter_channel import drafter_channels
+from drafter_pool.drafter_pool_servicer import DrafterPoolServicer
 from draftwire.v1.drafter_pool_service_pb2_grpc import add_DrafterPoolServiceServicer_to_server
-from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from draftwire.v1.verifier_service_pb2_grpc import add_VerifierServiceServicer_to_server
-from service_runtime.errors import ServiceError, invalid_field
-from service_runtime.grpc_stream import open_call
+from service_runtime.errors import ServiceError
 from service_runtime.lifecycle import Shutdown, serve
 from service_runtime.metrics_server import serving_metrics
 from service_runtime.security import peer_channels
@@ -19,11 +19,6 @@ from service_runtime.server import ServiceServer
 from service_runtime.startup_error import StartupError
 from service_runtime.tasks import BackgroundTasks
 from service_runtime.tracing import Tracing, running_tracing
-from verifier_service.announcement_rules import AnnouncementRules
-from verifier_service.drafter_address import read_service_address
-from verifier_service.drafter_conversation import DraftStream
-from verifier_service.drafter_link import Connect
-from verifier_service.drafter_pool_servicer import DrafterPoolServicer
 from verifier_service.metrics.collector import VerifierCollector
 from verifier_service.peer_limits import PeerLimits
 from verifier_service.settings import VerifierSettings
@@ -62,7 +57,7 @@ async def _run(
             target.engine,
             target.tokenizer,
             target.info,
-            connect=lambda address: _connect(address, channels),
+            connect=drafter_channels(channels),
             tasks=tasks,
             prepare=lambda: set_threads(settings),
             on_failure=shutdown.fail,
@@ -95,28 +90,7 @@ async def _run(
 
 def announcement_rules(settings: VerifierSettings) -> AnnouncementRules:
     """Which announcements of drafters the settings allow. Raises StartupError."""
-    token_in_the_clear = settings.token_file is not None and settings.tls_ca is None
     try:
-        return AnnouncementRules(
-            settings.announced_host, token_in_the_clear=token_in_the_clear and settings.accepted_tokens is None
-        )
+        return AnnouncementRules.of(settings, settings.announced_host)
     except ValueError as error:
         raise StartupError(f"--announced-host: {error}") from error
-
-
-def _connect(address: str, channels: AsyncChannels) -> Connect:
-    """How to reach a drafter: over a channel of its own each time. Raises ServiceError when that is not allowed."""
-    try:
-        channels.check(address)
-    except ValueError as error:
-        raise invalid_field("address", str(error)) from error
-
-    @asynccontextmanager
-    async def connect() -> AsyncIterator[DraftStream]:
-        async with (
-            channels.open(address) as channel,
-            open_call(DrafterServiceStub(channel).Draft, metadata=channels.metadata()) as stream,
-        ):
-            yield stream
-
-    return connect

@@ -23,6 +23,10 @@ class VerifierSettings(ServiceSettings):
     """Weight type; auto takes bfloat16 where the device computes in it."""
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     """Device of the model: cpu, cuda or cuda:N."""
+    cuda_graphs: bool = True
+    """Capture steps of the usual sizes as CUDA graphs at load; without, steps are launched kernel by kernel."""
+    reproducible: bool = False
+    """On GPUs, make every pass of 64 rows, so that a row's bits do not depend on what shares it. CPUs need no mode."""
     threads: int = Field(default=0, ge=0)
     """CPU threads of the model; 0 leaves the choice to torch."""
     kv_slots: int = Field(default=32768, ge=256)

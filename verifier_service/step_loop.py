@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from drafter_pool.proposal_source import ProposalFault, ProposalSink, SequenceProposal
 from service_runtime.engine_thread import EngineThread
 from service_runtime.logs import get_logger
 from speculative_engine.drafters.drafter import Drafter
-from speculative_engine.proposal import Proposal, ProposalError
+from speculative_engine.proposal import ProposalError
 from speculative_engine.scoring import ScoreSpec
 from speculative_engine.sequence import SequenceSpec
 from speculative_engine.step_result import StepResult
@@ -19,27 +19,7 @@ from speculative_engine.verification_engine import VerificationEngine
 log = get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceProposal:
-    """A proposal and what it is for."""
-
-    sequence_id: int
-    epoch: int
-    """Which of the source's openings of the sequence it belongs to; the engine only hands it back with a fault."""
-    proposal: Proposal
-
-
-@dataclass(frozen=True, slots=True)
-class ProposalFault:
-    """A proposal that was refused."""
-
-    sequence_id: int
-    epoch: int
-    source: str
-    error: ProposalError
-
-
-class StepLoop:
+class StepLoop(ProposalSink):
     """The event loop's handle on the engine. All methods are called in the event loop."""
 
     def __init__(
@@ -104,6 +84,11 @@ class StepLoop:
     def forget(self, source: str) -> None:
         """Take no more proposals of a drafter, and forget what was learned about it."""
         self._post(lambda: self.engine.forget(source), bounded=False)
+
+    def response_seconds(self, source: str) -> float | None:
+        """See ProposalSink."""
+        timing = self.engine.planner.timings.get(source)
+        return None if timing is None else timing.response
 
     def propose(self, source: str, proposals: Sequence[SequenceProposal]) -> None:
         """Merge one message's proposals. Raises TooManyCommands."""

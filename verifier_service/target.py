@@ -49,8 +49,11 @@ def load_target(settings: VerifierSettings) -> Target:
             dtype=settings.dtype,
             device=settings.device,
             trust_remote_code=settings.trust_remote_code,
+            reproducible=settings.reproducible and settings.device != "cpu",
         )
         report = run_self_test(model)
+        if settings.cuda_graphs:
+            model.capture_graphs()
     except ModelLoadError as error:
         raise StartupError(str(error)) from error
     cost = measure_step_cost(model)
@@ -60,6 +63,7 @@ def load_target(settings: VerifierSettings) -> Target:
         dtype=str(model.dtype).removeprefix("torch."),
         kv_megabytes=round(model.cache.bytes / 1e6),
         bit_exact=report.bit_exact,
+        cuda_graphs=model.graphs,
         step_ms={rows: round(1e3 * cost.seconds(rows), 2) for rows in (1, 8, 32)},
     )
     info = ModelInfo(

@@ -9,6 +9,12 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 
+from drafter_pool.announcement_rules import AnnouncementRules
+from drafter_pool.draft_messages import hidden_state
+from drafter_pool.drafter_link import Connect
+from drafter_pool.drafter_pool import DrafterPool, PoolLimits
+from drafter_pool.proposal_source import ProposalFault, SequenceProposal
+from drafter_pool.request_source import CALLER, GRAMMAR, PREDICTION, request_source
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire.v1.verdict_pb2 import Verdict
 from draftwire.v1.verifier_service_pb2 import EngineStatus, GenerateRequest
@@ -28,21 +34,17 @@ from speculative_engine.tokenizer import Tokenizer
 from speculative_engine.verification_engine import VerificationEngine
 from verifier_service.acceptance_counts import AcceptanceCounts
 from verifier_service.admission import Admission
-from verifier_service.announcement_rules import AnnouncementRules
-from verifier_service.draft_messages import hidden_state
-from verifier_service.drafter_link import Connect
-from verifier_service.drafter_pool import DrafterPool, PoolLimits
 from verifier_service.engine_status import engine_status
 from verifier_service.expected_wait import ExpectedWait
+from verifier_service.local_drafters import LocalDrafters
 from verifier_service.peer_limits import PeerLimits
 from verifier_service.request_call import RequestCall
 from verifier_service.request_counts import RequestCounts
 from verifier_service.request_reader import GenerateOrder, RequestReader
-from verifier_service.request_source import CALLER, GRAMMAR, PREDICTION, request_source
 from verifier_service.running_request import RunningRequest
 from verifier_service.scores import Scores
 from verifier_service.step_counts import StepCounts
-from verifier_service.step_loop import ProposalFault, SequenceProposal, StepLoop
+from verifier_service.step_loop import StepLoop
 from verifier_service.traffic import Traffic
 
 log = get_logger(__name__)
@@ -127,6 +129,7 @@ class Verifier:
             PoolLimits(limits.max_tree_nodes, max_drafters, drafters_per_request),
             trusted=trusted_drafters,
             announcements=announcements,
+            local=LocalDrafters(self._steps),
         )
 
     def start(self) -> None:
@@ -225,6 +228,7 @@ class Verifier:
             self.tokenizer,
             self._eos,
             model_fingerprint=self.info.fingerprint,
+            requests=len(self._requests) + 1,
             span=call.span if call is not None else NO_SPAN,
         )
         if not request.finished:

@@ -10,7 +10,7 @@ from typing import Any
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceServicer
 from service_runtime.grpc_stream import accept_call
-from verifier_service.peer_limits import peer_name
+from service_runtime.peer_name import peer_name
 from verifier_service.request_call import request_call
 from verifier_service.score_reader import read_score
 from verifier_service.tokenizing import tokenize

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+from drafter_pool.draft_messages import proposal_error, tell_sampling
+from drafter_pool.request_source import CALLER
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import ModelInfo
@@ -16,11 +18,8 @@ from service_runtime.errors import ServiceError, at_capacity, failed_preconditio
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import MessageStream
 from speculative_engine.proposal import Proposal, ProposalError, ProposalFault
-from verifier_service.draft_messages import proposal_error
 from verifier_service.request_call import Metadata, RequestCall, request_call
-from verifier_service.request_source import CALLER
 from verifier_service.running_request import RunningRequest
-from verifier_service.sampling_reader import tell_sampling
 from verifier_service.verifier import Verifier
 
 log = get_logger(__name__)

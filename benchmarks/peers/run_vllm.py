@@ -1,4 +1,4 @@
-"""vLLM on a CPU: plain, with a draft model, n-gram lookup; bfloat16."""
+"""vLLM on a CPU: plain, with a draft model, n-gram lookup, draftwire's remote drafters; bfloat16."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
     """One process for each setting, which vLLM takes when it loads."""
     from vllm import LLM, SamplingParams  # its engine's processes import this file anew
 
-    speculation = None
-    if order["setting"]:
-        speculation = dict(order["setting"])
-        if speculation["method"] == "draft_model":
-            speculation["model"] = order["draft"]
+    speculation = dict(order["setting"])
+    eager = bool(speculation.pop("enforce_eager", False))
+    if speculation.get("method") == "draft_model":
+        speculation["model"] = order["draft"]
+    remote = speculation.get("method") == "custom_class"
     engine = LLM(
         order["target"],
         dtype="bfloat16",
@@ -29,7 +29,9 @@ def load(order: dict[str, Any]) -> tuple[Generate, str]:
         enable_prefix_caching=False,
         gpu_memory_utilization=_MEMORY_SHARE,
         kv_cache_memory_bytes=_KV_BYTES,
-        speculative_config=speculation,
+        speculative_config=speculation or None,
+        enforce_eager=eager,
+        worker_cls="draftwire_vllm.worker.Worker" if remote else "auto",
         disable_log_stats=True,
         seed=0,
     ).llm_engine

@@ -14,7 +14,9 @@ class PatientPlanner(Planner):
     """What drafters and a verifier do in turn. A request's `max_draft_tokens` is the number of tokens to wait for; it
     waits for a drafter that has the sequence open for as long as the request lasts."""
 
-    def plan(self, candidates: Sequence[Candidate], other_rows: int = 0, max_rows: int | None = None) -> Plan:
+    def plan(
+        self, candidates: Sequence[Candidate], other_rows: int = 0, max_rows: int | None = None, prompts: int = 0
+    ) -> Plan:
         """All nodes that may be verified."""
         nodes = [
             [node for node in candidate.tree.nodes() if node.position <= candidate.max_position][: candidate.max_nodes]

@@ -1,4 +1,5 @@
-"""The drafter service with trees of another shape, or with a drafter of no use in its place.
+"""The drafter service with trees of another shape, with a drafter of no use in its place, without shares, or with steps
+of a given time.
 
     python -m benchmarks.stand_ins.shaped_drafter --width 1 --depth 4 --model models/draft --listen 127.0.0.1:0
 
@@ -13,10 +14,12 @@ import sys
 from functools import partial
 
 from benchmarks.stand_ins.lying_drafter import LyingDrafter
+from benchmarks.stand_ins.pace import pace
 from benchmarks.stand_ins.slow_drafter import SlowDrafter
 from benchmarks.stand_ins.stalled_drafter import StalledDrafter
-from drafter_service import generation
+from drafter_service import draft_loop, generation
 from drafter_service.process import main as serve
+from speculative_engine.fair_shares import SOLE, ServedVerifier
 from speculative_engine.tree_growth import TreeGrowth
 
 _INSTEAD = {"lying": LyingDrafter, "stalled": StalledDrafter}
@@ -31,18 +34,29 @@ def main() -> int:
     parser.add_argument("--depth", type=int, help="nodes below the last committed token on each path, likely or not")
     parser.add_argument("--sleep-ms", type=float, default=0.0, help="sleep before each drafting step")
     parser.add_argument("--instead", choices=_INSTEAD, help="what drafts instead of the model")
+    parser.add_argument("--first-come", action="store_true", help="do not tell verifiers apart: none has a share")
+    parser.add_argument("--step-ms", type=float, default=0.0, help="time of a step, as `pace` has it")
+    parser.add_argument("--row-ms", type=float, default=0.0, help="what each row adds to it")
     options, flags = parser.parse_known_args()
+    if options.step_ms or options.row_ms:
+        pace(options.step_ms, options.row_ms)
     shape: dict[str, float] = {"width": options.width}
     if options.depth is not None:
         shape |= {"depth": options.depth, "credit_worth": 0.0}
     # A service that is asked for by no user has no settings for this: the parts are exchanged where they are put
     # together.
     generation.TreeGrowth = partial(TreeGrowth, **shape)
+    if options.first_come:
+        draft_loop.ServedVerifier = _nobody
     if options.instead:
         generation.DraftModelDrafter = _INSTEAD[options.instead]
     elif options.sleep_ms:
         generation.DraftModelDrafter = partial(SlowDrafter, seconds=options.sleep_ms / 1e3)
     return serve(flags)
+
+
+def _nobody(name: str, weight: float, stream: int) -> ServedVerifier:
+    return SOLE
 
 
 if __name__ == "__main__":

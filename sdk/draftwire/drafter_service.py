@@ -41,6 +41,31 @@ class ModelLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class VerifierShare:
+    """What one verifier has of a drafter service that several share. Counts begin with its first stream of those that
+    are open."""
+
+    name: str
+    """Name of its token or, where the drafter service asks for none, its host."""
+    weight: float
+    """Weight of its share."""
+    streams: int
+    """Streams that it has open; they divide its share."""
+    open_sequences: int
+    """Sequences that are open on them."""
+    waiting_sequences: int
+    """Those of them that wait for KV slots, and are not drafted for meanwhile."""
+    used_slots: int
+    """KV slots that hold its committed tokens."""
+    rows: int
+    """Rows of the draft model's steps that were for it: committed tokens and nodes."""
+    drafted_nodes: int
+    """Nodes proposed to it."""
+    preemptions: int
+    """Times a sequence of it gave up its KV slots to others, to be computed again."""
+
+
+@dataclass(frozen=True, slots=True)
 class DrafterServiceInfo:
     """What a drafter service serves and holds."""
 
@@ -66,6 +91,9 @@ class DrafterServiceInfo:
     """How likely that model's nodes are, by what verifiers have committed."""
     drafted_nodes: int
     """Nodes that it has proposed."""
+    verifiers: list[VerifierShare]
+    """Verifiers with a stream, and what each has of it; the caller's own alone where it has a token without the role
+    of administrator."""
 
 
 def read_model_load(message: pb.ModelLoad) -> ModelLoad:
@@ -94,4 +122,18 @@ def read_drafter_service_info(message: pb.DrafterServiceGetModelInfoResponse) ->
         step_costs=read_step_costs(status.step_costs),
         classes=read_classes(status.classes),
         drafted_nodes=status.drafted_nodes,
+        verifiers=[
+            VerifierShare(
+                name=each.name,
+                weight=each.weight,
+                streams=each.streams,
+                open_sequences=each.open_sequences,
+                waiting_sequences=each.waiting_sequences,
+                used_slots=each.used_slots,
+                rows=each.rows,
+                drafted_nodes=each.drafted_nodes,
+                preemptions=each.preemptions,
+            )
+            for each in status.verifiers
+        ],
     )

@@ -14,13 +14,15 @@ from speculative_engine.draft_distribution import DraftDistribution
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
 from speculative_engine.drafters.pending_tokens import add_pending
 from speculative_engine.drawing import by_entropy, draw
+from speculative_engine.fair_shares import ServedVerifier
 from speculative_engine.kv_slots import SlotList
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.proposal import Proposal
 from speculative_engine.sampling_batch import SamplingBatch
-from speculative_engine.slot_queue import SlotQueue
+from speculative_engine.slot_queue import SlotQueue, SlotUse
 from speculative_engine.step_clock import StepClock
+from speculative_engine.step_shares import StepShares
 from speculative_engine.token_tree import Node, TokenTree
 from speculative_engine.tree_growth import GrowingTree, TreeGrowth
 
@@ -81,7 +83,7 @@ class Outlook(NamedTuple):
 
 
 class DraftModelDrafter:
-    """A Drafter (see `drafter.Drafter`) over a packed model that shares the target's tokenizer.
+    """A SharedDrafter (see `drafter.SharedDrafter`) over a packed model that shares the target's tokenizer.
 
     Tokens are drafted under the request's own noise (coupled sampling), so at any temperature the likeliest child is
     the token the target would draw if it agreed with the draft model. Under the rule of rejection they are drawn with
@@ -92,8 +94,11 @@ class DraftModelDrafter:
         """growth: what is drafted next; by default any number of rows is taken to cost the same."""
         self.model = model
         self.clock = StepClock()
-        self._queue: SlotQueue[Hashable, _Draft] = SlotQueue(model.pool, _TREE_ROOM)
+        self._queue: SlotQueue[Hashable, _Draft] = SlotQueue(
+            model.pool, _TREE_ROOM, owner=lambda draft: draft.spec.verifier
+        )
         self._growth = growth if growth is not None else TreeGrowth()
+        self._shares = StepShares(self._growth)
 
     @property
     def sequences(self) -> int:
@@ -143,6 +148,10 @@ class DraftModelDrafter:
         """See Drafter.close."""
         self._queue.remove(key)
 
+    def slot_use(self) -> dict[ServedVerifier, SlotUse]:
+        """See SharedDrafter.slot_use."""
+        return self._queue.use()
+
     @property
     def busy(self) -> bool:
         """See Drafter.busy."""
@@ -178,9 +187,9 @@ class DraftModelDrafter:
     def grow(self) -> Growth:
         """See Drafter.grow. Prompts are computed in chunks beside the other sequences' drafting.
 
-        Where KV slots run out, the sequences opened last give theirs up and are computed again when there is room.
-        Not those whose last verdict is oldest: the verdicts of all come in turn, so that each would lose its slots
-        just before it needs them.
+        Where KV slots run out, the sequences opened last, of the verifier that has most of them, give theirs up and are
+        computed again when there is room. Not those whose last verdict is oldest: the verdicts of all come in turn, so
+        that each would lose its slots just before it needs them.
         """
         started = time.perf_counter()
         self.clock.enter("plan")
@@ -193,23 +202,27 @@ class DraftModelDrafter:
         # What was committed comes before guesses about it, the shortest first: a verdict's one new token, then prompts.
         most_pending = min(self._growth.cost.prompt_rows(len(growing), _MAX_ROWS // 2), most)
         catching_up = self.catching_up
+        growth = Growth([], {}, 0.0, preempted=self._queue.take_preempted())
+        pending = ((draft.spec.verifier, draft.pending) for draft in running.values())
+        shares = self._shares.committed(pending, most_pending)
         self.clock.enter("layout")
         for key, draft in sorted(running.items(), key=lambda item: item[1].pending):
-            room = most_pending - len(builder)
-            if (
-                draft.pending
-                and room > 0
-                and add_pending(builder, self.model.pool, draft.tokens, draft.slots, min(draft.pending, room))
-            ):
-                expanded.append((key, draft, draft.tree.root))
+            verifier = draft.spec.verifier
+            count = min(draft.pending, shares.get(verifier, 0))
+            if count:
+                shares[verifier] -= count
+                growth.rows[verifier] += count
+                if add_pending(builder, self.model.pool, draft.tokens, draft.slots, count):
+                    expanded.append((key, draft, draft.tree.root))
         self.clock.enter("plan")
-        chosen = self._growth.expansions([draft.growing for _, draft in growing], len(builder), most - len(builder))
+        trees = [(draft.spec.verifier, draft.growing) for _, draft in growing]
+        chosen = self._shares.expansions(trees, len(builder), most - len(builder))
         self.clock.enter("layout")
         for index, node in chosen:
             key, draft = growing[index]
             self._expand(builder, draft, node)
+            growth.rows[draft.spec.verifier] += 1
             expanded.append((key, draft, node))
-        growth = Growth([], {}, 0.0)
         if not len(builder):
             return growth
         batch = builder.build(self.model.group_size, self.model.device)

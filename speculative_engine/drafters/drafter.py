@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import torch
 
+from speculative_engine.fair_shares import SOLE, ServedVerifier
 from speculative_engine.proposal import Proposal
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.sequence import Sequence as EngineSequence
+from speculative_engine.slot_queue import SlotUse
 from speculative_engine.step_clock import StepClock
 from speculative_engine.step_cost import StepCost
 
@@ -41,6 +44,8 @@ class DraftSpec:
     they propose counts as certain."""
     dynamic_temperature: bool = False
     """Draft the cooler the less sure the drafter is (see `speculative_engine.drawing`); for drafters with a model."""
+    verifier: ServedVerifier = SOLE
+    """Whom it is drafted for."""
 
 
 @dataclass(slots=True)
@@ -54,6 +59,10 @@ class Growth:
     seconds: float
     reading_seconds: float = 0.0
     """Of these, what went into reading prompts."""
+    rows: Counter[ServedVerifier] = field(default_factory=Counter)
+    """Of the step, by whom they were for; of drafters that verifiers share."""
+    preempted: Counter[ServedVerifier] = field(default_factory=Counter)
+    """Times that sequences have given up their KV slots to others since the last step, by whose they are."""
 
 
 class Drafter(Protocol):
@@ -84,6 +93,15 @@ class LimitedDrafter(Drafter, Protocol):
 
     def limit(self, key: Hashable, max_tree_nodes: int | None) -> None:
         """Change the credit of an open sequence, at most to what it was opened with; None is that. Raises KeyError."""
+
+
+@runtime_checkable
+class SharedDrafter(Protocol):
+    """A drafter with a model, whose rows and KV slots verifiers share by weight (`fair_shares`)."""
+
+    def slot_use(self) -> dict[ServedVerifier, SlotUse]:
+        """What each verifier with open sequences has of its KV slots. May be called from another thread; it is about
+        right, then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,14 @@ from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Gro
 from speculative_engine.drafters.pending_tokens import add_pending
 from speculative_engine.drafters.token_projection import TokenProjection
 from speculative_engine.drafters.translated_draft import PASSED, TranslatedDraft
+from speculative_engine.fair_shares import ServedVerifier
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.proposal import Proposal
 from speculative_engine.sampling_batch import SamplingBatch
-from speculative_engine.slot_queue import SlotQueue
+from speculative_engine.slot_queue import SlotQueue, SlotUse
 from speculative_engine.step_clock import StepClock
+from speculative_engine.step_shares import StepShares
 from speculative_engine.token_map import MOST_PIECES, TokenMap
 from speculative_engine.token_tree import Node, NodeState
 from speculative_engine.tree_growth import SOURCE, TreeGrowth
@@ -61,7 +63,7 @@ class _Expanded:
 
 
 class TranslatingDrafter:
-    """A Drafter (see `drafter.Drafter`) over a packed model whose tokenizer is not the target's.
+    """A SharedDrafter (see `drafter.SharedDrafter`) over a packed model whose tokenizer is not the target's.
 
     The draft model reads the committed text in tokens of its own. Its guesses become tokens of the target before they
     are drawn, so that they are drawn under the request's own noise, which goes by the target's tokens and positions.
@@ -72,8 +74,11 @@ class TranslatingDrafter:
         self.model = model
         self.clock = StepClock()
         self._map = token_map
-        self._queue: SlotQueue[Hashable, TranslatedDraft] = SlotQueue(model.pool, _TREE_ROOM)
+        self._queue: SlotQueue[Hashable, TranslatedDraft] = SlotQueue(
+            model.pool, _TREE_ROOM, owner=lambda draft: draft.spec.verifier
+        )
         self._growth = growth if growth is not None else TreeGrowth()
+        self._shares = StepShares(self._growth)
         self._projection = TokenProjection(token_map, model.device)
         self._questions: dict[Hashable, list[_Question]] = {}
 
@@ -121,6 +126,10 @@ class TranslatingDrafter:
         self._questions.pop(key, None)
         self._queue.remove(key)
 
+    def slot_use(self) -> dict[ServedVerifier, SlotUse]:
+        """See SharedDrafter.slot_use."""
+        return self._queue.use()
+
     @property
     def busy(self) -> bool:
         """See Drafter.busy."""
@@ -138,6 +147,7 @@ class TranslatingDrafter:
         builder = BatchBuilder()
         running = self._queue.running
         self._queue.make_room(lambda: MOST_PIECES * len(running))
+        growth.preempted = self._queue.take_preempted()
         for key, draft in running.items():
             if draft.outgrown and not draft.caught_up:
                 draft.caught_up = True
@@ -148,26 +158,31 @@ class TranslatingDrafter:
         most_pending = min(self._growth.cost.prompt_rows(len(growing), _MAX_ROWS // 2), most)
         catching_up = any(draft.pending > 1 for draft in running.values())
         self.clock.enter("layout")
-        asked = [(key, question) for key, _ in growing for question in self._open_questions(key)][:most]
+        asked = self._asked(growing, most)
         borrowed = self.model.pool.take(len(asked))
         for (key, question), slot in zip(asked, borrowed, strict=True):
             self._ask(builder, question, int(slot))
             self._questions[key].remove(question)
+            growth.rows[question.draft.spec.verifier] += 1
+        pending = ((draft.spec.verifier, draft.pending) for draft in running.values())
+        shares = self._shares.committed(pending, max(0, most_pending - len(builder)))
         for key, draft in sorted(running.items(), key=lambda item: item[1].pending):
-            room = most_pending - len(builder)
-            if (
-                draft.pending
-                and room > 0
-                and add_pending(builder, self.model.pool, draft.tokens, draft.slots, min(draft.pending, room))
-            ):
-                expanded.append((key, draft, draft.tree.root))
+            count = min(draft.pending, shares.get(draft.spec.verifier, 0))
+            if count:
+                shares[draft.spec.verifier] -= count
+                growth.rows[draft.spec.verifier] += count
+                if add_pending(builder, self.model.pool, draft.tokens, draft.slots, count):
+                    expanded.append((key, draft, draft.tree.root))
         self.clock.enter("plan")
-        chosen = self._growth.expansions([draft.growing for _, draft in growing], len(builder), most - len(builder))
+        trees = [(draft.spec.verifier, draft.growing) for _, draft in growing]
+        chosen = self._shares.expansions(trees, len(builder), most - len(builder))
         self.clock.enter("layout")
         for index, node in chosen:
             key, draft = growing[index]
-            if self._expand(builder, draft, node, most - len(builder)):
+            rows = len(builder)
+            if self._expand(builder, draft, node, most - rows):
                 expanded.append((key, draft, node))
+            growth.rows[draft.spec.verifier] += len(builder) - rows
         if not len(builder):
             return growth
         batch = builder.build(self.model.group_size, self.model.device)
@@ -185,6 +200,20 @@ class TranslatingDrafter:
         if not catching_up:
             self._growth.cost.observe(len(builder), growth.seconds, builder.seen)
         return growth
+
+    def _asked(
+        self, growing: Sequence[tuple[Hashable, TranslatedDraft]], most: int
+    ) -> list[tuple[Hashable, _Question]]:
+        """The questions that a step answers."""
+        asked = [(key, question) for key, _ in growing for question in self._open_questions(key)]
+        shares = self._shares.questions(((question.draft.spec.verifier, 1) for _, question in asked), most)
+        chosen: list[tuple[Hashable, _Question]] = []
+        for key, question in asked:
+            verifier = question.draft.spec.verifier
+            if shares[verifier]:
+                shares[verifier] -= 1
+                chosen.append((key, question))
+        return chosen
 
     def _open_questions(self, key: Hashable) -> list[_Question]:
         """Questions about nodes that are still of interest; the others are forgotten."""

@@ -91,8 +91,8 @@ class InProcessDrafter:
     loader: Loader
 
     @asynccontextmanager
-    async def connected(self, **hello: Any) -> AsyncIterator[VerifierSide]:
-        async with in_process_call(self.servicer.converse) as stream:
+    async def connected(self, verifier: str = "", **hello: Any) -> AsyncIterator[VerifierSide]:
+        async with in_process_call(lambda stream: self.servicer.converse(stream, verifier)) as stream:
             side = VerifierSide(stream)
             await side.hello(**hello)
             yield side

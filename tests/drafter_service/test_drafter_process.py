@@ -133,6 +133,10 @@ async def test_a_drafters_life(checkpoint: Path) -> None:
                 await verifier.until(lambda: verifier.mirrors[1].tree.size >= 3)
                 await verifier.commit({1: verifier.mirrors[1].best_path()[:2]})
                 await verifier.until(lambda: verifier.mirrors[1].tree.size >= 3)
+                request = drafter_service_pb2.DrafterServiceGetModelInfoRequest()
+                [share] = (await stub.GetModelInfo(request, timeout=10)).status.verifiers
+                assert (share.name, share.weight, share.streams, share.open_sequences) == ("127.0.0.1", 1.0, 1, 1)
+                assert share.rows > 3 and share.drafted_nodes >= 3
 
                 service.process.send_signal(signal.SIGTERM)
                 assert (await registrations.next()).leaving

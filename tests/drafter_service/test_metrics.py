@@ -52,4 +52,5 @@ async def test_counts_outlive_their_model(drafter: InProcessDrafter, other: Path
 
 
 async def test_every_metric_is_documented(drafter: InProcessDrafter) -> None:
-    assert served(DrafterCollector(drafter.changes).collect()) == documented("Drafter service")
+    async with drafter.connected("verifier"):
+        assert served(DrafterCollector(drafter.changes).collect()) == documented("Drafter service")

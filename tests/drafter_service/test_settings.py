@@ -29,6 +29,7 @@ def test_the_model_is_all_that_is_needed() -> None:
         (["--model", "m", "--threads", "0"], "--threads"),
         (["--model", "m", "--verifier", "nowhere"], "--verifier"),
         (["--model", "m", "--verifier", "v:1", "--listen", "0.0.0.0:5"], "--advertise"),
+        (["--model", "m", "--verifier-weight", "alice=2", "--verifier-weight", "bob"], "--verifier-weight"),
         (["--model", "m", "--kv-slots", "64", "--max-tree-nodes", "64"], "--kv-slots"),
     ],
 )

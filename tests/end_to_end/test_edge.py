@@ -87,7 +87,7 @@ def test_a_verifier_that_dies(
 ) -> None:
     doomed = start_verifier()
     plain = client.generate(PROMPT, **SAMPLED)
-    with EdgeClient([doomed.address, client.address], model=drafter, timeout=PATIENCE) as edge:
+    with EdgeClient([doomed.address, f"{client.address}?weight=0"], model=drafter, timeout=PATIENCE) as edge:
         with edge.stream(PROMPT, **SAMPLED) as stream:
             tokens = list(next(stream).token_ids)
             doomed.kill()

@@ -67,7 +67,7 @@ def test_requests_go_on_elsewhere(
     def play() -> bool:
         """Whether requests of each kind were under way when the verifier was lost."""
         lost = start_verifier("target", "--drafter", good_drafter, "--shutdown-grace-seconds", "600")
-        addresses = [lost.address, verifier.address]
+        addresses = [lost.address, f"{verifier.address}?weight=0"]
         with Client(addresses, timeout=PATIENCE) as client, ThreadPoolExecutor(2) as pool:
             eventually(lambda: client.drafters.list()[0].state == "ready", "the drafter is ready")
             batch = pool.submit(client.generate_batch, PROMPTS, seed=SEEDS, **PARAMETERS)
@@ -141,7 +141,7 @@ def test_another_model_is_noticed(verifier: "RunningService", start_verifier: Ca
 
     def play() -> bool:
         other = start_verifier("draft")
-        with Client([other.address, verifier.address], timeout=PATIENCE) as client:
+        with Client([other.address, f"{verifier.address}?weight=0"], timeout=PATIENCE) as client:
             stream = client.stream(PROMPTS[0], seed=SEEDS[0], **PARAMETERS)
             next(stream)
             other.kill()

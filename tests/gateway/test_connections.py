@@ -140,7 +140,7 @@ def test_what_does_not_finish_is_given_up(gateway: GatewayProcess, fake: Telling
 def test_it_goes_on_at_another_verifier(start_gateway: StartGateway) -> None:
     with TellingVerifier() as first, TellingVerifier() as second:
         first.break_after = [6]
-        gateway = start_gateway("--verifier", f"{first.address},{second.address}")
+        gateway = start_gateway("--verifier", f"{first.address},{second.address}?weight=0")
         done = httpx.post(f"{gateway.url}/v1/completions", json=BODY | {"max_tokens": 20}, timeout=PATIENCE)
         assert done.json()["choices"][0]["text"] == text_of(expected_ids(1, 20))
         assert first.requests and second.requests

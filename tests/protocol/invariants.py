@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from drafter_pool.drafter_link import DrafterLink
 from speculative_engine.token_tree import Node, NodeState
 from tests.protocol.held_calls import HeldCall
 from tests.protocol.world import MAX_TREE_NODES, Drafter, World
-from verifier_service.drafter_link import DrafterLink
 
 
 def check(world: World) -> None:

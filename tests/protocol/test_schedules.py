@@ -13,6 +13,7 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from drafter_pool.drafter_pool_servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pool_pb
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
 from service_runtime.errors import ServiceError
@@ -23,7 +24,6 @@ from tests.protocol.protocol_machine import NAMES, names, requests
 from tests.protocol.world import POOL_REASONS, REQUEST_REASONS
 from tests.verifier_service.in_process_drafter import in_process_drafter
 from tests.verifier_service.in_process_verifier import PATIENCE, Handler, InProcessVerifier, in_process_verifier
-from verifier_service.drafter_pool_servicer import DrafterPoolServicer
 
 
 class SlowStream(MessageStream[Any, Any]):

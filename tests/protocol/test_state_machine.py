@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from drafter_pool import drafter_credit
 from tests.protocol.checkpoints import Checkpoints
 from tests.protocol.plain_reference import PlainReference
 from tests.protocol.protocol_machine import ProtocolMachine
-from verifier_service import drafter_credit
 
 
 @pytest.mark.timeout(300)  # a failure is shrunk, which takes its time

@@ -17,6 +17,7 @@ from unittest import mock
 
 import structlog
 
+from drafter_pool.drafter_pool_servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pool_pb
 from draftwire.v1.drafter_service_pb2 import OpenSequence
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
@@ -37,7 +38,6 @@ from tests.protocol.simulated_loop import SimulatedLoop, SteppedThread, stepped_
 from tests.verifier_service import loaded_models
 from tests.verifier_service.in_process_drafter import InProcessDrafter, in_process_drafter
 from tests.verifier_service.in_process_verifier import InProcessVerifier, Output, in_process_verifier
-from verifier_service.drafter_pool_servicer import DrafterPoolServicer
 from verifier_service.running_request import RunningRequest
 
 T = TypeVar("T")

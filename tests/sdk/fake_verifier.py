@@ -134,6 +134,13 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.waits_for_proposals = False
         """Whether Verify lets its caller draft before each chunk: a second, and before the first two what it takes."""
         self.refuses_proposals = False
+        self.told_requests: int | None = None
+        """How many requests it says there are."""
+        self.serving = True
+        """What it says of its health, if not `health_code`, after `health_delay` seconds."""
+        self.health_code: grpc.StatusCode | None = None
+        self.health_delay = 0.0
+        self.health_checks = 0
         self.address = ""
         self._lock = threading.Lock()
         self._server: grpc.Server | None = None
@@ -143,9 +150,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         pb_grpc.add_VerifierServiceServicer_to_server(self, self._server)
         pool_grpc.add_DrafterPoolServiceServicer_to_server(self, self._server)
         drafting_grpc.add_DrafterServiceServicer_to_server(FakeDrafter(self), self._server)
-        health: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(
-            lambda _request, _context: b"\x08\x01"  # SERVING
-        )
+        health: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(self._tell_health)
         self._server.add_generic_rpc_handlers(
             [grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": health})]
         )
@@ -173,6 +178,15 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _tell_health(self, _: bytes, context: Any) -> bytes:
+        self.health_checks += 1
+        ended = threading.Event()
+        if self.health_delay and context.add_callback(ended.set):
+            ended.wait(self.health_delay)
+        if self.health_code is not None:
+            context.abort(self.health_code, "nothing to tell")
+        return b"\x08\x01" if self.serving else b"\x08\x02"
 
     # ---- VerifierService
 
@@ -257,6 +271,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
             seed=request.sampling.seed,
             prompt_token_ids=() if kind == "token_ids" else prompt,
             model_fingerprint=self.fingerprint,
+            requests=self.told_requests,
         )
         yield pb.GenerateResponse(started=started)
         for at in range(0, len(prompt), 2) if request.echo or request.HasField("prompt_log_probs") else ():
@@ -453,6 +468,7 @@ class FakeDrafter(drafting_grpc.DrafterServiceServicer):
         response.status.step_costs.add(rows=1).time.FromMilliseconds(2)
         response.status.classes.add(rank=2)
         response.status.drafted_nodes = 7
+        response.status.verifiers.add(name="alice", weight=2.0, streams=1, rows=9, drafted_nodes=7, used_slots=5)
         if fake.load.request_id:
             if fake.load_steps:
                 fake.load.state = fake.load_steps.pop(0)  # type: ignore[assignment]

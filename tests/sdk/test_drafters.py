@@ -13,6 +13,7 @@ from draftwire import (
     Speculation,
     StepCost,
     UnavailableError,
+    VerifierShare,
 )
 from draftwire.drafter import read_drafter
 from draftwire.v1 import drafter_pool_service_pb2 as pool
@@ -126,6 +127,7 @@ def test_loading_a_model_talks_to_the_drafter_service(verifier: FakeVerifier, se
         assert info.times.wait == 0.25
         assert info.step_costs == [StepCost(1, 0.002)]
         assert ([each.rank for each in info.classes], info.drafted_nodes) == ([2], 7)
+        assert info.verifiers == [VerifierShare("alice", 2.0, 1, 0, 0, 5, 9, 7, 0)]
         assert info.last_load is not None
         assert (info.last_load.request_id, info.last_load.state) == (load.request_id, "serving")
         failed = client.drafters.load_state(drafter.address).last_load

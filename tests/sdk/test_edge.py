@@ -13,7 +13,7 @@ from draftwire import AtCapacityError, RequestCancelledError, Speculation
 from draftwire.edge import AsyncEdgeClient, EdgeClient, LocalDrafter, ModelLoadError
 from draftwire.v1.proposal_pb2 import Proposal
 from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
-from tests.sdk.conftest import QUICK
+from tests.sdk.conftest import QUICK, in_order
 from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status
 from tests.support.tiny_checkpoint import write_checkpoint
 
@@ -92,7 +92,7 @@ def test_int8_weights(verifier: FakeVerifier, checkpoint: Path) -> None:
 def test_a_verifier_that_is_lost(verifier: FakeVerifier, second_verifier: FakeVerifier, drafter: LocalDrafter) -> None:
     verifier.waits_for_proposals = second_verifier.waits_for_proposals = True
     verifier.break_after = [4]
-    addresses = [verifier.address, second_verifier.address]
+    addresses = in_order(verifier.address, second_verifier.address)
     with EdgeClient(addresses, model=drafter, timeout=PATIENCE, retry=QUICK) as client:
         r = client.generate(PROMPT, max_tokens=12, seed=5)
         assert r.token_ids == expected_ids(5, 12)
@@ -193,7 +193,7 @@ class TestAsync:
     ) -> None:
         verifier.waits_for_proposals = second_verifier.waits_for_proposals = True
         verifier.break_after = [4]
-        addresses = [verifier.address, second_verifier.address]
+        addresses = in_order(verifier.address, second_verifier.address)
         async with AsyncEdgeClient(addresses, model=drafter, timeout=PATIENCE, retry=QUICK) as client:
             r = await client.generate(PROMPT, max_tokens=12, seed=5)
             assert r.token_ids == expected_ids(5, 12)

@@ -28,7 +28,7 @@ from draftwire.v1.drafter_pool_service_pb2_grpc import (
 )
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceServicer, add_DrafterServiceServicer_to_server
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceServicer, add_VerifierServiceServicer_to_server
-from service_runtime import accepted_tokens
+from service_runtime import accepted_tokens, interceptors
 from service_runtime.accepted_tokens import AcceptedTokens
 from service_runtime.caller import current_caller
 from service_runtime.errors import ServiceError
@@ -264,3 +264,81 @@ async def test_the_log_names_the_caller_and_never_the_token(tokens: Path, log: i
     assert {caller and caller.name for caller in seen} == {"generate", "admin"}
     assert '"caller": "generate"' in text and '"code": "UNAUTHENTICATED"' in text
     assert not re.search("0123456789abcdef", text + repr(seen))
+
+
+class Waiting(VerifierServiceServicer):
+    """Answers each call with one message, if it is a stream, and then never ends it."""
+
+    def __init__(self) -> None:
+        self.running: set[str] = set()
+        self._changed = asyncio.Condition()
+
+    async def runs(self, callers: set[str]) -> None:
+        """Returns once there are calls of just these."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.running == callers)
+
+    async def Generate(self, request: Any, context: Any) -> Any:
+        async with self._running():
+            yield verifier_service_pb2.GenerateResponse()
+            await asyncio.Event().wait()
+
+    async def Tokenize(self, request: Any, context: Any) -> Any:
+        async with self._running():
+            await asyncio.Event().wait()
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        caller = current_caller()
+        assert caller is not None
+        try:
+            async with self._changed:
+                self.running.add(caller.name)
+                self._changed.notify_all()
+            yield
+        finally:
+            async with self._changed:
+                self.running.discard(caller.name)
+                self._changed.notify_all()
+
+
+async def test_calls_that_run_end_when_their_token_is_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interceptors, "_WATCH_SECONDS", 0.05)
+    secrets = {name: f"{name}-0123456789abcdef" for name in ("kept", "gone", "demoted", "unary")}
+    file = tmp_path / "tokens.toml"
+
+    def write_roles(**roles: str) -> None:
+        file.write_text("".join(f'[{n}]\ntoken = "{secrets[n]}"\nroles = ["{r}"]\n' for n, r in roles.items()))
+
+    write_roles(kept="generate", gone="generate", demoted="generate", unary="generate")
+    servicer = Waiting()
+    server = ServiceServer(ServiceSettings(accepted_tokens=str(file)))
+    server.add(add_VerifierServiceServicer_to_server, servicer)
+    await server.start()
+    async with AsyncChannels(Security()).open(server.address) as channel, asyncio.timeout(50):
+        calls = {}
+        for name in ("kept", "gone", "demoted"):
+            metadata = (("authorization", f"Bearer {secrets[name]}"),)
+            calls[name] = channel.unary_stream("/draftwire.v1.VerifierService/Generate")(b"", metadata=metadata)
+            assert await calls[name].read() == b""
+        metadata = (("authorization", f"Bearer {secrets['unary']}"),)
+        unary = channel.unary_unary("/draftwire.v1.VerifierService/Tokenize")(b"", metadata=metadata)
+        await servicer.runs(set(secrets))
+        file.write_text("half a fi")  # says nothing of anybody
+        await asyncio.sleep(0.2)
+        assert servicer.running == set(secrets)
+        write_roles(kept="generate", demoted="draft")
+        for call, code in (
+            (calls["gone"].read(), grpc.StatusCode.UNAUTHENTICATED),
+            (calls["demoted"].read(), grpc.StatusCode.PERMISSION_DENIED),
+            (unary, grpc.StatusCode.UNAUTHENTICATED),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as ended:
+                await call
+            assert ended.value.code() is code
+        await servicer.runs({"kept"})
+        calls["kept"].cancel()
+    await server.stop(0)
+    assert not server._interceptor._admitted and not servicer.running

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from drafter_pool import drafter_credit, sequence_move
 from tests.end_to_end.waiting import PATIENCE
 from tests.support.tiny_checkpoint import write_checkpoint
 from tests.verifier_service.in_process_drafter import InProcessDrafter, in_process_drafter
 from tests.verifier_service.in_process_verifier import InProcessVerifier, in_process_verifier
 from tests.verifier_service.scripted_drafter import ScriptedDrafter
-from verifier_service import drafter_credit, sequence_move
 
 
 @pytest.fixture(scope="session", autouse=True)

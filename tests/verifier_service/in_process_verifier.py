@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import torch
 
+from drafter_pool.drafter_link import Connect
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire.v1.sampling_pb2 import SamplingParams
@@ -29,7 +30,6 @@ from speculative_engine.tokenizer import Tokenizer
 from speculative_engine.verification_engine import StepResult, VerificationEngine
 from tests.end_to_end.waiting import PATIENCE
 from tests.verifier_service.loaded_models import loaded_model
-from verifier_service.drafter_link import Connect
 from verifier_service.peer_limits import PeerLimits
 from verifier_service.running_request import RunningRequest
 from verifier_service.verifier import Verifier

@@ -9,6 +9,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
+from drafter_pool import drafter_allowance, drafter_conversation, drafter_link
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.error_reason_pb2 import ErrorReason
@@ -25,7 +26,6 @@ from tests.verifier_service.scripted_drafter import (
     hello,
     right,
 )
-from verifier_service import drafter_allowance, drafter_conversation, drafter_link
 
 UNREACHABLE = DrafterState.DRAFTER_STATE_UNREACHABLE
 READY = DrafterState.DRAFTER_STATE_READY

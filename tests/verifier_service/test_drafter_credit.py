@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from drafter_pool.drafter_credit import DrafterCredit
 from draftwire.v1.drafter_service_pb2 import DraftResponse
 from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier, order
 from tests.verifier_service.scripted_drafter import Opening, ScriptedDrafter, batch
-from verifier_service.drafter_credit import DrafterCredit
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import pytest
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc.status_pb2 import Status
 
+from drafter_pool import circuit_breaker, drafter_conversation, heartbeats
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
@@ -18,7 +19,6 @@ from tests.verifier_service.in_process_verifier import PATIENCE, PROMPT, InProce
 from tests.verifier_service.running import Running, failure
 from tests.verifier_service.scripted_drafter import Opening, Stream, hello, right
 from tests.verifier_service.test_bad_drafters import MALFORMED, fault
-from verifier_service import circuit_breaker, drafter_conversation, heartbeats
 
 READY = DrafterState.DRAFTER_STATE_READY
 UNREACHABLE = DrafterState.DRAFTER_STATE_UNREACHABLE
@@ -242,7 +242,7 @@ class TestWhoAttachedIt:
 async def test_a_drafter_that_hangs_in_its_handshake_again_and_again(
     verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from verifier_service import drafter_link
+    from drafter_pool import drafter_link
 
     monkeypatch.setattr(drafter_link, "_HANDSHAKE_SECONDS", 0.05)
 

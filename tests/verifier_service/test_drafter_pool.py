@@ -6,6 +6,8 @@ from typing import Any
 import grpc
 import pytest
 
+from drafter_pool import heartbeats, roster, sequence_move
+from drafter_pool.drafter_pool_servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.speculation_pb2 import SpeculationOptions
@@ -14,8 +16,6 @@ from tests.verifier_service.in_process_verifier import PATIENCE, PROMPT, InProce
 from tests.verifier_service.running import Running, failure
 from tests.verifier_service.scripted_drafter import Stream, hello, right
 from tests.verifier_service.test_bad_drafters import fault
-from verifier_service import heartbeats, roster, sequence_move
-from verifier_service.drafter_pool_servicer import DrafterPoolServicer
 
 READY = DrafterState.DRAFTER_STATE_READY
 DRAINING = DrafterState.DRAFTER_STATE_DRAINING

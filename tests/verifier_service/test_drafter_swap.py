@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from drafter_pool import sequence_move
+from drafter_pool.drafter_pool_servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.drafter_service_pb2 import DraftResponse, OpenSequence, SequenceOpened
@@ -15,8 +17,6 @@ from tests.verifier_service.in_process_verifier import PATIENCE, PROMPT, InProce
 from tests.verifier_service.running import Running, failure
 from tests.verifier_service.scripted_drafter import right
 from tests.verifier_service.test_bad_drafters import fault
-from verifier_service import sequence_move
-from verifier_service.drafter_pool_servicer import DrafterPoolServicer
 
 READY = DrafterState.DRAFTER_STATE_READY
 DRAINING = DrafterState.DRAFTER_STATE_DRAINING

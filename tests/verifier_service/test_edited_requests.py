@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
+from drafter_pool.draft_messages import openings, tell_sampling
 from draftwire.v1.drafter_service_pb2 import DraftRequest
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.verifier_service_pb2 import FinishReason, GenerateRequest
 from service_runtime.errors import ServiceError
 from tests.verifier_service.in_process_drafter import InProcessDrafter
 from tests.verifier_service.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, Output, order
-from verifier_service.draft_messages import openings
-from verifier_service.sampling_reader import tell_sampling
 
 CHANGES: dict[str, dict[str, Any]] = {
     "penalties": {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.5},

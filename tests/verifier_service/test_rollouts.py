@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from drafter_pool import drafter_rollout
+from drafter_pool.drafter_pool_servicer import DrafterPoolServicer
+from drafter_pool.drafter_rollout import DrafterRollout
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import RolloutState
 from draftwire.v1.speculation_pb2 import SpeculationOptions
@@ -13,9 +16,6 @@ from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier
 from tests.verifier_service.running import Running, failure
 from tests.verifier_service.scripted_drafter import right
 from tests.verifier_service.test_routing import wrong_batch
-from verifier_service import drafter_rollout
-from verifier_service.drafter_pool_servicer import DrafterPoolServicer
-from verifier_service.drafter_rollout import DrafterRollout
 
 RUNNING = RolloutState.ROLLOUT_STATE_RUNNING
 PROMOTED = RolloutState.ROLLOUT_STATE_PROMOTED

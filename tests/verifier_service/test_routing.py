@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from drafter_pool.drafter_pool_servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.speculation_pb2 import SpeculationOptions
 from service_runtime.errors import ServiceError
@@ -19,7 +20,6 @@ from tests.verifier_service.in_process_verifier import (
 )
 from tests.verifier_service.running import Running, failure
 from tests.verifier_service.scripted_drafter import ScriptedDrafter, right
-from verifier_service.drafter_pool_servicer import DrafterPoolServicer
 
 CODE = SpeculationOptions(labels={"domain": "code"})
 

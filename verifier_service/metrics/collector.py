@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from drafter_pool.metrics import drafter_families
 from draftwire.version import __version__
 from service_runtime.metric_families import info
-from verifier_service.metrics.drafters import drafter_families
 from verifier_service.metrics.engine import engine_families
 from verifier_service.metrics.planner import planner_families
 from verifier_service.metrics.requests import request_families
@@ -37,4 +37,4 @@ class VerifierCollector(Collector):
         yield from request_families(verifier.request_counts)
         yield from speculation_families(verifier.acceptance_counts)
         yield from planner_families(status.planner)
-        yield from drafter_families(verifier.pool, status.planner)
+        yield from drafter_families(verifier.pool, status.planner.calibrations)

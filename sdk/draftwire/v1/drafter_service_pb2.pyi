@@ -176,7 +176,7 @@ class DrafterServiceGetModelInfoResponse(_message.Message):
     def __init__(self, info: _Optional[_Union[_model_info_pb2.PeerInfo, _Mapping]] = ..., last_load: _Optional[_Union[ModelLoad, _Mapping]] = ..., status: _Optional[_Union[DrafterStatus, _Mapping]] = ...) -> None: ...
 
 class DrafterStatus(_message.Message):
-    __slots__ = ("streams", "open_sequences", "used_slots", "total_slots", "tasks", "times", "step_costs", "classes", "drafted_nodes")
+    __slots__ = ("streams", "open_sequences", "used_slots", "total_slots", "tasks", "times", "step_costs", "classes", "drafted_nodes", "verifiers")
     STREAMS_FIELD_NUMBER: _ClassVar[int]
     OPEN_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     USED_SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -186,6 +186,7 @@ class DrafterStatus(_message.Message):
     STEP_COSTS_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     DRAFTED_NODES_FIELD_NUMBER: _ClassVar[int]
+    VERIFIERS_FIELD_NUMBER: _ClassVar[int]
     streams: int
     open_sequences: int
     used_slots: int
@@ -195,4 +196,27 @@ class DrafterStatus(_message.Message):
     step_costs: _containers.RepeatedCompositeFieldContainer[_step_cost_pb2.StepCost]
     classes: _containers.RepeatedCompositeFieldContainer[_calibration_pb2.AcceptanceClass]
     drafted_nodes: int
-    def __init__(self, streams: _Optional[int] = ..., open_sequences: _Optional[int] = ..., used_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., tasks: _Optional[int] = ..., times: _Optional[_Union[_step_times_pb2.StepTimes, _Mapping]] = ..., step_costs: _Optional[_Iterable[_Union[_step_cost_pb2.StepCost, _Mapping]]] = ..., classes: _Optional[_Iterable[_Union[_calibration_pb2.AcceptanceClass, _Mapping]]] = ..., drafted_nodes: _Optional[int] = ...) -> None: ...
+    verifiers: _containers.RepeatedCompositeFieldContainer[VerifierShare]
+    def __init__(self, streams: _Optional[int] = ..., open_sequences: _Optional[int] = ..., used_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., tasks: _Optional[int] = ..., times: _Optional[_Union[_step_times_pb2.StepTimes, _Mapping]] = ..., step_costs: _Optional[_Iterable[_Union[_step_cost_pb2.StepCost, _Mapping]]] = ..., classes: _Optional[_Iterable[_Union[_calibration_pb2.AcceptanceClass, _Mapping]]] = ..., drafted_nodes: _Optional[int] = ..., verifiers: _Optional[_Iterable[_Union[VerifierShare, _Mapping]]] = ...) -> None: ...
+
+class VerifierShare(_message.Message):
+    __slots__ = ("name", "weight", "streams", "open_sequences", "waiting_sequences", "used_slots", "rows", "drafted_nodes", "preemptions")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    WAITING_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    USED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    DRAFTED_NODES_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    weight: float
+    streams: int
+    open_sequences: int
+    waiting_sequences: int
+    used_slots: int
+    rows: int
+    drafted_nodes: int
+    preemptions: int
+    def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ..., streams: _Optional[int] = ..., open_sequences: _Optional[int] = ..., waiting_sequences: _Optional[int] = ..., used_slots: _Optional[int] = ..., rows: _Optional[int] = ..., drafted_nodes: _Optional[int] = ..., preemptions: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,311 @@
+"""The verifier's link to one drafter: reaches it again and again, and knows how it does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import grpc
+from google.rpc import status_pb2
+
+from drafter_pool import draft_messages
+from drafter_pool.circuit_breaker import CircuitBreaker
+from drafter_pool.draft_messages import Dropped
+from drafter_pool.draft_source import new_source
+from drafter_pool.drafter_conversation import DrafterConversation, DraftStream
+from drafter_pool.drafter_credit import DrafterCredit
+from drafter_pool.link_stats import DraftingSpeed
+from drafter_pool.pool_member import MemberOwner, PoolMember
+from drafter_pool.proposal_source import SequenceProposal
+from drafter_pool.speculated_request import SpeculatedRequest
+from draftwire.v1.drafter_pool_service_pb2 import DrafterState
+from draftwire.v1.drafter_service_pb2 import DraftRequest
+from draftwire.v1.model_info_pb2 import ModelInfo, PeerInfo
+from draftwire.v1.verdict_pb2 import Verdict
+from service_runtime.backoff import Backoff
+from service_runtime.engine_thread import TooManyCommands
+from service_runtime.errors import ServiceError
+from service_runtime.handshake import (
+    CAPABILITY_DISTRIBUTIONS,
+    CAPABILITY_HIDDEN_STATES,
+    check_peer,
+    shown,
+    unprintable_field,
+)
+from service_runtime.logs import get_logger
+from service_runtime.message_stream import StreamBroken
+from service_runtime.stream_writer import OutboxFull
+from speculative_engine.proposal import ProposalError
+
+log = get_logger(__name__)
+
+Connect = Callable[[], AbstractAsyncContextManager[DraftStream]]
+
+_HANDSHAKE_SECONDS = 5.0
+_MAX_HELLO_BYTES = 65536
+_STEADY_SECONDS = 1.0
+"""A conversation that lasted this long was no flicker: the next one is tried at once."""
+_RETRY_SECONDS = 1.0
+"""When a full drafter that names no time is asked again."""
+_LONGEST_RETRY_SECONDS = 60.0
+
+
+class LinkOwner(MemberOwner, Protocol):
+    """Who is told what happens on a link."""
+
+    def link_renewed(self, link: DrafterLink, old_source: str) -> None:
+        """Another model answers than before the connection was lost; what was learned of the old one is void."""
+
+    def link_replaced(self, link: DrafterLink) -> None:
+        """New streams to the address get another model; this one goes on for a while."""
+
+    def link_proposed(self, link: DrafterLink, proposals: list[SequenceProposal]) -> None:
+        """A message of proposals came, for sequences that are open on the link."""
+
+    def link_dropped(self, link: DrafterLink, sequence_ids: list[int], why: Dropped) -> None:
+        """The drafter drafts no more for these."""
+
+
+class TooManyFaults(Exception):
+    """The drafter broke the protocol so often that it gets a pause."""
+
+
+class DrafterLink(PoolMember):
+    """Keeps up the conversation with one drafter service."""
+
+    def __init__(self, name: str, address: str, connect: Connect, identity: PeerInfo, owner: LinkOwner):
+        super().__init__(name, address, owner)
+        self.peer: PeerInfo | None = None
+        self._connect = connect
+        self._identity = identity
+        self._owner: LinkOwner = owner
+        self._conversation: DrafterConversation | None = None
+        self._last_epoch = 0
+        self._breaker = CircuitBreaker()
+        self._full_until = 0.0
+        self._retry_seconds = 0.0
+        """What the drafter asked for when the last conversation ended."""
+        self._released = False
+
+    @property
+    def draws(self) -> bool:
+        """See PoolMember."""
+        return self.trusted and self.peer is not None and CAPABILITY_DISTRIBUTIONS in self.peer.capabilities
+
+    @property
+    def model(self) -> ModelInfo | None:
+        """See PoolMember."""
+        return self.peer.model if self.peer is not None else None
+
+    @property
+    def takes_states(self) -> bool:
+        """See PoolMember."""
+        return self.peer is not None and CAPABILITY_HIDDEN_STATES in self.peer.capabilities
+
+    @property
+    def sequences(self) -> int:
+        """See PoolMember."""
+        return self._conversation.sequences if self._conversation is not None else 0
+
+    @property
+    def ready(self) -> bool:
+        """See PoolMember."""
+        return super().ready and self._conversation is not None and self._conversation.writable
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another sequence may be opened, by the drafter's own limit and by what it said when it was full."""
+        most = self.peer.limits.max_sequences if self.peer is not None else 0
+        return (not most or self.sequences < most) and self.full_seconds == 0
+
+    @property
+    def full_seconds(self) -> float:
+        """See PoolMember."""
+        return max(0.0, self._full_until - asyncio.get_running_loop().time())
+
+    def has(self, sequence_id: int) -> bool:
+        """See PoolMember."""
+        return self._conversation is not None and self._conversation.has(sequence_id)
+
+    def opened(self, sequence_id: int) -> asyncio.Future[bool]:
+        """See PoolMember."""
+        assert self._conversation is not None, "something is open"
+        return self._conversation.opened(sequence_id)
+
+    def inherit(self, predecessor: DrafterLink) -> None:
+        """Take another link's place in the pool: all but what depends on the model."""
+        self.labels, self.stats = predecessor.labels, predecessor.stats
+        self.announced, self.given = predecessor.announced, predecessor.given
+        self.announcer = predecessor.announcer
+        self.trusted = predecessor.trusted
+        self.attached_at = predecessor.attached_at
+
+    async def run(self) -> None:
+        """Connect and converse, again and again with growing pauses, until released."""
+        backoff = Backoff(0.1, 5.0)
+        while not self._released:
+            try:
+                async with self._connect() as stream:
+                    await self._converse(stream, await self._shake_hands(stream), backoff)
+            except (StreamBroken, ServiceError, TimeoutError, OutboxFull, TooManyCommands, TooManyFaults) as error:
+                self._note(error)
+            finally:
+                self._disconnected()
+            if self._released:
+                return
+            if self._breaker.tripped:
+                pause = self._breaker.take_pause()
+                log.warning("drafter suspended", drafter=self.name, address=self.address, seconds=pause)
+                self._set_state(DrafterState.DRAFTER_STATE_SUSPENDED)
+                await asyncio.sleep(pause)
+            else:
+                self._set_state(DrafterState.DRAFTER_STATE_UNREACHABLE)
+                await asyncio.sleep(max(backoff.next_delay(), self._retry_seconds))
+
+    def release(self) -> bool:
+        """End the conversation. True if `run` returns by itself once the drafter has answered, False if there is no
+        conversation to end and `run` is to be cancelled."""
+        self._released = True
+        if self._conversation is None:
+            return False
+        self._conversation.close_stream()
+        return True
+
+    def open(self, request: SpeculatedRequest, max_tree_nodes: int) -> None:
+        """See PoolMember."""
+        assert self._conversation is not None, "only ready links open sequences"
+        self.speed.count_opening()
+        self._conversation.open(request, max_tree_nodes)
+
+    def send_verdicts(self, verdicts: Iterable[Verdict]) -> None:
+        """See PoolMember."""
+        if self._conversation is not None:
+            self._conversation.send_verdicts(verdicts, self.credit)
+
+    def close(self, sequence_id: int) -> None:
+        """See PoolMember."""
+        if self._conversation is not None:
+            self._conversation.close(sequence_id)
+
+    def refuse(self, sequence_id: int, epoch: int, error: ProposalError) -> bool:
+        """See PoolMember."""
+        return self._conversation is not None and self._conversation.refuse(sequence_id, epoch, error)
+
+    # Listener of the conversation
+
+    def took_step(self, seconds: float) -> None:
+        """See Listener."""
+        self.count_step(seconds, seconds)
+
+    def came_late(self, nodes: int) -> None:
+        """See Listener."""
+        self.stats.proposed_nodes += nodes
+        self.stats.stale_nodes += nodes
+
+    def answered(self, seconds: float) -> None:
+        """See Listener."""
+        self.stats.count_round_trip(seconds)
+
+    def proposed(self, proposals: list[SequenceProposal]) -> None:
+        """See Listener."""
+        self.stats.proposed_nodes += sum(len(each.proposal.token_ids) for each in proposals)
+        self._owner.link_proposed(self, proposals)
+
+    def dropped(self, sequence_id: int, status: status_pb2.Status, why: Dropped) -> None:
+        """See Listener."""
+        self.last_error = draft_messages.bounded(status)
+        if why is Dropped.FULL:
+            self._full_until = asyncio.get_running_loop().time() + _retry_seconds(StreamBroken(status), _RETRY_SECONDS)
+        self._owner.link_dropped(self, [sequence_id], why)
+
+    def broke_protocol(self, status: status_pb2.Status) -> None:
+        """See Listener."""
+        self.last_error = status
+        if self._breaker.count() and self._conversation is not None:
+            self._conversation.end(TooManyFaults(status.message))
+
+    def replaced(self) -> None:
+        """See Listener."""
+        self._owner.link_replaced(self)
+
+    # One connection after another
+
+    async def _shake_hands(self, stream: DraftStream) -> PeerInfo:
+        async with asyncio.timeout(_HANDSHAKE_SECONDS):
+            await stream.write(DraftRequest(hello=self._identity))
+            first = await stream.read()
+        if first is None:
+            raise StreamBroken.of(grpc.StatusCode.UNAVAILABLE, f"{self.address} ended the stream before its handshake")
+        if first.WhichOneof("message") != "hello":
+            raise draft_messages.handshake_fault(f"{self.address} did not begin with its handshake")
+        if first.hello.ByteSize() > _MAX_HELLO_BYTES:
+            raise draft_messages.handshake_fault(f"{self.address} sent a handshake of {first.hello.ByteSize()} bytes")
+        unprintable = unprintable_field(first.hello)
+        if unprintable is not None:
+            raise draft_messages.handshake_fault(
+                f"{self.address} sent a handshake whose {unprintable} is not printable"
+            )
+        check_peer(self._identity, first.hello)
+        return first.hello
+
+    async def _converse(self, stream: DraftStream, peer: PeerInfo, backoff: Backoff) -> None:
+        known, self.peer = self.peer, peer
+        if known is not None and known.model != peer.model:
+            log.info("another model answers", drafter=self.name, address=self.address, model=shown(peer.model.model_id))
+            old_source, self.source = self.source, new_source(self.name)
+            self.speed = DraftingSpeed()
+            self.credit = DrafterCredit()
+            self._owner.link_renewed(self, old_source)
+        conversation = DrafterConversation(stream, peer, self.name, self, self._last_epoch)
+        self._conversation = conversation
+        self._full_until = self._retry_seconds = 0.0
+        self.last_error = None
+        self._set_state(DrafterState.DRAFTER_STATE_READY)
+        if not self.contact.done():
+            self.contact.set_result(None)
+        log.info("drafter ready", drafter=self.name, address=self.address, model=shown(peer.model.model_id))
+        self._owner.link_ready(self)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        try:
+            await conversation.run()
+        finally:
+            self._last_epoch = conversation.epoch
+            if loop.time() - started >= _STEADY_SECONDS:
+                backoff.reset()
+        if not self._released:
+            raise StreamBroken.of(grpc.StatusCode.UNAVAILABLE, f"{self.address} ended the stream")
+
+    def _note(self, error: Exception) -> None:
+        """Keep a fault for those who ask, count it if it breaks the protocol, and log it when it is news."""
+        if isinstance(error, TooManyFaults):
+            return  # each of them was noted
+        if not isinstance(error, ServiceError | StreamBroken):
+            error = StreamBroken.of(
+                grpc.StatusCode.UNAVAILABLE, str(error) or f"no handshake within {_HANDSHAKE_SECONDS} s"
+            )
+        self._retry_seconds = _retry_seconds(error, 0.0)
+        if self._state not in (DrafterState.DRAFTER_STATE_UNREACHABLE, DrafterState.DRAFTER_STATE_SUSPENDED):
+            log.warning("drafter lost", drafter=self.name, address=self.address, reason=shown(str(error)))
+        self.show_error(error)
+        if draft_messages.breaks_protocol(error):
+            self._breaker.count()
+        self._contact_failed(error)
+
+    def _disconnected(self) -> None:
+        conversation, self._conversation = self._conversation, None
+        if conversation is None:
+            return
+        lost = conversation.sequence_ids
+        for sequence_id in lost:
+            conversation.forget(sequence_id)
+        if lost:
+            self._owner.link_dropped(self, lost, Dropped.LOST)
+
+
+def _retry_seconds(error: StreamBroken | ServiceError, otherwise: float) -> float:
+    """When the drafter wants to be asked again, within reason; `otherwise` if it does not say."""
+    asked = error.retry_seconds if isinstance(error, StreamBroken) else None
+    return otherwise if asked is None else min(max(asked, 0.1), _LONGEST_RETRY_SECONDS)

@@ -1,0 +1,137 @@
+"""The pool of drafters, and each drafter while it is attached.
+
+A drafter's series end when it goes, so there are never more than `--max-drafters` of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from prometheus_client.metrics_core import Metric
+
+from drafter_pool.drafter_pool import DrafterPool
+from drafter_pool.pool_counts import Fallback
+from draftwire.v1.calibration_pb2 import Calibration
+from draftwire.v1.drafter_pool_service_pb2 import Drafter, DrafterState
+from service_runtime.duration import seconds_of
+from service_runtime.metric_families import counter, gauge
+
+_STATES = {number: name.removeprefix("DRAFTER_STATE_").lower() for name, number in DrafterState.items() if number}
+
+
+def drafter_families(pool: DrafterPool, calibrations: Sequence[Calibration]) -> Iterator[Metric]:
+    """Metrics of drafters."""
+    drafters = pool.describe()
+    yield from _pool_families(pool, drafters)
+    yield from _work_families(drafters)
+    yield from _time_families(pool, drafters, calibrations)
+    yield gauge(
+        "drafter_calibrated_acceptance",
+        "Chance that a node is right if its parent is, by its rank among its siblings (the last one stands for all "
+        "further ones) and by the bound that the drafter's own probability is above.",
+        {
+            (each.drafter, str(one.rank), f"{one.above:g}"): one.acceptance
+            for each in calibrations
+            for one in each.classes
+        },
+        ["drafter", "rank", "above"],
+    )
+    yield gauge(
+        "drafter_first_acceptance",
+        "Chance that the drafter's next best node, not yet drafted, is right if its parent is.",
+        {each.drafter: each.first_acceptance for each in calibrations},
+        ["drafter"],
+    )
+
+
+def _pool_families(pool: DrafterPool, drafters: list[Drafter]) -> Iterator[Metric]:
+    states = Counter(int(each.state) for each in drafters)
+    counts = pool.counts
+    yield gauge("drafters", "Drafters by state.", {name: states[number] for number, name in _STATES.items()}, ["state"])
+    yield counter(
+        "drafter_swaps",
+        "Swaps of drafters, promotions of roll-outs included.",
+        {"done": counts.swaps, "failed": counts.failed_swaps},
+        ["result"],
+    )
+    yield counter("drafter_moved_sequences", "Requests that changed their drafter in a swap.", counts.moved_sequences)
+    yield counter(
+        "drafter_fallbacks",
+        "Times a request lost its last drafter and went on plainly, by why.",
+        {why.value: counts.fallbacks[why] for why in Fallback},
+        ["reason"],
+    )
+
+
+def _work_families(drafters: list[Drafter]) -> Iterator[Metric]:
+    def told(value: Callable[[Drafter], float]) -> dict[str, float]:
+        return {each.name: value(each) for each in drafters}
+
+    ready = DrafterState.DRAFTER_STATE_READY
+    yield gauge("drafter_up", "Whether the drafter drafts.", told(lambda each: each.state == ready), ["drafter"])
+    yield gauge("drafter_sequences", "Requests open with the drafter.", told(lambda each: each.sequences), ["drafter"])
+    yield counter(
+        "drafter_draft_tokens",
+        "Draft tokens of the drafter that were verified, by whether the request's rule of acceptance is lossless.",
+        {(each.name, "true"): each.draft_tokens for each in drafters}
+        | {(each.name, "false"): each.lossy_draft_tokens for each in drafters},
+        ["drafter", "lossless"],
+    )
+    yield counter(
+        "drafter_accepted_tokens",
+        "Those of them that were accepted.",
+        {(each.name, "true"): each.accepted_tokens for each in drafters}
+        | {(each.name, "false"): each.lossy_accepted_tokens for each in drafters},
+        ["drafter", "lossless"],
+    )
+    yield counter(
+        "drafter_stale_nodes",
+        "Nodes of the drafter that came too late to be of use.",
+        told(lambda each: each.stale_nodes),
+        ["drafter"],
+    )
+    yield gauge(
+        "drafter_accepted_tokens_per_second",
+        "Draft tokens accepted per second of the drafter's time, lately: what the pool chooses by.",
+        told(lambda each: each.accepted_per_second),
+        ["drafter"],
+    )
+    yield gauge(
+        "drafter_step_seconds",
+        "Smoothed time of the drafter's steps; 0 before the first.",
+        told(lambda each: seconds_of(each.step_time)),
+        ["drafter"],
+    )
+
+
+def _time_families(pool: DrafterPool, drafters: list[Drafter], calibrations: Sequence[Calibration]) -> Iterator[Metric]:
+    services = {name: stats for name, stats in pool.link_stats().items() if stats.proposed_nodes}
+    yield counter(
+        "drafter_proposed_nodes",
+        "Nodes that came from the drafter, stale ones included; of drafter services.",
+        {name: stats.proposed_nodes for name, stats in services.items()},
+        ["drafter"],
+    )
+    yield gauge(
+        "drafter_round_trip_seconds",
+        "Smoothed time from a ping to its answer, which a drafter service gives between two of its steps.",
+        {name: stats.round_trip_seconds for name, stats in pool.link_stats().items() if stats.round_trip_seconds},
+        ["drafter"],
+    )
+    yield gauge(
+        "drafter_response_seconds",
+        "Smoothed time from a verdict that left nothing drafted to the first proposal that builds on it.",
+        {each.name: seconds_of(each.response_time) for each in drafters if each.HasField("response_time")},
+        ["drafter"],
+    )
+    yield gauge(
+        "drafter_proposal_interval_seconds",
+        "Smoothed time from one proposal for a request to the next.",
+        {
+            each.drafter: seconds_of(each.proposal_interval)
+            for each in calibrations
+            if each.HasField("proposal_interval")
+        },
+        ["drafter"],
+    )

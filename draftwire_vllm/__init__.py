@@ -1,0 +1,12 @@
+"""Remote, swappable drafters for an unmodified vLLM server, as its `custom_class` proposer.
+
+    vllm serve MODEL --worker-cls draftwire_vllm.worker.Worker \
+        --speculative-config '{"method": "custom_class", "model": "draftwire_vllm.RemoteDrafter",
+                               "num_speculative_tokens": 5}'
+
+It fits one minor version of vLLM, whose interface for proposers is its own and changes.
+"""
+
+from draftwire_vllm.remote_drafter import RemoteDrafter
+
+__all__ = ["RemoteDrafter"]

@@ -1,0 +1,264 @@
+"""vLLM's requests with their token trees, between two threads: vLLM's, which commits, and the event loop's, in which
+proposals come."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from drafter_pool.proposal_source import ProposalFault, ProposalSink, SequenceProposal
+from draftwire_vllm.adapted_request import AdaptedOrder, MirroredRequest
+from draftwire_vllm.best_chain import best_chain
+from draftwire_vllm.learned_cost import LearnedCost
+from draftwire_vllm.step_news import StepNews
+from speculative_engine.acceptance_model import observe_commit
+from speculative_engine.drafter_timing import ProposalClock
+from speculative_engine.planner import Candidate, Planner
+from speculative_engine.proposal import ProposalError, ProposalReader
+
+_MOST_ROWS = 1 << 20
+"""vLLM bounds its steps itself."""
+
+
+class BatchMirror(ProposalSink):
+    """One lock guards all of it; nobody holds it while a model computes or a message travels.
+
+    `begin`, `commit`, `chains`, `end` are called in vLLM's thread, the methods of ProposalSink and `fetch` in the event
+    loop, `expire` in either.
+    """
+
+    def __init__(
+        self,
+        *,
+        most: int,
+        max_tree_nodes: int,
+        vocab_size: int,
+        on_news: Callable[[], None],
+        on_fault: Callable[[ProposalFault], None],
+    ):
+        """most: draft tokens of a request and step. on_news: called, with the lock held, when there is something to
+        fetch and nothing was before. on_fault: called in the event loop of a proposal that was refused."""
+        self.planner = Planner(LearnedCost().curve, _MOST_ROWS)
+        self.cost = LearnedCost()
+        self._stale: Counter[str] = Counter()
+        self._most = most
+        self._max_tree_nodes = max_tree_nodes
+        self._vocab_size = vocab_size
+        self._on_news = on_news
+        self._on_fault = on_fault
+        self._changed = threading.Condition()
+        self._numbers = itertools.count(1)
+        self._by_id: dict[str, MirroredRequest] = {}
+        self._by_number: dict[int, MirroredRequest] = {}
+        self._news = StepNews()
+        self._told = True
+        """Whether there is nothing that `on_news` has not told of."""
+
+    @property
+    def requests(self) -> int:
+        """How many there are."""
+        return len(self._by_id)
+
+    # vLLM's thread
+
+    def begin(self, order: AdaptedOrder, tokens: Sequence[int]) -> None:
+        """A request begins, or begins anew, with so many tokens: drafters read them while the target does."""
+        with self._changed:
+            self._drop(order.request_id)
+            self._add(order, list(tokens), time.perf_counter())
+
+    def verify(self, verified: Mapping[str, int]) -> None:
+        """A step begins that verifies so many draft tokens of each request; none of those that are not named."""
+        with self._changed:
+            for request_id, mirrored in self._by_id.items():
+                mirrored.verified = min(verified.get(request_id, 0), len(mirrored.offered))
+
+    def end(self, request_ids: Iterable[str]) -> None:
+        """Requests are over, or will never be heard of again."""
+        with self._changed:
+            for request_id in request_ids:
+                self._drop(request_id)
+
+    def expire(self, idle_seconds: float) -> int:
+        """End requests that took part in no step for so long; how many."""
+        limit = time.perf_counter() - idle_seconds
+        with self._changed:
+            idle = [request_id for request_id, each in self._by_id.items() if each.stepped_at < limit]
+            for request_id in idle:
+                self._drop(request_id)
+        return len(idle)
+
+    def commit(self, call: int, request_id: str, tokens: np.ndarray, order: Callable[[], AdaptedOrder]) -> None:
+        """Bring a request to the tokens it has now.
+
+        call: number of the call of `propose`. tokens: all of prompt and output, int [length], at least one. order: of a
+        request that is not known yet.
+
+        A request that was away for some calls, as one that was preempted, is compared in full; whatever does not go on
+        from what is known begins anew.
+        """
+        now = time.perf_counter()
+        with self._changed:
+            mirrored = self._by_id.get(request_id)
+            if mirrored is not None and not _goes_on(mirrored, tokens, away=mirrored.call != call - 1):
+                self._drop(request_id)
+                mirrored = None
+            if mirrored is None:
+                mirrored = self._add(order(), tokens.tolist(), now)
+            elif len(tokens) > len(mirrored.tokens):
+                self._advance(mirrored, tokens[len(mirrored.tokens) :].tolist(), now)
+            mirrored.call = call
+            mirrored.stepped_at = now
+
+    def chains(self, request_ids: Sequence[str], prompts: int, deadline: float) -> list[list[int]]:
+        """The draft tokens that the next step is to verify, a chain for each of the requests; waits for them while that
+        is worth it, until the deadline at most (time.perf_counter).
+
+        prompts: requests of the batch whose prompts are not computed yet.
+        """
+        with self._changed:
+            asked = [self._by_id[request_id] for request_id in request_ids]
+            self.planner.cost = self.cost.curve
+            while True:
+                candidates = [self._candidate(mirrored) for mirrored in asked]
+                plan = self.planner.plan(candidates, prompts, prompts=prompts)
+                now = time.perf_counter()
+                wait = min(self.planner.worthwhile_wait(plan, candidates, now), deadline - now)
+                if wait <= 0:
+                    break
+                self._changed.wait(wait)
+            for mirrored, nodes in zip(asked, plan.nodes, strict=True):
+                mirrored.offered = nodes
+        return [[node.token for node in nodes] for nodes in plan.nodes]
+
+    def _candidate(self, mirrored: MirroredRequest) -> Candidate:
+        chain = {id(node) for node in best_chain(mirrored.tree, self.planner.models, self._most)}
+        return Candidate(
+            mirrored.tree,
+            mirrored.clocks,
+            max_nodes=self._most,
+            # The token that follows an accepted one has to have a place, too.
+            max_position=mirrored.order.max_length - 2,
+            allows=lambda node: id(node) in chain,
+        )
+
+    def _add(self, order: AdaptedOrder, tokens: list[int], now: float) -> MirroredRequest:
+        mirrored = MirroredRequest(next(self._numbers), order, tokens, now)
+        self._by_id[order.request_id] = self._by_number[mirrored.sequence_id] = mirrored
+        news = self._news.of(mirrored.sequence_id)
+        news.begun, news.tokens = order, list(tokens)
+        self._tell()
+        return mirrored
+
+    def _drop(self, request_id: str) -> None:
+        mirrored = self._by_id.pop(request_id, None)
+        if mirrored is not None:
+            del self._by_number[mirrored.sequence_id]
+            self._news.of(mirrored.sequence_id).ended = True
+            self._tell()
+
+    def _advance(self, mirrored: MirroredRequest, tokens: list[int], now: float) -> None:
+        tree, verified = mirrored.tree, mirrored.offered[: mirrored.verified]
+        accepted = [node for node, token in zip(tree.walk(tokens), tokens, strict=False) if node in verified]
+        news = self._news.of(mirrored.sequence_id)
+        news.tokens += tokens
+        news.sources += [node.source for node in accepted] + [None] * (len(tokens) - len(accepted))
+        for node in verified:
+            news.drafted[node.source] = news.drafted.get(node.source, 0) + 1
+        observe_commit(tree, tokens, self.planner.models)
+        tree.commit(tokens)
+        mirrored.tokens += tokens
+        mirrored.offered, mirrored.verified = [], 0
+        if not tree.size:
+            for clock in mirrored.clocks.values():
+                clock.asked(len(mirrored.tokens), now)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._told:
+            self._told = False
+            self._on_news()
+
+    # The event loop
+
+    def fetch(self) -> StepNews:
+        """What happened since the last time."""
+        with self._changed:
+            news, self._news = self._news, StepNews()
+            self._told = True
+        return news
+
+    def take_stale(self) -> Counter[str]:
+        """Nodes that came too late since this was asked last, by source."""
+        with self._changed:
+            stale, self._stale = self._stale, Counter()
+        return stale
+
+    def attach(self, sequence_id: int, source: str, *, hidden_states: bool = False) -> None:
+        """See ProposalSink. There are no hidden states to be had: drafters are not told that there were."""
+        with self._changed:
+            mirrored = self._by_number.get(sequence_id)
+            if mirrored is not None:
+                self.planner.add_source(source)
+                mirrored.readers[source] = ProposalReader(source, self._max_tree_nodes, self._vocab_size)
+                mirrored.clocks[source] = ProposalClock(self.planner.timings[source])
+
+    def detach(self, sequence_id: int, source: str) -> None:
+        """See ProposalSink. What it drafted stays in the tree."""
+        with self._changed:
+            mirrored = self._by_number.get(sequence_id)
+            if mirrored is not None:
+                mirrored.readers.pop(source, None)
+                mirrored.clocks.pop(source, None)
+            self._changed.notify_all()  # whoever waits for it need not any more
+
+    def forget(self, source: str) -> None:
+        """See ProposalSink."""
+        with self._changed:
+            self.planner.remove_source(source)
+            for mirrored in self._by_id.values():
+                mirrored.readers.pop(source, None)
+                mirrored.clocks.pop(source, None)
+            self._changed.notify_all()
+
+    def propose(self, source: str, proposals: Sequence[SequenceProposal]) -> None:
+        """See ProposalSink."""
+        now = time.perf_counter()
+        faults = []
+        with self._changed:
+            for each in proposals:
+                mirrored = self._by_number.get(each.sequence_id)
+                reader = mirrored.readers.get(source) if mirrored is not None else None
+                if mirrored is None or reader is None:
+                    self._stale[source] += len(each.proposal.token_ids)
+                    continue
+                try:
+                    count = reader.merge(each.proposal, mirrored.tree, mirrored.tokens)
+                except ProposalError as error:
+                    del mirrored.readers[source], mirrored.clocks[source]
+                    faults.append(ProposalFault(each.sequence_id, each.epoch, source, error))
+                    continue
+                self._stale[source] += count.stale
+                mirrored.clocks[source].arrived(each.proposal.committed_length, now)
+            self._changed.notify_all()
+        for fault in faults:
+            self._on_fault(fault)
+
+    def response_seconds(self, source: str) -> float | None:
+        """See ProposalSink."""
+        timing = self.planner.timings.get(source)
+        return None if timing is None else timing.response
+
+
+def _goes_on(mirrored: MirroredRequest, tokens: np.ndarray, *, away: bool) -> bool:
+    known = mirrored.tokens
+    if len(tokens) < len(known):
+        return False
+    if away:
+        return bool(np.array_equal(tokens[: len(known)], known))
+    return bool(tokens[len(known) - 1] == known[-1])

@@ -1,0 +1,32 @@
+"""The chain of a token tree that a verifier of chains does best to verify."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from speculative_engine.acceptance_model import AcceptanceModel
+from speculative_engine.token_tree import Node, TokenTree
+
+
+def best_chain(tree: TokenTree, models: Mapping[str, AcceptanceModel], most: int) -> list[Node]:
+    """The nodes below the root, at most `most`, one below the other, of which most are expected to be accepted.
+
+    models: calibrations by source; the nodes of a source that has none are of no worth.
+    """
+    # A child's chain is worth p * (1 + worth of the rest of it): from the leaves up. Depths beyond `most` do not count.
+    limit = tree.root.position + most
+    nodes = [node for node in tree.nodes() if node.position <= limit]
+    worth: dict[int, float] = {}
+    following: dict[int, Node] = {}
+    for node in reversed(nodes):
+        model = models.get(node.source)
+        value = model.probability(node) * (1.0 + worth.get(id(node), 0.0)) if model is not None else 0.0
+        parent = id(node.parent)
+        if value > worth.get(parent, 0.0):
+            worth[parent], following[parent] = value, node
+    chain: list[Node] = []
+    node = tree.root
+    while len(chain) < most and id(node) in following:
+        node = following[id(node)]
+        chain.append(node)
+    return chain

@@ -1,0 +1,51 @@
+"""c(n) of an engine that cannot be asked for it: learned from its steps."""
+
+from __future__ import annotations
+
+import math
+
+from speculative_engine.step_cost import StepCost
+
+_WEIGHT = 0.1
+"""Weight of a new measurement in the running averages."""
+_OUTLIER = 4.0
+"""Measurements beyond this multiple of the average count as this multiple."""
+_EXACT = 16
+"""Steps of up to so many rows are told apart; larger ones by powers of two."""
+_MOST_ROWS = 4096
+_MEMORY = 200
+"""Steps after which a length that was not met again is forgotten: one that was slow once, as the first of its kind may
+be, would else never be tried again."""
+_GUESS = 0.02
+"""Seconds of a step, before the first one."""
+
+
+class LearnedCost:
+    """Times of steps by their number of rows, in running averages."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, float] = {}
+        self._met: dict[int, int] = {}
+        """Number of the last step of so many rows."""
+        self._steps = 0
+        self._curve = StepCost([1], [_GUESS])
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """Take in a step of so many rows, at least one, that took so long. Longer ones than are ever planned, as those
+        of prompts are, do not count."""
+        if not 1 <= rows <= _MOST_ROWS or not seconds > 0:
+            return
+        place = rows if rows <= _EXACT else 1 << round(math.log2(rows))
+        known = self._seconds.get(place)
+        self._seconds[place] = seconds if known is None else known + _WEIGHT * (min(seconds, _OUTLIER * known) - known)
+        self._steps += 1
+        self._met[place] = self._steps
+        for old in [each for each, met in self._met.items() if met < self._steps - _MEMORY]:
+            del self._met[old], self._seconds[old]
+        ordered = sorted(self._seconds)
+        self._curve = StepCost(ordered, [self._seconds[each] for each in ordered])
+
+    @property
+    def curve(self) -> StepCost:
+        """What is known: a length that was never met is taken to cost what its neighbours say, and is then measured."""
+        return self._curve

@@ -1,0 +1,40 @@
+"""The adapter's metrics, as they are at a scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from drafter_pool.calibrations import calibrations
+from drafter_pool.drafter_pool import DrafterPool
+from drafter_pool.metrics import drafter_families
+from draftwire.v1.model_info_pb2 import ModelInfo
+from draftwire.version import __version__
+from draftwire_vllm.batch_mirror import BatchMirror
+from service_runtime.metric_families import counter, gauge, info
+
+
+class AdapterCollector(Collector):
+    """What the pool, the mirror and the proposer know."""
+
+    def __init__(self, target: ModelInfo, pool: DrafterPool, mirror: BatchMirror, faults: Mapping[str, int]) -> None:
+        """faults: of the proposer, by the exception's name."""
+        self._target = target
+        self._pool = pool
+        self._mirror = mirror
+        self._faults = faults
+
+    def collect(self) -> Iterator[Metric]:
+        """To be called in the event loop."""
+        yield info(
+            "vllm_adapter",
+            "The adapter and vLLM's target model.",
+            {"model": self._target.model_id, "dtype": self._target.dtype, "version": __version__},
+        )
+        yield gauge("vllm_requests", "Requests of vLLM's that drafters may draft for.", self._mirror.requests)
+        yield counter(
+            "vllm_faults", "Steps that went on plainly since drafting failed, by why.", dict(self._faults), ["fault"]
+        )
+        yield from drafter_families(self._pool, calibrations(self._mirror.planner))

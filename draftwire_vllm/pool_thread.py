@@ -1,0 +1,220 @@
+"""The thread beside vLLM's own that has the event loop: the pool of drafters, its links, and its service."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+
+import uvloop
+
+from drafter_pool.announcement_rules import AnnouncementRules
+from drafter_pool.drafter_channel import drafter_channels
+from drafter_pool.drafter_pool import DrafterPool, PoolLimits
+from drafter_pool.drafter_pool_servicer import DrafterPoolServicer
+from drafter_pool.proposal_source import ProposalFault
+from draftwire.v1.drafter_pool_service_pb2_grpc import add_DrafterPoolServiceServicer_to_server
+from draftwire.v1.model_info_pb2 import Limits, ModelInfo
+from draftwire.v1.verdict_pb2 import Verdict
+from draftwire_vllm.adapted_request import AdaptedRequest
+from draftwire_vllm.batch_mirror import BatchMirror
+from draftwire_vllm.metrics import AdapterCollector
+from draftwire_vllm.settings import AdapterSettings
+from draftwire_vllm.step_news import RequestNews
+from service_runtime.errors import ServiceError
+from service_runtime.handshake import introduce
+from service_runtime.lifecycle import Shutdown, serve
+from service_runtime.logs import get_logger
+from service_runtime.metrics_server import serving_metrics
+from service_runtime.security import peer_channels
+from service_runtime.server import ServiceServer
+from service_runtime.startup_error import StartupError
+from service_runtime.tasks import BackgroundTasks
+from speculative_engine.step_result import SequenceOutcome
+
+log = get_logger(__name__)
+
+_START_SECONDS = 30.0
+_END_SECONDS = 15.0
+_LOOKS = 4
+"""How often within the idle time requests are looked at for whether they are idle."""
+
+
+class PoolThread:
+    """Runs until `stop`. Where it ends by a fault, vLLM goes on plainly."""
+
+    def __init__(
+        self,
+        settings: AdapterSettings,
+        info: ModelInfo,
+        max_requests: int,
+        draft_tokens: int,
+        faults: Mapping[str, int],
+    ):
+        """info: the target model. max_requests, draft_tokens: most of a step, and most of a request in a step. faults:
+        of the proposer, for the metrics."""
+        limits = Limits(
+            max_sequences=max_requests,
+            max_tree_nodes=settings.max_tree_nodes,
+            max_message_bytes=settings.max_message_bytes,
+            max_sequence_tokens=info.context_length,
+        )
+        self.mirror = BatchMirror(
+            most=draft_tokens,
+            max_tree_nodes=settings.max_tree_nodes,
+            vocab_size=info.vocab_size,
+            on_news=self._wake,
+            on_fault=self._refuse,
+        )
+        self.address = ""
+        """HOST:PORT of the pool's service, once it is served."""
+        self._settings = settings
+        self._info = info
+        self._faults = faults
+        self._identity = introduce(info, limits)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pool: DrafterPool | None = None
+        self._shutdown: Shutdown | None = None
+        self._requests: dict[int, AdaptedRequest] = {}
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
+        # A daemon: whatever becomes of it, it does not keep vLLM's process from ending.
+        self._thread = threading.Thread(target=self._run, name="draftwire-drafter-pool", daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        """Whether drafters can be reached."""
+        return self._thread.is_alive() and self._ready.is_set()
+
+    def start(self) -> None:
+        """Returns once the pool is served. Raises StartupError."""
+        self._thread.start()
+        if not self._ready.wait(_START_SECONDS) or self._failure is not None:
+            raise StartupError(f"no pool of drafters: {self._failure or f'not served in {_START_SECONDS:g} s'}")
+
+    def stop(self) -> None:
+        """End it, gracefully if that does not take long."""
+        loop, shutdown = self._loop, self._shutdown
+        if loop is None or shutdown is None or not self._thread.is_alive():
+            return
+        try:
+            loop.call_soon_threadsafe(shutdown.request, "vLLM ends")
+        except RuntimeError:  # the loop was closed meanwhile
+            return
+        self._thread.join(_END_SECONDS)
+
+    def _wake(self) -> None:
+        loop = self._loop
+        if loop is None or not self._thread.is_alive():
+            return
+        try:
+            loop.call_soon_threadsafe(self._take_news)
+        except RuntimeError:  # the loop was closed meanwhile: nobody drafts any more
+            return
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._main())
+        except StartupError as error:
+            self._failure = error
+        except Exception as error:
+            self._failure = error
+            log.exception("the pool of drafters failed; vLLM goes on without")
+        finally:
+            self._ready.set()
+
+    async def _main(self) -> None:
+        settings = self._settings
+        self._loop = asyncio.get_running_loop()
+        shutdown = self._shutdown = Shutdown()
+        server = ServiceServer(settings)
+        channels = peer_channels(settings)
+        async with BackgroundTasks(shutdown.fail) as tasks:
+            pool = self._pool = DrafterPool(
+                self.mirror,
+                self._identity,
+                drafter_channels(channels),
+                tasks,
+                PoolLimits(settings.max_tree_nodes, settings.max_drafters, settings.drafters_per_request),
+                announcements=_announcement_rules(settings),
+            )
+            server.add(add_DrafterPoolServiceServicer_to_server, DrafterPoolServicer(pool))
+            try:
+                for address in settings.drafter:
+                    pool.add(address)
+            except ServiceError as error:
+                raise StartupError(f"DRAFTWIRE_VLLM_DRAFTER: {error.message}") from error
+            tasks.spawn(self._expire(), name="idle requests")
+
+            async def drain(_: float) -> None:
+                pool.end_watches()
+
+            def started() -> None:
+                self.address = server.address
+                self._ready.set()
+
+            collector = AdapterCollector(self._info, pool, self.mirror, self._faults)
+            try:
+                async with serving_metrics(settings.metrics_listen, collector):
+                    await serve(server, shutdown, settings.shutdown_grace_seconds, drain=drain, started=started)
+            finally:
+                pool.shut_down()
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.request_idle_seconds / _LOOKS)
+            expired = self.mirror.expire(self._settings.request_idle_seconds)
+            if expired:
+                log.debug("idle requests closed", requests=expired)
+
+    def _refuse(self, fault: ProposalFault) -> None:
+        if self._pool is not None:
+            self._pool.refuse(fault)
+
+    def _take_news(self) -> None:
+        pool = self._pool
+        assert pool is not None, "vLLM steps only once the pool is served"
+        for source, nodes in self.mirror.take_stale().items():
+            pool.count_stale(source, nodes)
+        verdicts: list[Verdict] = []
+        over: list[AdaptedRequest] = []
+        for sequence_id, news in self.mirror.fetch().requests.items():
+            if news.begun is not None:
+                if not news.ended:
+                    self._requests[sequence_id] = AdaptedRequest(sequence_id, news.begun, news.tokens)
+                    pool.admit(self._requests[sequence_id])
+                continue
+            request = self._requests.get(sequence_id)
+            if request is None:
+                continue
+            if news.tokens:
+                verdicts.append(self._committed(pool, request, news))
+            if news.ended:
+                del self._requests[sequence_id]
+                over.append(request)
+        if verdicts:
+            pool.send_verdicts(verdicts)
+        for request in over:
+            request.finished = True
+            pool.release(request)
+
+    def _committed(self, pool: DrafterPool, request: AdaptedRequest, news: RequestNews) -> Verdict:
+        request.tokens += news.tokens
+        outcome = SequenceOutcome(
+            request.sequence_id, news.tokens, news.sources, len(request.tokens), drafted=news.drafted
+        )
+        pool.count(outcome)
+        return Verdict(
+            sequence_id=request.sequence_id,
+            committed_length=outcome.committed_length,
+            token_ids=news.tokens,
+            accepted=outcome.accepted,
+        )
+
+
+def _announcement_rules(settings: AdapterSettings) -> AnnouncementRules:
+    try:
+        return AnnouncementRules.of(settings, settings.announced_host)
+    except ValueError as error:
+        raise StartupError(f"DRAFTWIRE_VLLM_ANNOUNCED_HOST: {error}") from error

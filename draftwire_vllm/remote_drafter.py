@@ -1,0 +1,171 @@
+"""The proposer that vLLM calls."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from draftwire_vllm.adapted_request import AdaptedOrder
+from draftwire_vllm.pool_thread import PoolThread
+from draftwire_vllm.settings import AdapterSettings
+from service_runtime.logs import configure_logs, get_logger
+from service_runtime.settings import settings_from_environment
+
+log = get_logger(__name__)
+
+_LOGGERS = ("draftwire", "draftwire_vllm", "drafter_pool", "service_runtime", "speculative_engine")
+"""vLLM has a log of its own."""
+
+
+class RemoteDrafter:
+    """vLLM's `custom_class` proposer: hands vLLM what drafters of the pool have drafted by the time it is wanted.
+
+    vLLM calls it in its one thread, and ends if it raises; so once loaded it never does, but counts the fault and
+    proposes nothing. It needs `draftwire_vllm.worker.Worker`, which tells it which request is in which row.
+    """
+
+    def __init__(self, vllm_config: Any):
+        """Raises SettingsError, a ValueError, for DRAFTWIRE_VLLM_* variables that cannot be used."""
+        self.faults: Counter[str] = Counter()
+        """What went wrong, by the exception's name."""
+        self._config = vllm_config
+        self._settings = settings_from_environment(AdapterSettings)
+        self._most = int(vllm_config.speculative_config.num_speculative_tokens)
+        self._longest = int(vllm_config.model_config.max_model_len)
+        self._runner: Any = None
+        self._speaks = False
+        self._pool: PoolThread | None = None
+        self._call = 0
+        self._began: float | None = None
+        self._rows = 0
+
+    def bind(self, runner: Any, *, speaks: bool) -> None:
+        """Called by the worker before the model is loaded. runner: vLLM's model runner, which knows the batch. speaks:
+        whether this process's draft tokens are those that count; drafters are called nowhere else."""
+        self._runner = runner
+        self._speaks = speaks
+
+    def load_model(self, *_: Any, **__: Any) -> None:
+        """vLLM has loaded the target model: reach the drafters.
+
+        Raises RuntimeError without the worker, StartupError if the pool cannot be served.
+        """
+        if self._runner is None:
+            raise RuntimeError(
+                "draftwire_vllm.RemoteDrafter needs --worker-cls draftwire_vllm.worker.Worker: it tells of requests"
+            )
+        if not self._speaks or self._pool is not None:
+            return
+        from draftwire_vllm.target_info import target_info
+
+        configure_logs(self._settings.log_format, self._settings.log_level, names=_LOGGERS)
+        most_requests = int(self._config.scheduler_config.max_num_seqs)
+        pool = PoolThread(self._settings, target_info(self._config), most_requests, self._most, self.faults)
+        pool.start()
+        self._pool = pool
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT of the pool's service; empty before it is served, or where none is."""
+        return self._pool.address if self._pool is not None else ""
+
+    def shutdown(self) -> None:
+        """End the conversations with the drafters."""
+        if self._pool is not None:
+            self._pool.stop()
+
+    def step_begins(self, step: Any) -> None:
+        """Called by the worker with vLLM's SchedulerOutput, before a step. Never raises."""
+        if self._pool is None or not self._pool.alive:
+            return
+        try:
+            self._prepare(self._pool, step)
+        except Exception as error:  # noqa: BLE001 - noted; whatever is raised here ends vLLM's engine
+            self._note(error)
+
+    def propose(
+        self,
+        sampled_token_ids: Sequence[Sequence[int]],
+        num_tokens_no_spec: np.ndarray,
+        token_ids_cpu: np.ndarray,
+        slot_mappings: Any = None,
+    ) -> list[list[int]]:
+        """The draft tokens of each row of the batch; none where there are none worth verifying. Never raises.
+
+        sampled_token_ids: what the step has sampled, by row; nothing while a prompt is computed.
+        num_tokens_no_spec: int [rows or more], length of prompt and output with what was sampled.
+        token_ids_cpu: int [rows or more, max_model_len], their tokens.
+        """
+        nothing: list[list[int]] = [[] for _ in sampled_token_ids]
+        if self._pool is None or not self._pool.alive:
+            return nothing
+        try:
+            return self._propose(self._pool, sampled_token_ids, num_tokens_no_spec, token_ids_cpu)
+        except Exception as error:  # noqa: BLE001 - noted; whatever is raised here ends vLLM's engine
+            self._note(error)
+            return nothing
+
+    def _prepare(self, pool: PoolThread, step: Any) -> None:
+        mirror = pool.mirror
+        mirror.end(step.finished_req_ids)
+        mirror.verify({request_id: len(tokens) for request_id, tokens in step.scheduled_spec_decode_tokens.items()})
+        for new in step.scheduled_new_reqs:
+            if new.prompt_token_ids and new.prompt_embeds is None and new.sampling_params is not None:
+                mirror.begin(
+                    self._order(new.req_id, len(new.prompt_token_ids), new.sampling_params), new.prompt_token_ids
+                )
+        self._rows = step.total_num_scheduled_tokens
+        self._began = time.perf_counter()
+
+    def _propose(
+        self,
+        pool: PoolThread,
+        sampled: Sequence[Sequence[int]],
+        lengths: np.ndarray,
+        tokens: np.ndarray,
+    ) -> list[list[int]]:
+        now = time.perf_counter()
+        mirror = pool.mirror
+        if self._began is not None:
+            mirror.cost.observe(self._rows, now - self._began)
+            self._began = None
+        request_ids = list(self._runner.input_batch.req_ids[: len(sampled)])
+        if len(request_ids) != len(sampled):
+            raise ValueError(f"req_ids: {len(request_ids)} requests for {len(sampled)} rows")
+        self._call += 1
+        requests: Mapping[str, Any] = self._runner.requests
+        drafted: dict[int, str] = {}
+        for row, request_id in enumerate(request_ids):
+            state = requests[request_id]
+            if state.sampling_params is None or state.prompt_embeds is not None or not lengths[row]:
+                continue
+            mirror.commit(
+                self._call,
+                request_id,
+                tokens[row, : int(lengths[row])],
+                partial(self._order, request_id, state.num_prompt_tokens, state.sampling_params),
+            )
+            if sampled[row]:
+                drafted[row] = request_id
+        prompts = sum(not each for each in sampled)
+        deadline = now + 1e-3 * self._settings.max_wait_ms
+        chains = mirror.chains(list(drafted.values()), prompts, deadline)
+        proposed: list[list[int]] = [[] for _ in sampled]
+        for row, chain in zip(drafted, chains, strict=True):
+            proposed[row] = chain
+        return proposed
+
+    def _order(self, request_id: str, prompt_tokens: int, sampling: Any) -> AdaptedOrder:
+        most = self._longest if sampling.max_tokens is None else prompt_tokens + int(sampling.max_tokens)
+        return AdaptedOrder(request_id, min(most, self._longest))
+
+    def _note(self, error: Exception) -> None:
+        name = type(error).__name__
+        self.faults[name] += 1
+        if self.faults[name] == 1:
+            log.error("drafting failed; vLLM goes on plainly", fault=name, exc_info=error)

@@ -1,0 +1,53 @@
+"""vLLM's worker for its present platform, which tells the proposer what happens to requests.
+
+vLLM names requests to its workers, but not to proposers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.distributed.parallel_state import get_tp_group
+from vllm.platforms import current_platform
+
+from draftwire_vllm.remote_drafter import RemoteDrafter
+
+if current_platform.is_cpu():
+    from vllm.v1.worker.cpu_worker import CPUWorker as PlatformWorker
+else:
+    from vllm.v1.worker.gpu_worker import Worker as PlatformWorker
+
+
+class Worker(PlatformWorker):  # type: ignore[misc]
+    """As it is, with a proposer that knows requests. Given to vLLM by `--worker-cls draftwire_vllm.worker.Worker`."""
+
+    def load_model(self, *args: Any, **kwargs: Any) -> Any:
+        """Let the proposer know where it is before it gets its model."""
+        drafter = self._remote_drafter
+        if drafter is not None:
+            # vLLM takes draft tokens from the first tensor-parallel rank of the last pipeline stage, the only one that
+            # has a proposer.
+            drafter.bind(self.model_runner, speaks=get_tp_group().rank_in_group == 0)
+        loaded = super().load_model(*args, **kwargs)
+        if drafter is not None:
+            drafter.load_model()  # on GPUs vLLM does not call it
+        return loaded
+
+    def execute_model(self, scheduler_output: Any) -> Any:
+        """Tell the proposer of the step before it begins."""
+        drafter = self._remote_drafter
+        if drafter is not None:
+            drafter.step_begins(scheduler_output)
+        return super().execute_model(scheduler_output)
+
+    def shutdown(self) -> None:
+        """End the proposer's conversations first."""
+        drafter = self._remote_drafter
+        if drafter is not None:
+            drafter.shutdown()
+        super().shutdown()
+
+    @property
+    def _remote_drafter(self) -> RemoteDrafter | None:
+        drafter = getattr(getattr(self, "model_runner", None), "drafter", None)
+        return drafter if isinstance(drafter, RemoteDrafter) else None

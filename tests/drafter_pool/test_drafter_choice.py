@@ -1,0 +1,58 @@
+"""Who drafts, by what their time is worth."""
+
+import random
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+from drafter_pool.drafter_choice import DrafterChoice
+from drafter_pool.link_stats import DraftingSpeed
+
+
+def link(name: str, accepted_per_second: float | None, sequences: int = 0) -> Any:
+    """What a choice looks at; None has not been measured."""
+    speed = DraftingSpeed()
+    if accepted_per_second is not None:
+        for _ in range(32):
+            speed.count_step(0.001)
+        speed.count_accepted(round(accepted_per_second * speed._seconds))
+    return SimpleNamespace(name=name, speed=speed, sequences=sequences)
+
+
+def shares(*links: Any, seed: int = 1, choices: int = 4000) -> dict[str, float]:
+    choice = DrafterChoice(random.Random(seed))
+    chosen = Counter(choice.among(links).name for _ in range(choices))
+    return {name: count / choices for name, count in chosen.items()}
+
+
+def test_nobody() -> None:
+    assert DrafterChoice(random.Random(1)).among([]) is None
+
+
+def test_alone() -> None:
+    assert shares(link("a", 0.0)) == {"a": 1.0}
+
+
+def test_the_best_and_a_little_of_the_others() -> None:
+    found = shares(link("bad", 1000), link("good", 3000), link("worse", 500))
+    assert 0.93 < found["good"] < 0.97
+    assert 0.01 < found["bad"] < 0.04
+    assert 0.01 < found["worse"] < 0.04
+
+
+def test_those_that_were_not_measured_come_first_and_evenly() -> None:
+    assert shares(link("known", 9000), link("new", None), link("newer", None, sequences=1)) == {"new": 1.0}
+    assert shares(link("known", 9000), link("new", None, sequences=2), link("newer", None, sequences=1)) == {
+        "newer": 1.0
+    }
+
+
+def test_what_counts_is_what_is_left_for_a_sequence_more() -> None:
+    assert shares(link("good", 3000, sequences=9), link("free", 1000))["free"] > 0.9
+    assert shares(link("good", 3000, sequences=1), link("free", 1000))["good"] > 0.9
+
+
+def test_the_same_seed_chooses_the_same() -> None:
+    links = [link(str(index), 1000 + index) for index in range(5)]
+    first, second = (DrafterChoice(random.Random(7)) for _ in range(2))
+    assert [first.among(links) for _ in range(200)] == [second.among(links) for _ in range(200)]

@@ -1,0 +1,129 @@
+"""One drafter, two verifiers, of which one floods it."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from draftwire.v1 import drafter_service_pb2 as pb
+from service_runtime.caller import Caller, set_caller
+from service_runtime.roles import Role
+from tests.drafter_service.conftest import InProcessDrafter, MakeDrafter
+from tests.drafter_service.test_metrics import metric
+from tests.drafter_service.test_model_changes import eventually
+from tests.drafter_service.verifier_side import VerifierSide
+
+PROMPT = list(range(5, 45))
+
+
+async def flood(verifier: VerifierSide, sequences: int) -> None:
+    """Opens sequences, and waits until as many draft as there is room for."""
+    for number in range(sequences):
+        await verifier.open(number, [number + 3, *PROMPT], max_length=100)
+    await verifier.ping(0)
+    await verifier.until(lambda: verifier.pongs and verifier.opened)
+
+
+async def told(drafter: InProcessDrafter) -> dict[str, pb.VerifierShare]:
+    return {each.name: each for each in (await drafter.status()).verifiers}
+
+
+async def test_whoever_came_first_gives_back_slots(make_drafter: MakeDrafter) -> None:
+    """The slots of four sequences, twelve of one verifier, none of which ends: a second one is drafted for all the
+    same, and keeps its half."""
+    async with make_drafter(kv_slots=300, max_tree_nodes=16) as drafter:
+        async with drafter.connected("greedy") as greedy, drafter.connected("modest") as modest:
+            await flood(greedy, 12)
+            before = (await told(drafter))["greedy"]
+            assert before.open_sequences == 12 and before.open_sequences - before.waiting_sequences == 4
+            for number in (1, 2):
+                await modest.open(number, [number, *PROMPT], max_length=100)
+            await modest.until(lambda: len(modest.opened) == 2 and all(m.tree.size for m in modest.mirrors.values()))
+            shares = await told(drafter)
+            assert shares["greedy"].open_sequences - shares["greedy"].waiting_sequences == 2
+            assert shares["greedy"].preemptions == 2
+            assert (shares["modest"].open_sequences, shares["modest"].waiting_sequences) == (2, 0)
+            assert shares["modest"].used_slots == 2 * 41 and shares["modest"].preemptions == 0
+            assert metric(drafter, "drafting_verifier_used_slots", verifier="modest") == 82
+            assert metric(drafter, "drafting_verifier_waiting_sequences", verifier="greedy") == 10
+            assert metric(drafter, "drafting_verifier_preemptions_total", verifier="greedy") == 2
+            # What gave way follows its verdicts still, and is drafted for when there is room again.
+            newest = 3
+            await greedy.commit({newest: [7]})
+            await modest.close(1, 2)
+            await eventually(lambda: metric(drafter, "drafting_verifier_waiting_sequences", verifier="greedy") < 10)
+            await modest.end()
+            shares = await told(drafter)
+            assert list(shares) == ["greedy"]
+            assert shares["greedy"].preemptions == 2
+
+
+async def test_a_weight_is_a_larger_part(make_drafter: MakeDrafter) -> None:
+    async with (
+        make_drafter(kv_slots=300, max_tree_nodes=16, verifier_weight=("heavy=3",)) as drafter,
+        drafter.connected("light") as light,
+        drafter.connected("heavy") as heavy,
+    ):
+        await flood(light, 12)
+        await flood(heavy, 12)
+        await heavy.until(lambda: len(heavy.opened) == 3)
+        shares = await told(drafter)
+        running = {name: each.open_sequences - each.waiting_sequences for name, each in shares.items()}
+        assert running == {"light": 1, "heavy": 3}
+        assert {name: each.weight for name, each in shares.items()} == {"light": 1.0, "heavy": 3.0}
+
+
+async def test_more_streams_are_no_larger_part(make_drafter: MakeDrafter) -> None:
+    async with (
+        make_drafter(kv_slots=300, max_tree_nodes=16) as drafter,
+        drafter.connected("many") as first,
+        drafter.connected("many") as second,
+        drafter.connected("many") as third,
+        drafter.connected("one") as one,
+    ):
+        for verifier in (first, second, third):
+            for number in range(4):
+                await verifier.open(number, [number + 3, *PROMPT], max_length=100)
+        await first.until(lambda: first.opened)
+        await flood(one, 4)
+        await one.until(lambda: len(one.opened) == 2)
+        shares = await told(drafter)
+        assert shares["many"].streams == 3 and shares["many"].open_sequences == 12
+        assert shares["many"].open_sequences - shares["many"].waiting_sequences <= 3
+        assert shares["one"].open_sequences - shares["one"].waiting_sequences == 2
+
+
+async def test_rows_and_nodes_are_counted_for_whom_they_were(drafter: InProcessDrafter) -> None:
+    async with drafter.connected("alice") as alice, drafter.connected("bob"):
+        await alice.open(1, PROMPT, credit=8)
+        await alice.until(lambda: alice.mirrors[1].tree.size == 8)
+        shares = await told(drafter)
+        assert shares["alice"].drafted_nodes == 8
+        assert shares["alice"].rows >= len(PROMPT) + 1, "the prompt and nodes"
+        assert (shares["bob"].drafted_nodes, shares["bob"].rows, shares["bob"].streams) == (0, 0, 1)
+        assert metric(drafter, "drafting_verifier_nodes_total", verifier="alice") == 8
+        assert metric(drafter, "drafting_verifier_rows_total", verifier="alice") == shares["alice"].rows
+        assert metric(drafter, "drafting_verifier_sequences", verifier="alice") == 1
+        assert metric(drafter, "drafting_verifier_weight", verifier="bob") == 1
+    await asyncio.sleep(0)
+    await eventually(lambda: not list(drafter.changes.verifiers()))
+
+
+@pytest.fixture
+def no_caller() -> Iterator[None]:
+    yield
+    set_caller(None)
+
+
+@pytest.mark.parametrize(
+    ("role", "names"),
+    [(Role.DRAFT, ["alice"]), (Role.GENERATE, ["alice"]), (Role.ADMIN, ["alice", "bob"]), (None, ["alice", "bob"])],
+)
+async def test_who_is_told_of_whom(
+    drafter: InProcessDrafter, no_caller: None, role: Role | None, names: list[str]
+) -> None:
+    async with drafter.connected("alice"), drafter.connected("bob"):
+        set_caller(None if role is None else Caller("alice", frozenset({role})))
+        request = pb.DrafterServiceGetModelInfoRequest()
+        answer = await drafter.servicer.GetModelInfo(request, None)  # type: ignore[arg-type]
+        assert [each.name for each in answer.status.verifiers] == names

@@ -1,0 +1,106 @@
+"""A proposer with its pool on this machine and scripted drafters in its process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drafter_pool import drafter_credit
+from draftwire import Client
+from draftwire.v1.model_info_pb2 import Limits, ModelInfo
+from draftwire_vllm import RemoteDrafter, pool_thread
+from tests.draftwire_vllm.fake_vllm import VOCABULARY, FakeVllm, text_after, vllm_config
+from tests.support.tiny_checkpoint import write_checkpoint
+from tests.verifier_service.in_process_verifier import Network
+from tests.verifier_service.scripted_drafter import Opening, ScriptedDrafter, batch, hello
+
+MakeVllm = Callable[..., FakeVllm]
+Listen = Callable[..., ScriptedDrafter]
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Whose tokenizer the target has."""
+    return write_checkpoint(tmp_path_factory.mktemp("target"))
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> Network:
+    """Where drafters listen."""
+    made = Network()
+    monkeypatch.setattr(pool_thread, "drafter_channels", lambda channels: made.connect)
+    monkeypatch.setattr(drafter_credit, "_LEAST_GAIN", 0.0)
+    return made
+
+
+@pytest.fixture
+def listen(network: Network) -> Iterator[Listen]:
+    """Puts a scripted drafter on an address; one that knows the target's text, unless told otherwise."""
+    ScriptedDrafter.failed.clear()
+
+    def put(address: str, answer: Callable[[Opening], Any] | None = None, **fields: Any) -> ScriptedDrafter:
+        drafter = ScriptedDrafter(answer or knowing, greeting=greeting(), **fields)
+        network.listen(address, drafter.converse)
+        return drafter
+
+    yield put
+    assert not ScriptedDrafter.failed
+
+
+@pytest.fixture
+def vllm(checkpoint: Path, network: Network, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeVllm]:
+    """Makes a fake vLLM with drafters at some addresses."""
+    made: list[RemoteDrafter] = []
+
+    def make(*drafters: str, chunk: int = 1 << 20, max_model_len: int = 4096, **settings: object) -> FakeVllm:
+        monkeypatch.setenv("DRAFTWIRE_VLLM_LISTEN", "127.0.0.1:0")
+        monkeypatch.setenv("DRAFTWIRE_VLLM_DRAFTER", ",".join(drafters))
+        for name, value in settings.items():
+            monkeypatch.setenv(f"DRAFTWIRE_VLLM_{name.upper()}", str(value))
+        drafter = RemoteDrafter(vllm_config(checkpoint, max_model_len=max_model_len))
+        made.append(drafter)
+        fake = FakeVllm(drafter, chunk=chunk, max_model_len=max_model_len)
+        drafter.bind(fake, speaks=True)
+        drafter.load_model(None)
+        return fake
+
+    yield make
+    for each in made:
+        each.shutdown()
+        assert not each.faults
+
+
+@pytest.fixture
+def client() -> Iterator[Callable[[FakeVllm], Client]]:
+    """The SDK's client of a proposer's pool."""
+    made: list[Client] = []
+
+    def connect(fake: FakeVllm) -> Client:
+        made.append(Client(fake.drafter.address))
+        return made[-1]
+
+    yield connect
+    for each in made:
+        each.close()
+
+
+def greeting(**changes: Any) -> Any:
+    """A handshake that fits the fake's target."""
+    fields: dict[str, Any] = {
+        "model": ModelInfo(model_id="scripted", vocab_size=VOCABULARY),
+        "limits": Limits(max_sequences=64, max_tree_nodes=64, max_message_bytes=1 << 20, max_sequence_tokens=1 << 20),
+    }
+    return hello(**fields | changes)
+
+
+def knowing(opening: Opening) -> Any:
+    """Proposes what the target says."""
+    return [batch(opening.proposal(text_after(opening.tokens, 3)))]
+
+
+def wrong(opening: Opening) -> Any:
+    """Proposes what it does not say."""
+    return [batch(opening.proposal([(text_after(opening.tokens, 1)[0] + 1) % VOCABULARY]))]

@@ -1,0 +1,185 @@
+"""vLLM as the adapter sees it: a batch whose rows move, prompts in chunks, preemption, greedy verification of chains.
+
+Its target model is `following`, so every text is known beforehand.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from draftwire_vllm import RemoteDrafter
+
+VOCABULARY = 200
+PATIENCE = 50.0
+_FORWARD_SECONDS = 0.005
+"""Of a step, whatever is in it: so it pays to draft."""
+
+
+def following(tokens: Sequence[int]) -> int:
+    """The token that the target says after these."""
+    return (sum((index % 7 + 1) * token for index, token in enumerate(tokens[-9:])) + len(tokens)) % VOCABULARY
+
+
+def text_after(tokens: Sequence[int], count: int) -> list[int]:
+    """The `count` tokens that the target says after these."""
+    known = list(tokens)
+    for _ in range(count):
+        known.append(following(known))
+    return known[len(tokens) :]
+
+
+def vllm_config(model: Path, *, draft_tokens: int = 3, max_model_len: int = 4096) -> Any:
+    """What of a VllmConfig the adapter reads."""
+    return SimpleNamespace(
+        speculative_config=SimpleNamespace(num_speculative_tokens=draft_tokens),
+        scheduler_config=SimpleNamespace(max_num_seqs=16),
+        device_config=SimpleNamespace(device_type="cpu"),
+        model_config=SimpleNamespace(
+            model=str(model),
+            tokenizer=str(model),
+            tokenizer_revision=None,
+            trust_remote_code=False,
+            skip_tokenizer_init=False,
+            architectures=["LlamaForCausalLM"],
+            dtype="torch.bfloat16",
+            max_model_len=max_model_len,
+            get_vocab_size=lambda: VOCABULARY,
+        ),
+    )
+
+
+@dataclass
+class Request:
+    """A request of the fake's."""
+
+    req_id: str
+    prompt: list[int]
+    max_tokens: int
+    tokens: list[int]
+    computed: int = 0
+    drafts: list[int] = field(default_factory=list)
+    accepted: int = 0
+    prompt_embeds: None = None
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.prompt)
+
+    @property
+    def sampling_params(self) -> Any:
+        return SimpleNamespace(max_tokens=self.max_tokens)
+
+    @property
+    def prompt_token_ids(self) -> list[int]:
+        return self.prompt
+
+    @property
+    def output(self) -> list[int]:
+        return self.tokens[len(self.prompt) :]
+
+
+class FakeVllm:
+    """Runs requests step by step, and asks its proposer after each step."""
+
+    def __init__(self, drafter: RemoteDrafter, *, chunk: int = 1 << 20, max_model_len: int = 4096) -> None:
+        """chunk: tokens of a prompt that a step computes."""
+        self.drafter = drafter
+        self.requests: dict[str, Request] = {}
+        self.input_batch = SimpleNamespace(req_ids=[])
+        self.preempted: set[str] = set()
+        self.drafted = 0
+        self._chunk = chunk
+        self._array = np.zeros((16, max_model_len), dtype=np.int32)
+        self._max_model_len = max_model_len
+        self._new: list[Request] = []
+        self._finished: set[str] = set()
+        self._random = random.Random(5)
+
+    def add(self, req_id: str, prompt: Sequence[int], max_tokens: int = 1000) -> Request:
+        request = Request(req_id, list(prompt), max_tokens, list(prompt))
+        self.requests[req_id] = request
+        self._new.append(request)
+        return request
+
+    def abort(self, req_id: str) -> None:
+        """The scheduler drops a request, and tells of it with its next step."""
+        del self.requests[req_id]
+        self._finished.add(req_id)
+
+    def step(self) -> None:
+        """One step over all requests but those preempted."""
+        batch = [each for each in self.requests.values() if each.req_id not in self.preempted]
+        self._random.shuffle(batch)
+        self.input_batch.req_ids = [each.req_id for each in batch]
+        verified = {each.req_id: each.drafts for each in batch if each.drafts}
+        rows = {each.req_id: 1 + len(each.drafts) for each in batch}
+        self.drafter.step_begins(
+            SimpleNamespace(
+                finished_req_ids=self._finished,
+                scheduled_spec_decode_tokens=verified,
+                scheduled_new_reqs=[each for each in self._new if each.req_id in rows],
+                total_num_scheduled_tokens=sum(rows.values()),
+            )
+        )
+        self._finished = set()
+        self._new = [each for each in self._new if each.req_id not in rows]
+        if not batch:
+            return
+        time.sleep(_FORWARD_SECONDS)
+        sampled = [self._sample(request) for request in batch]
+        lengths = np.zeros(len(self._array), dtype=np.int32)
+        for row, request in enumerate(batch):
+            lengths[row] = len(request.tokens)
+            self._array[row, : len(request.tokens)] = request.tokens
+            self._array[row, len(request.tokens) :] = 77  # what was there before
+        proposed = self.drafter.propose(sampled, lengths, self._array, slot_mappings=None)
+        assert len(proposed) == len(batch)
+        for request, drafts in zip(batch, proposed, strict=True):
+            assert all(type(token) is int and 0 <= token < VOCABULARY for token in drafts)
+            request.drafts = drafts
+            self.drafted += len(drafts)
+            if len(request.output) >= request.max_tokens:
+                del self.requests[request.req_id]
+                self._finished.add(request.req_id)
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Step until a condition holds; ever slower, so that drafters get their time on whatever machine."""
+        give_up = time.monotonic() + PATIENCE
+        pause = 0.002
+        while not until():
+            assert time.monotonic() < give_up, "it does not come about"
+            self.step()
+            time.sleep(pause)
+            pause = min(0.25, 1.01 * pause)
+
+    def preempt(self, req_id: str) -> None:
+        """Leave a request out from now on; it will compute all of its tokens anew."""
+        self.preempted.add(req_id)
+        self.requests[req_id].computed = 0
+        self.requests[req_id].drafts = []
+
+    def _sample(self, request: Request) -> list[int]:
+        missing = len(request.tokens) - request.computed - 1
+        if missing > self._chunk:
+            request.computed += self._chunk
+            return []
+        sampled: list[int] = []
+        for draft in [*request.drafts, None]:
+            token = following(request.tokens + sampled)
+            sampled.append(token)
+            if draft != token:
+                break
+            request.accepted += 1
+        room = min(request.max_tokens - len(request.output), self._max_model_len - len(request.tokens))
+        sampled = sampled[:room]
+        request.tokens += sampled
+        request.computed = len(request.tokens) - 1
+        return sampled
