@@ -116,12 +116,9 @@ def test_roles(chain: Chain) -> None:
             client.follow_traffic().__next__()
         with pytest.raises(PermissionDeniedError, match="admin"):
             client.drafters.load_model(chain.drafter.address, "anything")
-<<<<<<< HEAD
         eventually(lambda: client.drafters.load_state(chain.drafter.address).streams == 1, "the verifier's")
-=======
         state = client.drafters.load_state(chain.drafter.address)
-        assert (state.streams, state.verifiers) == (1, []), "it is told of itself alone, and is no verifier"
->>>>>>> main
+        assert state.verifiers == [], "it is told of itself alone, and is no verifier"
     with chain.client("draft") as client, pytest.raises(PermissionDeniedError, match="generate"):
         client.generate(PROMPT)
     with chain.client("admin") as client:
