@@ -25,8 +25,11 @@ from speculative_engine.kv_slots import KvCache, SlotPool
 from speculative_engine.packed_attention import ATTENTION_NAME, packed_context
 from speculative_engine.packed_batch import PackedBatch
 from speculative_engine.packed_linear import PackedLinear, replace_linears
+from speculative_engine.rank_group import RankGroup
 from speculative_engine.row_exact import RowExactLinear, can_pack, make_row_exact
 from speculative_engine.shallow_model import check_layers, first_layers, keep_first_layers
+from speculative_engine.sharded_layers import keep_own_parts, split_on
+from speculative_engine.split_check import SplitError, check_split
 from speculative_engine.step_buckets import StepBuckets
 from speculative_engine.weights_fingerprint import weights_fingerprint
 
@@ -43,6 +46,20 @@ class ModelLoadError(Exception):
 
 class UnsupportedModelError(ModelLoadError):
     """The model loads, but packed passes over it would not say what the model says."""
+
+
+def check_model_splits(source: str, ranks: int, *, trust_remote_code: bool = False) -> None:
+    """Raises UnsupportedModelError for a model that cannot be split among so many ranks, by its configuration alone,
+    and ModelLoadError for what has none."""
+    try:
+        config = AutoConfig.from_pretrained(
+            source, local_files_only=Path(source).is_dir(), trust_remote_code=trust_remote_code
+        )
+        check_split(config, ranks)
+    except SplitError as error:
+        raise UnsupportedModelError(f"model {source}: {error}") from error
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelLoadError(f"model {source}: {_first_line(error)}") from error
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -72,13 +89,16 @@ class PackedModel:
         weights: Weights = "checkpoint",
         buckets: StepBuckets | None = None,
         reproducible: bool = False,
+        ranks: RankGroup | None = None,
     ):
         """row_exact: whether a row has the same bits in any company, on CPUs; drafters do without, and are faster.
 
-        buckets: sizes of steps; by default those there are on GPUs, and none on CPUs. reproducible: make every pass of
-        the same number of rows, in place of buckets, so that a row has the same bits in any company on GPUs, too.
+        buckets: sizes of steps; by default those there are on GPUs, and none on CPUs, nor among ranks, whose exchanges
+        are not captured. reproducible: make every pass of the same number of rows, in place of buckets, so that a row
+        has the same bits in any company on GPUs, too.
 
-        weights: integers are for drafters, in bfloat16; int4 on GPUs only. Raises UnsupportedModelError.
+        weights: integers are for drafters, in bfloat16; int4 on GPUs only. ranks: among whom from_pretrained has split
+        the model, one of whom this process is. Raises UnsupportedModelError.
         """
         self.name = name or type(model).__name__
         on_cpu = model.device.type == "cpu"
@@ -106,8 +126,15 @@ class PackedModel:
                 "because what a state-space layer carries along cannot be rolled back"
             )
         self._group_size = heads // int(getattr(self.config, "num_key_value_heads", None) or heads)
-        self.fingerprint = weights_fingerprint(model, weights)
+        with ranks.exchange() if ranks is not None else nullcontext():
+            self.fingerprint = weights_fingerprint(model, weights)
         """Differs where models would differ in what they say; see `weights_fingerprint`."""
+        self._ranks = ranks
+        if ranks is not None:
+            try:
+                keep_own_parts(model, ranks)
+            except SplitError as error:
+                raise UnsupportedModelError(f"model {self.name}: {error}") from error
         if on_cpu:
             make_linear = RowExactLinear if row_exact else Int8Linear if weights == "int8" else PackedLinear
             if buckets is None:
@@ -128,7 +155,7 @@ class PackedModel:
         """Runs steps in fixed sizes, where they are."""
         if reproducible:
             self.steps = FixedRows(self._run)
-        elif buckets is not None or not on_cpu:
+        elif buckets is not None or not (on_cpu or ranks):
             self.steps = BucketedSteps(self._run_bucket, buckets or StepBuckets.within(slots), self.device)
 
     @classmethod
@@ -144,13 +171,15 @@ class PackedModel:
         weights: Weights = "checkpoint",
         layers: int | None = None,
         reproducible: bool = False,
+        ranks: RankGroup | None = None,
     ) -> PackedModel:
         """Load from a directory or hub id.
 
         slots: tokens that fit into the KV cache. row_exact, weights, reproducible: see the constructor. layers: load so
-        many first layers of the checkpoint, and read none of the others; None for all. Raises ModelLoadError.
+        many first layers of the checkpoint, and read none of the others; None for all. ranks: load this rank's part, as
+        all of them have to; returns when all have, and raises RankLostError when one is lost. Raises ModelLoadError.
         """
-        place = torch.device(device)
+        place = torch.device(device if ranks is None else ranks.device)
         if place.type == "cuda" and not torch.cuda.is_available():
             raise ModelLoadError(f"device {device}: this build of torch sees no CUDA device")
         if not sys.stderr.isatty():  # a log has no use for progress bars
@@ -162,22 +191,34 @@ class PackedModel:
             config = AutoConfig.from_pretrained(source, local_files_only=local, trust_remote_code=trust_remote_code)
             if layers is not None:
                 keep_first_layers(config, layers)
-            with _without_report() if layers is not None else nullcontext():
+            if ranks is not None:
+                check_split(config, ranks.size)
+            with (
+                _without_report() if layers is not None else nullcontext(),
+                split_on(place, ranks) if ranks is not None else nullcontext() as split,
+            ):
                 model = AutoModelForCausalLM.from_pretrained(
                     source,
                     config=config,
                     dtype=resolve_dtype(dtype, place),
                     local_files_only=local,
                     trust_remote_code=trust_remote_code,
+                    distributed_config=split,
                 )
+        except SplitError as error:
+            raise UnsupportedModelError(f"model {source}: {error}") from error
         except pickle.UnpicklingError as error:
             raise ModelLoadError(
                 f"model {source}: its weights are a pickle that may be code, and is not read"
             ) from error
         except (OSError, ValueError, KeyError, RuntimeError) as error:
-            first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise ModelLoadError(f"model {source}: {first_line}") from error
-        return cls(model.to(place), slots, name=source, row_exact=row_exact, weights=weights, reproducible=reproducible)
+            raise ModelLoadError(f"model {source}: {_first_line(error)}") from error
+        if ranks is not None:
+            ranks.loaded()
+        model = model.to(place)
+        return cls(
+            model, slots, name=source, row_exact=row_exact, weights=weights, reproducible=reproducible, ranks=ranks
+        )
 
     @property
     def layers(self) -> int:
@@ -190,6 +231,11 @@ class PackedModel:
         What it computes for a token in these layers is what the whole model computes, so it goes on from keys and
         values that the whole model wrote. Raises ModelLoadError.
         """
+        if self._ranks is not None:
+            raise ModelLoadError(
+                f"model {self.name}: its layers are split among {self._ranks.size} ranks (--tensor-parallel), which "
+                "run all of them or none"
+            )
         view = copy.copy(self)
         try:
             check_layers(count, self.layers)
@@ -215,7 +261,11 @@ class PackedModel:
 
     @torch.inference_mode()
     def forward(self, batch: PackedBatch) -> torch.Tensor:
-        """One forward pass: writes the rows' keys and values, returns logits [wanted rows, vocabulary]."""
+        """One forward pass: writes the rows' keys and values, returns logits [wanted rows, vocabulary].
+
+        Raises RankLostError where the model is split among ranks and one is lost.
+        """
+        self._announce(batch)
         if self.steps is not None:
             return self.steps.forward(batch)[0]
         with packed_context(batch, self.cache):
@@ -224,6 +274,7 @@ class PackedModel:
     @torch.inference_mode()
     def forward_with_states(self, batch: PackedBatch) -> Rows:
         """As `forward`, and what the output head got: last hidden states [wanted rows, hidden]."""
+        self._announce(batch)
         return self._run(batch) if self.steps is None else self.steps.forward(batch)
 
     def capture_graphs(self) -> None:
@@ -274,6 +325,16 @@ class PackedModel:
         logits: torch.Tensor = out.logits[0]
         return logits
 
+    def keep_alive(self) -> float | None:
+        """To be called between passes: returns the seconds after which to call again if there is none until then, None
+        for never. Raises RankLostError.
+        """
+        return None if self._ranks is None else self._ranks.keep_alive()
+
+    def _announce(self, batch: PackedBatch) -> None:
+        if self._ranks is not None:
+            self._ranks.announce(batch)
+
     @contextmanager
     def _states(self) -> Iterator[list[torch.Tensor]]:
         """The list that the output head's inputs go to in passes inside."""
@@ -294,6 +355,10 @@ def _without_report() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(before)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def _name_of(dtype: torch.dtype) -> str:

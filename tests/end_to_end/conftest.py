@@ -91,12 +91,12 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared(logs: Path) -> Iterator[Callable[[str, str], RunningService]]:
+def shared(logs: Path) -> Iterator[Callable[..., RunningService]]:
     """Starts services that live as long as the session."""
     with ExitStack() as running:
 
-        def start(module: str, model: str) -> RunningService:
-            service = RunningService(module, model, (), logs)
+        def start(module: str, model: str, *flags: str) -> RunningService:
+            service = RunningService(module, model, flags, logs)
             running.callback(service.kill)
             return service
 
@@ -104,24 +104,24 @@ def shared(logs: Path) -> Iterator[Callable[[str, str], RunningService]]:
 
 
 @pytest.fixture(scope="session")
-def verifier(shared: Callable[[str, str], RunningService]) -> RunningService:
+def verifier(shared: Callable[..., RunningService]) -> RunningService:
     return shared("verifier_service", "target")
 
 
 @pytest.fixture(scope="session")
-def good_drafter(shared: Callable[[str, str], RunningService]) -> str:
+def good_drafter(shared: Callable[..., RunningService]) -> str:
     """Address of the trained draft model."""
     return shared("drafter_service", "draft").address
 
 
 @pytest.fixture(scope="session")
-def bad_drafter(shared: Callable[[str, str], RunningService]) -> str:
+def bad_drafter(shared: Callable[..., RunningService]) -> str:
     """Address of an early checkpoint of the draft model."""
     return shared("drafter_service", "draft-early").address
 
 
 @pytest.fixture(scope="session")
-def untrained_drafter(shared: Callable[[str, str], RunningService]) -> str:
+def untrained_drafter(shared: Callable[..., RunningService]) -> str:
     """Address of a draft model that has learnt nothing."""
     return shared("drafter_service", "draft-untrained").address
 
