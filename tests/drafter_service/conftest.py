@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from drafter_service import model_changes
 from drafter_service.loaded_model import LoadedModel, model_info
 from drafter_service.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
@@ -23,6 +24,12 @@ from speculative_engine.step_cost import StepCost
 from tests.drafter_service.verifier_side import VerifierSide
 from tests.end_to_end.waiting import PATIENCE
 from tests.support.tiny_checkpoint import write_checkpoint
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for verifiers to move until the time is over, where there is no need, fails the test."""
+    monkeypatch.setattr(model_changes, "_MOVE_SECONDS", 10 * PATIENCE)
 
 
 @pytest.fixture(scope="session")
