@@ -109,6 +109,11 @@ class InProcessDrafter:
         assert status is not None
         return status
 
+    async def shares(self) -> dict[str, drafter_service_pb2.VerifierShare]:
+        """What its verifiers have, by name, once the drafting thread has done all it was told."""
+        await self.changes.serving._drafting.open_sequences()
+        return {each.name: each for each in self.changes.verifiers()}
+
     async def open_sequences(self) -> int:
         return (await self.status()).open_sequences
 
