@@ -57,6 +57,8 @@ class Verdict:
     committed_length: int
     tokens: list[int]
     ended: bool
+    verified: int
+    """Nodes of the sequence in that step."""
 
 
 class Growth(Protocol):
@@ -95,12 +97,19 @@ class SimulatedDrafter:
     """Drafts for all sequences of a verifier."""
 
     def __init__(
-        self, clock: VirtualClock, growth: Growth, cost: StepCost, send: Callable[[dict[int, Proposal]], None]
+        self,
+        clock: VirtualClock,
+        growth: Growth,
+        cost: StepCost,
+        send: Callable[[dict[int, Proposal]], None],
+        around: float = 0.0,
     ):
+        """around: seconds of each step beside what it costs, for verdicts and messages."""
         self._clock = clock
         self._growth = growth
         self._cost = cost
         self._send = send
+        self._around = around
         self._inbox: list[Verdict] = []
         self._drafts: dict[int, _Draft] = {}
         self._stepping = False
@@ -140,7 +149,7 @@ class SimulatedDrafter:
         if not rows:
             return
         self._stepping = True
-        self._clock.after(self._cost.seconds(rows), lambda: self._finish(expanded))
+        self._clock.after(self._cost.seconds(rows) + self._around, lambda: self._finish(expanded))
 
     def _finish(self, expanded: list[tuple[int, Node]]) -> None:
         self._stepping = False
@@ -216,12 +225,24 @@ class Tally:
 class SimulatedVerifier:
     """Verifies, with or without a drafter."""
 
-    def __init__(self, clock: VirtualClock, planner: Planner, cost: StepCost, send: Callable[[list[Verdict]], None]):
-        """cost: what steps take, as against what the planner believes."""
+    def __init__(
+        self,
+        clock: VirtualClock,
+        planner: Planner,
+        cost: StepCost,
+        send: Callable[[list[Verdict]], None],
+        around: float = 0.0,
+        prompt_rows: int = 0,
+    ):
+        """cost: what steps take, as against what the planner believes. around: seconds of each step beside that, for
+        planning, proposals and messages. prompt_rows: rows of each step in which another sequence's prompt is
+        computed."""
         self._clock = clock
         self._planner = planner
         self._cost = cost
         self._send = send
+        self._around = around
+        self._prompt_rows = prompt_rows
         self._sequences: dict[int, _Sequence] = {}
         self._inbox: list[tuple[float, dict[int, Proposal]]] = []
         self._stepping = False
@@ -267,8 +288,11 @@ class SimulatedVerifier:
         candidates = [
             Candidate(each.tree, each.clocks, each.max_nodes, each.max_length - 2) for each in self._sequences.values()
         ]
-        plan = self._planner.plan(candidates)
-        wait = self._planner.worthwhile_wait(plan, candidates, self._clock.now)
+        if self._prompt_rows:  # as VerificationEngine: nobody is waited for then
+            plan, wait = self._planner.plan(candidates, self._prompt_rows, prompts=1), 0.0
+        else:
+            plan = self._planner.plan(candidates)
+            wait = self._planner.worthwhile_wait(plan, candidates, self._clock.now)
         if wait > 0:
             number = self._wait_number
             if wait < math.inf:
@@ -277,13 +301,14 @@ class SimulatedVerifier:
         self._stepping = True
         self.tally.waited += self._clock.now - self._idle_since
         rows = len(candidates) + sum(map(len, plan.nodes))
-        seconds = self._cost.seconds(rows)
-        self._clock.after(seconds, lambda: self._finish(plan, rows, seconds))
+        seconds = self._cost.seconds(rows + self._prompt_rows)
+        self._clock.after(seconds + self._around, lambda: self._finish(plan, rows, seconds))
 
     def _finish(self, plan: Plan, rows: int, seconds: float) -> None:
         self._stepping = False
         self._idle_since = self._clock.now
-        self._planner.cost.observe(rows, seconds)
+        if not self._prompt_rows:
+            self._planner.cost.observe(rows, seconds)
         self.tally.steps += 1
         self.tally.sequence_steps += len(plan.nodes)
         self.tally.verified += rows - len(plan.nodes)
@@ -316,4 +341,4 @@ class SimulatedVerifier:
         elif not sequence.tree.size:
             for clock in sequence.clocks.values():
                 clock.asked(len(sequence.tokens), self._clock.now)
-        return Verdict(key, len(sequence.tokens), tokens, ended)
+        return Verdict(key, len(sequence.tokens), tokens, ended, len(nodes))

@@ -112,15 +112,16 @@ async def run_batch(
     """Run a request for each prompt, all at once; the seed is the prompt's number."""
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(_stream(client, prompt, seed, options, speculation))
+            group.create_task(run_stream(client, prompt, seed, options, speculation))
             for seed, prompt in enumerate(prompts)
         ]
     return StreamBatch(tuple(task.result() for task in tasks))
 
 
-async def _stream(
+async def run_stream(
     client: AsyncClient, prompt: Sequence[int], seed: int, options: BatchOptions, speculation: Speculation
 ) -> Stream:
+    """Run one request."""
     arrivals: list[Arrival] = []
     asked_at = time.perf_counter()
     async with client.stream(prompt, seed=seed, ignore_eos=True, speculation=speculation, **options) as stream:

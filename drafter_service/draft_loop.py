@@ -103,16 +103,19 @@ class DraftLoop:
         threads: int | None = None,
         max_streams: int = 64,
         max_waiting_tokens: int = 1 << 20,
+        keep_alive: Callable[[], float | None] | None = None,
     ) -> None:
         """`on_failure` is told when the thread has ended by a fault.
 
         threads: CPU threads of a forward pass. max_streams: streams that are attached at once. max_waiting_tokens:
         tokens of one stream's openings and verdicts that may wait for the thread; openings may take half of it.
+        keep_alive: see PackedModel.keep_alive; called when there is nothing to draft.
         """
         self._drafter = drafter
         self._shared = drafter if isinstance(drafter, SharedDrafter) else None
         self._clock = drafter.clock
         self._threads = threads
+        self._keep_alive = keep_alive
         self._max_waiting_tokens = max_waiting_tokens
         # A stream's successor may be there before what the stream posted is taken: hence twice.
         self._engine = EngineThread(
@@ -303,7 +306,7 @@ class DraftLoop:
             self._hand_over()
             return 0.0
         self._clock.enter("wait" if any(self._keys.values()) else None)
-        return None
+        return None if self._keep_alive is None else self._keep_alive()
 
     def _hand_over(self) -> None:
         if self._reports:

@@ -9,7 +9,7 @@ from drafter_service.draft_loop import DraftLoop
 from drafter_service.drafting_counts import DraftingCounts
 from drafter_service.handshake import own_hello
 from drafter_service.loaded_heads import LoadedHeads
-from drafter_service.loaded_model import LoadedModel
+from drafter_service.loaded_model import LoadedModel, threads_of
 from drafter_service.settings import DrafterSettings
 from drafter_service.verifier_account import VerifierAccounts
 from draftwire.v1 import drafter_service_pb2, model_info_pb2
@@ -53,10 +53,12 @@ class Generation:
         self._pool: SlotPool | None = None
         self._growth: TreeGrowth | None = None
         drafter: LimitedDrafter
+        keep_alive: Callable[[], float | None] | None = None
         if isinstance(loaded, LoadedHeads):
             drafter = MedusaDrafter(loaded.heads)
         else:
             self._pool, self._growth = loaded.model.pool, TreeGrowth(loaded.cost)
+            keep_alive = loaded.model.keep_alive
             if loaded.token_map is None:
                 drafter = DraftModelDrafter(loaded.model, self._growth)
             else:
@@ -64,7 +66,8 @@ class Generation:
         self._drafting = DraftLoop(
             drafter,
             on_failure=on_failure,
-            threads=settings.threads,
+            threads=threads_of(settings),
+            keep_alive=keep_alive,
             max_streams=settings.max_streams,
             # More than the KV cache holds can wait, but not so much more that a flood costs memory.
             max_waiting_tokens=4 * settings.kv_slots,

@@ -10,8 +10,10 @@ from drafter_service.settings import DrafterSettings
 from draftwire.v1 import model_info_pb2
 from service_runtime.logs import get_logger
 from service_runtime.startup_error import StartupError
+from speculative_engine.cpu_threads import share_of_threads
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import ModelLoadError, PackedModel
+from speculative_engine.rank_group import RankGroup, RankLostError
 from speculative_engine.self_test import run_self_test
 from speculative_engine.step_cost import StepCost
 from speculative_engine.step_timing import measure_step_cost
@@ -71,34 +73,57 @@ class Translation:
         info.eos_token_ids[:] = [token for token, mark in self.token_map.marks.items() if mark in info.eos_token_ids]
 
 
-def load_model(settings: DrafterSettings) -> LoadedModel:
-    """Loads the model and its tokenizer, and tests the model. Too slow for the event loop.
+def threads_of(settings: DrafterSettings) -> int | None:
+    """CPU threads of a forward pass; None leaves the choice to torch."""
+    return settings.threads or share_of_threads(settings.tensor_parallel)
+
+
+def set_threads(settings: DrafterSettings) -> None:
+    """Gives the calling thread its number of compute threads; the engine's own sets it for itself."""
+    threads = threads_of(settings)
+    if threads is not None:
+        torch.set_num_threads(threads)
+
+
+def load_part(settings: DrafterSettings, ranks: RankGroup | None) -> PackedModel:
+    """Loads what this process holds of the model: all of it, or a rank's part. Raises ModelLoadError, RankLostError."""
+    return PackedModel.load(
+        settings.model,
+        slots=settings.kv_slots,
+        dtype=settings.dtype,
+        device=settings.device,
+        trust_remote_code=settings.trust_remote_code,
+        row_exact=False,
+        weights=settings.weights,
+        layers=settings.layers,
+        reproducible=settings.reproducible and settings.device != "cpu",
+        ranks=ranks,
+    )
+
+
+def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> LoadedModel:
+    """Loads the model, which this process leads the `ranks` in, and its tokenizer, and tests the model. Too slow for
+    the event loop.
 
     Raises StartupError for what is no model, NoMemoryError among them.
     """
     started = time.perf_counter()
     log.info("loading", model=settings.model)
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)  # of this thread; the engine's own sets it for itself
+    set_threads(settings)
     try:
-        model = PackedModel.load(
-            settings.model,
-            slots=settings.kv_slots,
-            dtype=settings.dtype,
-            device=settings.device,
-            trust_remote_code=settings.trust_remote_code,
-            row_exact=False,
-            weights=settings.weights,
-            layers=settings.layers,
-        )
+        model = load_part(settings, ranks)
+        report = run_self_test(model)  # of which every rank runs its part
+        if ranks is not None:
+            ranks.lead()
         translation = Translation.load(settings, model)
-        report = run_self_test(model)
-    except ModelLoadError as error:
+        _make_cache(model)
+        if settings.cuda_graphs:
+            _capture_graphs(model)
+        cost = measure_step_cost(model)
+    except (ModelLoadError, RankLostError) as error:
         raise StartupError(str(error)) from error
-    _make_cache(model)
     info = model_info(model, translation.own.sha256, bit_exact=report.bit_exact)
     translation.present(info)
-    cost = measure_step_cost(model)
     log.info(
         "model loaded",
         model=info.model_id,
@@ -112,6 +137,8 @@ def load_model(settings: DrafterSettings) -> LoadedModel:
         kv_slots=settings.kv_slots,
         kv_cache_mib=round(model.cache.bytes / 2**20, 1),
         bit_exact=info.bit_exact,
+        cuda_graphs=model.graphs,
+        ranks=settings.tensor_parallel,
         translates=translation.token_map is not None,
         step_seconds=round(cost.seconds(1), 6),
         seconds=round(time.perf_counter() - started, 3),
@@ -132,6 +159,14 @@ def _make_cache(model: PackedModel) -> None:
         reason = str(error).partition("\n")[0]
         raise NoMemoryError(f"cannot make a KV cache of {model.pool.capacity} slots: {reason}") from error
     model.pool.give_back(slots)
+
+
+def _capture_graphs(model: PackedModel) -> None:
+    """Raises NoMemoryError."""
+    try:
+        model.capture_graphs()
+    except ModelLoadError as error:
+        raise NoMemoryError(str(error)) from error
 
 
 def model_info(model: PackedModel, tokenizer_sha256: str, *, bit_exact: bool) -> model_info_pb2.ModelInfo:

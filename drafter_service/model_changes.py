@@ -158,6 +158,11 @@ class ModelChanges:
         """Begins to load a model, unless the request did so before; returns the load as it is. Raises ServiceError."""
         if request_id and request_id in self._by_request:
             return self._by_request[request_id]
+        if self._settings.tensor_parallel > 1:
+            raise failed_precondition(
+                ErrorReason.ERROR_REASON_NOT_ENABLED,
+                "this drafter's model is split among ranks (--tensor-parallel), which keep the one they began with",
+            )
         if not model:
             raise invalid_field("model", "must name a directory on the drafter's machine or a hub id")
         for field, text in (("model", model), ("request_id", request_id)):

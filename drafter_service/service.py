@@ -1,12 +1,15 @@
 """The drafter service, put together."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
 from drafter_service.announcement import Announcement
-from drafter_service.loaded_heads import load_heads
-from drafter_service.loaded_model import load_model
+from drafter_service.loaded_heads import LoadedHeads, load_heads
+from drafter_service.loaded_model import LoadedModel, load_model
 from drafter_service.metrics import DrafterCollector
 from drafter_service.model_changes import ModelChanges
+from drafter_service.ranks import running_ranks
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
 from drafter_service.verifier_pool import VerifierPool
@@ -19,6 +22,7 @@ from service_runtime.server import ServiceServer
 from service_runtime.startup_error import StartupError
 from service_runtime.tasks import BackgroundTasks
 from service_runtime.tracing import running_tracing
+from speculative_engine.rank_group import RankGroup
 
 
 async def run_drafter(settings: DrafterSettings, server: ServiceServer, shutdown: Shutdown) -> None:
@@ -33,10 +37,10 @@ async def run_drafter(settings: DrafterSettings, server: ServiceServer, shutdown
             channels.check(settings.verifier)
         except ValueError as error:
             raise StartupError(f"--verifier: {error}") from error
-    load = load_heads if settings.medusa_heads else load_model
     async with (
         running_tracing(settings, "draftwire-drafter") as tracing,
-        ModelChanges(settings, shutdown, load, tracing).running() as changes,
+        running_ranks(settings) as ranks,
+        ModelChanges(settings, shutdown, _loader(settings, ranks), tracing).running() as changes,
     ):
         servicer = DrafterServicer(changes, settings.max_streams)
         server.add(drafter_service_pb2_grpc.add_DrafterServiceServicer_to_server, servicer)
@@ -45,6 +49,12 @@ async def run_drafter(settings: DrafterSettings, server: ServiceServer, shutdown
                 await _serve(settings, server, servicer, channels, shutdown)
         finally:
             await channels.close()
+
+
+def _loader(
+    settings: DrafterSettings, ranks: RankGroup | None
+) -> Callable[[DrafterSettings], LoadedModel | LoadedHeads]:
+    return load_heads if settings.medusa_heads else partial(load_model, ranks=ranks)
 
 
 async def _serve(

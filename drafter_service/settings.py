@@ -6,12 +6,13 @@ from pydantic import Field, model_validator
 
 from drafter_service.verifier_weights import parse_weights
 from service_runtime.address import Address, ListenAddress, PeerAddress
-from service_runtime.settings import ServiceSettings, StringList
+from service_runtime.rank_settings import RankSettings
+from service_runtime.settings import StringList
 
 _WILDCARDS = ("0.0.0.0", "::")
 
 
-class DrafterSettings(ServiceSettings):
+class DrafterSettings(RankSettings):
     """Drafts for verifiers with a small model."""
 
     model: str = ""
@@ -32,6 +33,10 @@ class DrafterSettings(ServiceSettings):
     """Draft with so many first layers of the model, as of the target's own checkpoint; the others are not loaded."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Device the model runs on."""
+    cuda_graphs: bool = True
+    """Capture steps of the usual sizes as CUDA graphs at load; without, steps are launched kernel by kernel."""
+    reproducible: bool = False
+    """On GPUs, make every pass of 64 rows, so that a row's bits do not depend on what shares it. CPUs need no mode."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads of a forward pass; as many as torch finds cores by default."""
     kv_slots: int = Field(default=32768, ge=64)
@@ -71,6 +76,11 @@ class DrafterSettings(ServiceSettings):
             raise ValueError(f"--weights: {self.weights} is for draft models, not for --medusa-heads")
         if self.weights != "checkpoint" and self.dtype not in ("bfloat16", "auto"):
             raise ValueError(f"--weights: {self.weights} needs --dtype bfloat16, got {self.dtype}")
+        if self.tensor_parallel > 1:
+            if self.medusa_heads:
+                raise ValueError("--tensor-parallel: --medusa-heads cannot be split")
+            if self.weights != "checkpoint":
+                raise ValueError(f"--tensor-parallel: --weights {self.weights} cannot be split")
         if self.weights == "int4" and self.device == "cpu":
             raise ValueError("--weights: int4 needs --device cuda, got cpu")
         return self

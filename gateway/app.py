@@ -16,7 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwire import AsyncClient, DraftwireError, __version__
+from draftwire import AsyncClient, DraftwireError, SpreadPolicy, __version__
 from gateway import completion_routes, model_routes, status_routes, token_routes
 from gateway.api_keys import ApiKeys, KeyCheck
 from gateway.console.routes import console_routes
@@ -48,10 +48,12 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
     """
     metrics = Metrics()
     options = client_options(settings)
+    spread = SpreadPolicy(settings.spread_prefix_bytes, settings.spread_load_bound)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with AsyncClient(settings.verifier, **options) as client:
+        async with AsyncClient(settings.verifier, spread=spread, **options) as client:
+            metrics.verifiers.follow(client)
             served = ServedModel(client, settings.served_model_name)
             app.state.gateway = State(settings, client, served, Generations(client, settings, metrics), metrics)
             if settings.console:

@@ -10,6 +10,7 @@ from draftwire.loopback import is_loopback
 from draftwire.pem import read_authorities, read_identity
 from draftwire.security import Security
 from draftwire.tls import PUBLIC
+from draftwire.verifier import parse_verifiers
 from draftwire.watched_files import WatchedFiles
 from gateway.settings import GatewaySettings
 
@@ -96,9 +97,9 @@ def client_options(settings: GatewaySettings) -> dict[str, Any]:
         security = Security(tls=tls, token=token, insecure=settings.insecure)
     except ValueError as error:
         raise ValueError(f"--tls-client-cert, --tls-client-key: {error}") from error
-    for address in settings.verifier:
+    for verifier in parse_verifiers(settings.verifier):
         try:
-            security.check(address)
+            security.check(verifier.address)
         except ValueError as error:
             raise ValueError(f"--verifier: {error}") from error
     return options

@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, CliSettingsSource, NoDecode, SettingsConfigDict
 
+from draftwire import SpreadPolicy
 from draftwire.trace_export import check_endpoint
+from draftwire.verifier import parse_verifiers
 
 _ENV_PREFIX = "DRAFTWIRE_GATEWAY_"
 _KEYS_VARIABLE = "DRAFTWIRE_API_KEYS"
@@ -39,9 +41,16 @@ def _address(text: str) -> str:
     return text
 
 
+def _verifiers(texts: tuple[str, ...]) -> tuple[str, ...]:
+    for each in parse_verifiers(texts) if texts else ():
+        _address(each.address)
+    return texts
+
+
 Address = Annotated[str, AfterValidator(_address)]
 """HOST:PORT."""
-Addresses = Annotated[tuple[Address, ...], NoDecode, BeforeValidator(_split)]
+Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_verifiers)]
+"""HOST:PORT, perhaps with ?weight=NUMBER, of several verifiers."""
 Strings = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 Secrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_split), AfterValidator(_some)]
 
@@ -67,7 +76,11 @@ class GatewaySettings(BaseSettings):
     )
 
     verifier: Addresses = ("localhost:50051",)
-    """Verifier to serve, HOST:PORT; several, by commas or by repeating the flag, to fail over between."""
+    """Verifier to serve, HOST:PORT or HOST:PORT?weight=2; several, by commas or by repeating the flag."""
+    spread_prefix_bytes: int = Field(default=SpreadPolicy().prefix_bytes, ge=1)
+    """With several verifiers: prompts that share so many first bytes go to the same one, see many-verifiers.md."""
+    spread_load_bound: float = Field(default=SpreadPolicy().load_bound, ge=1)
+    """Most load of a verifier, in shares of the mean, before its requests go elsewhere."""
     listen: Address = "127.0.0.1:8000"
     """Address to serve HTTP on, HOST:PORT. Port 0 picks a free one; the log says which."""
     tls_cert: str = ""

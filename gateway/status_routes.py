@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Literal
 
 from fastapi import APIRouter
@@ -9,6 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from starlette.responses import Response
 
+from draftwire import AsyncClient, DraftwireError
 from gateway.state import GatewayState, errors
 
 _HEALTH_SECONDS = 2.0
@@ -27,7 +29,7 @@ class Health(BaseModel):
 @router.get("/health", responses=errors(500, 503, 504))
 async def health(state: GatewayState) -> Health:
     """Tell whether a verifier answers."""
-    await state.client.model_info(timeout=_HEALTH_SECONDS)
+    await _one_answers(state.client)
     return Health()
 
 
@@ -39,3 +41,26 @@ async def health(state: GatewayState) -> Health:
 async def metrics(state: GatewayState) -> Response:
     """Tell the counters, in Prometheus' text format."""
     return Response(state.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+
+
+async def _one_answers(client: AsyncClient) -> None:
+    """Return as soon as one of the verifiers answers. Raises the last one's DraftwireError if none does."""
+    asked = [
+        asyncio.create_task(client.model_info(address=each.address, timeout=_HEALTH_SECONDS))
+        for each in client.verifiers
+    ]
+    try:
+        failure: DraftwireError | None = None
+        for answer in asyncio.as_completed(asked):
+            try:
+                await answer
+            except DraftwireError as error:
+                failure = error
+            else:
+                return
+        if failure is not None:
+            raise failure
+    finally:
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)

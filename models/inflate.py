@@ -90,22 +90,23 @@ def choose_shape(small: Shape, parameters: int, embeddings: int, layers: int | N
 class _Filler:
     """Makes large weights around small ones."""
 
-    def __init__(self, seed: int, dtype: torch.dtype) -> None:
-        self.generator = torch.Generator().manual_seed(seed)
+    def __init__(self, seed: int, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
+        self.generator = torch.Generator(device).manual_seed(seed)
         self.dtype = dtype
+        self.device = device
 
     def random(self, rows: int, columns: int, corner: Tensor | None = None) -> Tensor:
         """[rows, columns] with `corner` at the top left and random values elsewhere."""
-        values = torch.empty(rows, columns).normal_(0, _SPREAD, generator=self.generator).to(self.dtype)
-        return _with_corner(values, corner)
+        values = torch.empty(rows, columns, device=self.device).normal_(0, _SPREAD, generator=self.generator)
+        return _with_corner(values.to(self.dtype), corner)
 
     def zero(self, rows: int, columns: int, corner: Tensor | None = None) -> Tensor:
         """[rows, columns] with `corner` at the top left and zeros elsewhere."""
-        return _with_corner(torch.zeros(rows, columns, dtype=self.dtype), corner)
+        return _with_corner(torch.zeros(rows, columns, dtype=self.dtype, device=self.device), corner)
 
     def norm(self, size: int, small: Tensor | None = None) -> Tensor:
         """[size] RMSNorm weights: `small` rescaled for the average over `size` dimensions, then ones."""
-        values = torch.ones(size)
+        values = torch.ones(size, device=self.device)
         if small is not None:
             values[: len(small)] = small.float() * math.sqrt(len(small) / size)
         return values.to(self.dtype)
@@ -117,9 +118,11 @@ def _with_corner(values: Tensor, corner: Tensor | None) -> Tensor:
     return values
 
 
-def grow(weights: dict[str, Tensor], small: Shape, large: Shape, seed: int) -> dict[str, Tensor]:
-    """The weights of a model of shape `large` with the outputs of `weights`."""
-    fill = _Filler(seed, weights["model.embed_tokens.weight"].dtype)
+def grow(
+    weights: dict[str, Tensor], small: Shape, large: Shape, seed: int, device: torch.device | str = "cpu"
+) -> dict[str, Tensor]:
+    """The weights of a model of shape `large` with the outputs of `weights`, made on `device`."""
+    fill = _Filler(seed, weights["model.embed_tokens.weight"].dtype, device)
     grown = {
         "model.embed_tokens.weight": fill.zero(
             len(weights["model.embed_tokens.weight"]), large.hidden, weights["model.embed_tokens.weight"]
@@ -152,6 +155,13 @@ def grow(weights: dict[str, Tensor], small: Shape, large: Shape, seed: int) -> d
     return grown
 
 
+def resize(config: LlamaConfig, large: Shape) -> None:
+    """Make the configuration of a model that of the same grown to shape `large`, in place."""
+    config.rms_norm_eps *= config.hidden_size / large.hidden
+    config.hidden_size, config.num_hidden_layers, config.intermediate_size = large.hidden, large.layers, large.mlp
+    config.num_attention_heads, config.num_key_value_heads = large.heads, large.kv_heads
+
+
 def inflate(
     model_dir: str | Path,
     out_dir: str | Path,
@@ -175,9 +185,7 @@ def inflate(
     out.mkdir(parents=True, exist_ok=True)
     save_file(grow(weights, small, large, seed), out / "model.safetensors", metadata={"format": "pt"})
     (out / "model.safetensors").chmod(0o644)  # safetensors writes it for its owner alone
-    config.hidden_size, config.num_hidden_layers, config.intermediate_size = large.hidden, large.layers, large.mlp
-    config.num_attention_heads, config.num_key_value_heads = large.heads, large.kv_heads
-    config.rms_norm_eps *= small.hidden / large.hidden
+    resize(config, large)
     config.save_pretrained(out)
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         if (source / name).exists():
@@ -213,7 +221,7 @@ def inflate_heads(heads_dir: str | Path, out_dir: str | Path, hidden: int, seed:
             shutil.copyfile(path, out / path.name)
 
 
-def _count(text: str) -> int:
+def read_count(text: str) -> int:
     """A number of parameters such as 400M, 1.2B or 25000000."""
     scale = _SUFFIXES.get(text[-1:].upper())
     return int(float(text[:-1]) * scale) if scale else int(text)
@@ -223,7 +231,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--parameters", type=_count, default=400_000_000, help="for example 400M, the default")
+    parser.add_argument("--parameters", type=read_count, default=400_000_000, help="for example 400M, the default")
     parser.add_argument("--layers", type=int, help="the number of layers; chosen by size when left out")
     parser.add_argument("--seed", type=int, default=0, help="of the weights that do not matter")
     parser.add_argument("--heads", type=Path, nargs=2, metavar=("HEADS", "OUT"), help="Medusa heads to grow with it")

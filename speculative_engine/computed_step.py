@@ -15,6 +15,8 @@ class AskedRows(NamedTuple):
 
     drawn: list[int]
     """Its own tokens."""
+    on_path: list[bool] | None
+    """Whether each row is on the path that they lead along; None where that has to be walked."""
     logits: torch.Tensor
     """What they were drawn from, [rows, V]: with the requests' own changes. Further rows may follow."""
     raw: torch.Tensor
@@ -36,5 +38,11 @@ class ComputedStep(NamedTuple):
 
     def of(self, rows: slice) -> AskedRows:
         """Some of what was asked."""
-        drawn, logits, raw, states = self.asked
-        return AskedRows(drawn[rows], logits[rows], raw[rows], None if states is None else states[rows])
+        drawn, path, logits, raw, states = self.asked
+        return AskedRows(
+            drawn[rows],
+            None if path is None else path[rows],
+            logits[rows],
+            raw[rows],
+            None if states is None else states[rows],
+        )

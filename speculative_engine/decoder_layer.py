@@ -144,8 +144,10 @@ class CompiledLayer:
 
 
 def can_compile(parts: LayerParts) -> bool:
-    """Whether there is a compiled call for a layer: its products are compiled, for any number of rows."""
-    return all(isinstance(linear.product, CompiledProduct | CompiledInt8Product) for linear in parts.linears)
+    """Whether there is a compiled call for a layer: its products are compiled, for any number of rows, and no rank has
+    to be heard between them."""
+    kinds = (CompiledProduct, CompiledInt8Product)
+    return all(isinstance(getattr(linear, "product", None), kinds) for linear in parts.linears)
 
 
 def _linear(linear: nn.Module) -> _Linear:

@@ -19,6 +19,7 @@ from speculative_engine.compiled_library import HALF, LANES, library
 from speculative_engine.decoder_layer import CompiledLayer, LayerParts, can_compile
 from speculative_engine.layer_steps import gate, rms_norm, rotate
 from speculative_engine.packed_attention import ATTENTION_NAME, current_pass
+from speculative_engine.sharded_layers import SummedLinear
 
 MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], nn.Module]
 """Takes a weight [outputs, inputs] and a bias [outputs], returns a linear layer."""
@@ -103,9 +104,9 @@ class FusedLayer(nn.Module):
         self.input_norm = FusedNorm(layer.input_layernorm)
         self.output_norm = FusedNorm(layer.post_attention_layernorm)
         self.project = _joined(attention, ("q_proj", "k_proj", "v_proj"), make_linear)
-        self.output = _joined(attention, ("o_proj",), make_linear)
+        self.output = _last(attention, "o_proj", make_linear)
         self.gate_and_up = _joined(mlp, ("gate_proj", "up_proj"), make_linear)
-        self.down = _joined(mlp, ("down_proj",), make_linear)
+        self.down = _last(mlp, "down_proj", make_linear)
         self._parts = LayerParts(
             project=self.project,
             output=self.output,
@@ -152,6 +153,15 @@ class FusedLayer(nn.Module):
         seen = slot_attention.attend(batch.slot_lanes, query, keys, values, parts.window, None, None)
         hidden += self.output(seen.view(len(hidden), -1).to(hidden.dtype))
         hidden += self.down(gate(self.gate_and_up(self.output_norm(hidden))))
+
+
+def _last(parent: nn.Module, name: str, make_linear: MakeLinear) -> nn.Module:
+    """The last linear layer of an attention or feed-forward part, whose outputs ranks add up where it is split."""
+    part = getattr(parent, name)
+    if not isinstance(part, SummedLinear):
+        return _joined(parent, (name,), make_linear)
+    part.linear = make_linear(part.linear.weight.data, None)
+    return part
 
 
 def _joined(parent: nn.Module, names: tuple[str, ...], make_linear: MakeLinear) -> nn.Module:

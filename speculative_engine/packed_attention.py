@@ -2,8 +2,9 @@
 
 Every row's sums run in an order that depends on the row's own context alone (law 1), so that a row gets the same bits
 alone, beside other sequences, in a prompt chunk, or as a node of a drafted tree. On CPUs compiled code goes through
-each row's positions in turn (slot_attention.py). Elsewhere, and where it was not built, scores and values are
-multiplied in blocks of a fixed number of positions, and the blocks are added up in a fixed order.
+each row's positions in turn (slot_attention.py). Where it was not built, and on GPUs in reproducible mode, scores and
+values are multiplied in blocks of a fixed number of positions, and the blocks are added up in a fixed order. Only the
+steps of fixed sizes on GPUs do without such an order (bucketed_attention.py).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import torch
 from transformers import AttentionInterface
 
 from speculative_engine import slot_attention
+from speculative_engine.bucketed_attention import attend_bucket
+from speculative_engine.bucketed_batch import BucketedBatch
 from speculative_engine.kv_slots import KvCache
 from speculative_engine.packed_batch import KEY_BLOCK, LaneGroup, PackedBatch
 
@@ -34,7 +37,7 @@ _PIECE_ELEMENTS = 1 << 17
 class ForwardPass:
     """A model call under way."""
 
-    batch: PackedBatch
+    batch: PackedBatch | BucketedBatch
     cache: KvCache
     shared: object = None
     """What the first layer found out for those after it."""
@@ -45,7 +48,7 @@ _current: ContextVar[ForwardPass] = ContextVar("draftwire_packed_batch")
 
 
 @contextmanager
-def packed_context(batch: PackedBatch, cache: KvCache) -> Iterator[None]:
+def packed_context(batch: PackedBatch | BucketedBatch, cache: KvCache) -> Iterator[None]:
     """Make `batch` and `cache` those of the model calls inside."""
     token = _current.set(ForwardPass(batch, cache))
     try:
@@ -82,6 +85,12 @@ def packed_attention(
     keys, values = cache.layer(module.layer_idx, key[0], value[0])
     keys.index_copy_(1, batch.slots, key[0])
     values.index_copy_(1, batch.slots, value[0])
+    if isinstance(batch, BucketedBatch):
+        factor = scaling if scaling is not None else query.shape[-1] ** -0.5
+        part = attend_bucket(
+            batch, query[0], (key[0], value[0]), (keys, values), factor, sliding_window, softcap, s_aux
+        )
+        return part.to(query.dtype).unsqueeze(0), None
     scaled = query[0].float() * (scaling if scaling is not None else query.shape[-1] ** -0.5)
     if slot_attention.fits(keys, values):
         attended = slot_attention.attend(

@@ -76,20 +76,42 @@ class LaneGroup:
 class PackedBatch:
     """Everything one forward pass needs to know about its rows."""
 
-    token_ids: torch.Tensor
-    """int64 [rows]"""
-    positions: torch.Tensor
-    """Absolute position of each row, int64 [rows]."""
-    slots: torch.Tensor
-    """KV slot each row writes, int64 [rows]."""
-    logit_rows: torch.Tensor
-    """Rows whose logits are wanted, int64 [wanted]."""
+    host: torch.Tensor
+    """Of each row its token, its absolute position and the KV slot it writes, int64 [3, rows], on the host."""
+    wanted: list[int]
+    """Rows whose logits are wanted."""
     lanes: list[Lane]
     group_size: int
     """Query heads per key-value head."""
+    device: torch.device
+    """Where the model is."""
 
     def __len__(self) -> int:
-        return len(self.token_ids)
+        return self.host.shape[1]
+
+    @cached_property
+    def token_ids(self) -> torch.Tensor:
+        """int64 [rows], at the model."""
+        return self._placed[0]
+
+    @cached_property
+    def positions(self) -> torch.Tensor:
+        """Absolute position of each row, int64 [rows], at the model."""
+        return self._placed[1]
+
+    @cached_property
+    def slots(self) -> torch.Tensor:
+        """KV slot each row writes, int64 [rows], at the model."""
+        return self._placed[2]
+
+    @cached_property
+    def logit_rows(self) -> torch.Tensor:
+        """Rows whose logits are wanted, int64 [wanted], at the model."""
+        return torch.tensor(self.wanted, dtype=torch.int64).to(self.device)
+
+    @cached_property
+    def _placed(self) -> torch.Tensor:
+        return self.host.to(self.device)
 
     @cached_property
     def groups(self) -> list[LaneGroup]:
@@ -103,13 +125,13 @@ class PackedBatch:
             blocks = -(-(len(lane.context) + len(lane.rows)) // KEY_BLOCK)
             # Lanes of up to 4 blocks share a group, longer ones share it with lanes up to twice as long.
             buckets.setdefault((_power_of_two(queries), max(4, _power_of_two(blocks))), []).append(lane)
-        slots, positions = self.slots.cpu().numpy(), self.positions.cpu().numpy()
-        return [_group(lanes, multiple, slots, positions, self.slots.device) for lanes in buckets.values()]
+        _, positions, slots = self.host.numpy()
+        return [_group(lanes, multiple, slots, positions, self.device) for lanes in buckets.values()]
 
     @cached_property
     def slot_lanes(self) -> SlotLanes:
         """The lanes for attention row by row."""
-        slots = self.slots.numpy()
+        slots = self.host[2].numpy()
         total = sum(len(lane.context) + len(lane.rows) for lane in self.lanes)
         asked_for = sum(len(lane.rows) - lane.first_query for lane in self.lanes)
         seen = np.empty(total, dtype=np.int64)
@@ -168,17 +190,10 @@ class BatchBuilder:
         self._lanes.append(Lane(context, rows, first_query))
 
     def build(self, group_size: int, device: torch.device) -> PackedBatch:
-        """Lay out the batch. group_size: query heads per key-value head of the model."""
+        """Lay out the batch. group_size: query heads per key-value head of the model; device: where it is."""
         # One tensor for all: to make one costs more than to fill it.
-        rows = torch.tensor([self.tokens, self._positions, self._slots], dtype=torch.int64).to(device)
-        return PackedBatch(
-            token_ids=rows[0],
-            positions=rows[1],
-            slots=rows[2],
-            logit_rows=torch.tensor(self._logit_rows, dtype=torch.int64).to(device),
-            lanes=self._lanes,
-            group_size=group_size,
-        )
+        host = torch.tensor([self.tokens, self._positions, self._slots], dtype=torch.int64)
+        return PackedBatch(host, self._logit_rows, self._lanes, group_size, device)
 
 
 def _power_of_two(value: int) -> int:

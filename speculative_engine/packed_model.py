@@ -14,7 +14,10 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
+from speculative_engine.bucketed_batch import BucketedBatch
+from speculative_engine.bucketed_steps import BucketedSteps, Rows
 from speculative_engine.field_error import FieldError
+from speculative_engine.fixed_rows import FixedRows
 from speculative_engine.fused_layer import fuse_layers
 from speculative_engine.gpu_weights import GpuWeightsError, narrow_weights
 from speculative_engine.int8_linear import Int8Linear
@@ -22,8 +25,12 @@ from speculative_engine.kv_slots import KvCache, SlotPool
 from speculative_engine.packed_attention import ATTENTION_NAME, packed_context
 from speculative_engine.packed_batch import PackedBatch
 from speculative_engine.packed_linear import PackedLinear, replace_linears
+from speculative_engine.rank_group import RankGroup
 from speculative_engine.row_exact import RowExactLinear, can_pack, make_row_exact
 from speculative_engine.shallow_model import check_layers, first_layers, keep_first_layers
+from speculative_engine.sharded_layers import keep_own_parts, split_on
+from speculative_engine.split_check import SplitError, check_split
+from speculative_engine.step_buckets import StepBuckets
 from speculative_engine.weights_fingerprint import weights_fingerprint
 
 Weights = Literal["checkpoint", "int8", "int4"]
@@ -39,6 +46,20 @@ class ModelLoadError(Exception):
 
 class UnsupportedModelError(ModelLoadError):
     """The model loads, but packed passes over it would not say what the model says."""
+
+
+def check_model_splits(source: str, ranks: int, *, trust_remote_code: bool = False) -> None:
+    """Raises UnsupportedModelError for a model that cannot be split among so many ranks, by its configuration alone,
+    and ModelLoadError for what has none."""
+    try:
+        config = AutoConfig.from_pretrained(
+            source, local_files_only=Path(source).is_dir(), trust_remote_code=trust_remote_code
+        )
+        check_split(config, ranks)
+    except SplitError as error:
+        raise UnsupportedModelError(f"model {source}: {error}") from error
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelLoadError(f"model {source}: {_first_line(error)}") from error
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -66,10 +87,18 @@ class PackedModel:
         *,
         row_exact: bool = True,
         weights: Weights = "checkpoint",
+        buckets: StepBuckets | None = None,
+        reproducible: bool = False,
+        ranks: RankGroup | None = None,
     ):
         """row_exact: whether a row has the same bits in any company, on CPUs; drafters do without, and are faster.
 
-        weights: integers are for drafters, in bfloat16; int4 on GPUs only. Raises UnsupportedModelError.
+        buckets: sizes of steps; by default those there are on GPUs, and none on CPUs, nor among ranks, whose exchanges
+        are not captured. reproducible: make every pass of the same number of rows, in place of buckets, so that a row
+        has the same bits in any company on GPUs, too.
+
+        weights: integers are for drafters, in bfloat16; int4 on GPUs only. ranks: among whom from_pretrained has split
+        the model, one of whom this process is. Raises UnsupportedModelError.
         """
         self.name = name or type(model).__name__
         on_cpu = model.device.type == "cpu"
@@ -97,11 +126,19 @@ class PackedModel:
                 "because what a state-space layer carries along cannot be rolled back"
             )
         self._group_size = heads // int(getattr(self.config, "num_key_value_heads", None) or heads)
-        self.fingerprint = weights_fingerprint(model, weights)
+        with ranks.exchange() if ranks is not None else nullcontext():
+            self.fingerprint = weights_fingerprint(model, weights)
         """Differs where models would differ in what they say; see `weights_fingerprint`."""
+        self._ranks = ranks
+        if ranks is not None:
+            try:
+                keep_own_parts(model, ranks)
+            except SplitError as error:
+                raise UnsupportedModelError(f"model {self.name}: {error}") from error
         if on_cpu:
             make_linear = RowExactLinear if row_exact else Int8Linear if weights == "int8" else PackedLinear
-            fuse_layers(model, make_linear)
+            if buckets is None:
+                fuse_layers(model, make_linear)
             if row_exact:
                 make_row_exact(model)
             else:
@@ -114,6 +151,12 @@ class PackedModel:
         model.set_attn_implementation(ATTENTION_NAME)
         self.pool = SlotPool(slots)
         self.cache = KvCache(slots)
+        self.steps: BucketedSteps | FixedRows | None = None
+        """Runs steps in fixed sizes, where they are."""
+        if reproducible:
+            self.steps = FixedRows(self._run)
+        elif buckets is not None or not (on_cpu or ranks):
+            self.steps = BucketedSteps(self._run_bucket, buckets or StepBuckets.within(slots), self.device)
 
     @classmethod
     def load(
@@ -127,13 +170,16 @@ class PackedModel:
         row_exact: bool = True,
         weights: Weights = "checkpoint",
         layers: int | None = None,
+        reproducible: bool = False,
+        ranks: RankGroup | None = None,
     ) -> PackedModel:
         """Load from a directory or hub id.
 
-        slots: tokens that fit into the KV cache. row_exact, weights: see the constructor. layers: load so many first
-        layers of the checkpoint, and read none of the others; None for all. Raises ModelLoadError.
+        slots: tokens that fit into the KV cache. row_exact, weights, reproducible: see the constructor. layers: load so
+        many first layers of the checkpoint, and read none of the others; None for all. ranks: load this rank's part, as
+        all of them have to; returns when all have, and raises RankLostError when one is lost. Raises ModelLoadError.
         """
-        place = torch.device(device)
+        place = torch.device(device if ranks is None else ranks.device)
         if place.type == "cuda" and not torch.cuda.is_available():
             raise ModelLoadError(f"device {device}: this build of torch sees no CUDA device")
         if not sys.stderr.isatty():  # a log has no use for progress bars
@@ -145,22 +191,34 @@ class PackedModel:
             config = AutoConfig.from_pretrained(source, local_files_only=local, trust_remote_code=trust_remote_code)
             if layers is not None:
                 keep_first_layers(config, layers)
-            with _without_report() if layers is not None else nullcontext():
+            if ranks is not None:
+                check_split(config, ranks.size)
+            with (
+                _without_report() if layers is not None else nullcontext(),
+                split_on(place, ranks) if ranks is not None else nullcontext() as split,
+            ):
                 model = AutoModelForCausalLM.from_pretrained(
                     source,
                     config=config,
                     dtype=resolve_dtype(dtype, place),
                     local_files_only=local,
                     trust_remote_code=trust_remote_code,
+                    distributed_config=split,
                 )
+        except SplitError as error:
+            raise UnsupportedModelError(f"model {source}: {error}") from error
         except pickle.UnpicklingError as error:
             raise ModelLoadError(
                 f"model {source}: its weights are a pickle that may be code, and is not read"
             ) from error
         except (OSError, ValueError, KeyError, RuntimeError) as error:
-            first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise ModelLoadError(f"model {source}: {first_line}") from error
-        return cls(model.to(place), slots, name=source, row_exact=row_exact, weights=weights)
+            raise ModelLoadError(f"model {source}: {_first_line(error)}") from error
+        if ranks is not None:
+            ranks.loaded()
+        model = model.to(place)
+        return cls(
+            model, slots, name=source, row_exact=row_exact, weights=weights, reproducible=reproducible, ranks=ranks
+        )
 
     @property
     def layers(self) -> int:
@@ -173,12 +231,21 @@ class PackedModel:
         What it computes for a token in these layers is what the whole model computes, so it goes on from keys and
         values that the whole model wrote. Raises ModelLoadError.
         """
+        if self._ranks is not None:
+            raise ModelLoadError(
+                f"model {self.name}: its layers are split among {self._ranks.size} ranks (--tensor-parallel), which "
+                "run all of them or none"
+            )
         view = copy.copy(self)
         try:
             check_layers(count, self.layers)
             view.model = first_layers(self.model, count)
         except (FieldError, ValueError) as error:
             raise ModelLoadError(f"model {self.name}: {error}") from error
+        if isinstance(self.steps, BucketedSteps):
+            view.steps = BucketedSteps(view._run_bucket, self.steps.buckets, self.device)
+        elif self.steps is not None:
+            view.steps = FixedRows(view._run)
         view.name = f"the first {count} layers of {self.name}"
         return view
 
@@ -194,26 +261,89 @@ class PackedModel:
 
     @torch.inference_mode()
     def forward(self, batch: PackedBatch) -> torch.Tensor:
-        """One forward pass: writes the rows' keys and values, returns logits [wanted rows, vocabulary]."""
+        """One forward pass: writes the rows' keys and values, returns logits [wanted rows, vocabulary].
+
+        Raises RankLostError where the model is split among ranks and one is lost.
+        """
+        self._announce(batch)
+        if self.steps is not None:
+            return self.steps.forward(batch)[0]
         with packed_context(batch, self.cache):
-            out = self.model(
-                input_ids=batch.token_ids.unsqueeze(0),
-                position_ids=batch.positions.unsqueeze(0),
-                use_cache=False,
-                logits_to_keep=batch.logit_rows,
-            )
+            return self._call(batch, batch.logit_rows)
+
+    @torch.inference_mode()
+    def forward_with_states(self, batch: PackedBatch) -> Rows:
+        """As `forward`, and what the output head got: last hidden states [wanted rows, hidden]."""
+        self._announce(batch)
+        return self._run(batch) if self.steps is None else self.steps.forward(batch)
+
+    def capture_graphs(self) -> None:
+        """Capture steps of fixed sizes as CUDA graphs, where there are any; see `graphs`. Passes have to be over the
+        cache there is now.
+
+        Raises ModelLoadError if there is no memory for them.
+        """
+        if not isinstance(self.steps, BucketedSteps):
+            return
+        try:
+            with torch.inference_mode():
+                self.steps.capture()
+        except torch.OutOfMemoryError as error:
+            reason = str(error).partition("\n")[0]
+            raise ModelLoadError(f"model {self.name}: no memory for CUDA graphs: {reason}") from error
+
+    @property
+    def captured(self) -> int:
+        """Number of sizes whose steps were captured."""
+        return self.steps.captured if isinstance(self.steps, BucketedSteps) else 0
+
+    @property
+    def graphs(self) -> str:
+        """What became of CUDA graphs, for logs: how many there are, or why there are none."""
+        unavailable = self.steps.unavailable if isinstance(self.steps, BucketedSteps) else None
+        return unavailable or str(self.captured if self.device.type == "cuda" else 0)
+
+    def _run(self, batch: PackedBatch) -> Rows:
+        with packed_context(batch, self.cache), self._states() as states:
+            logits = self._call(batch, batch.logit_rows)
+        return logits, states[0].reshape(len(logits), self.hidden_size)
+
+    def _run_bucket(self, batch: BucketedBatch, wanted: torch.Tensor | None) -> Rows:
+        batch.begin()
+        with packed_context(batch, self.cache), self._states() as states:
+            logits = self._call(batch, 0 if wanted is None else wanted)
+        return logits, states[0].reshape(len(logits), self.hidden_size)
+
+    def _call(self, batch: PackedBatch | BucketedBatch, wanted: torch.Tensor | int) -> torch.Tensor:
+        """The library's model, in the context of a pass. wanted: rows whose logits to return, 0 for all."""
+        out = self.model(
+            input_ids=batch.token_ids.unsqueeze(0),
+            position_ids=batch.positions.unsqueeze(0),
+            use_cache=False,
+            logits_to_keep=wanted,
+        )
         logits: torch.Tensor = out.logits[0]
         return logits
 
-    def forward_with_states(self, batch: PackedBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `forward`, and what the output head got: last hidden states [wanted rows, hidden]."""
+    def keep_alive(self) -> float | None:
+        """To be called between passes: returns the seconds after which to call again if there is none until then, None
+        for never. Raises RankLostError.
+        """
+        return None if self._ranks is None else self._ranks.keep_alive()
+
+    def _announce(self, batch: PackedBatch) -> None:
+        if self._ranks is not None:
+            self._ranks.announce(batch)
+
+    @contextmanager
+    def _states(self) -> Iterator[list[torch.Tensor]]:
+        """The list that the output head's inputs go to in passes inside."""
         states: list[torch.Tensor] = []
         hook = self.model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
         try:
-            logits = self.forward(batch)
+            yield states
         finally:
             hook.remove()
-        return logits, states[0].reshape(len(logits), self.hidden_size)
 
 
 @contextmanager
@@ -225,6 +355,10 @@ def _without_report() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(before)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def _name_of(dtype: torch.dtype) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from speculative_engine.computed_step import AskedRows, ComputedStep
-from speculative_engine.coupled_sampler import sample
 from speculative_engine.edited_logits import EditedLogits
 from speculative_engine.local_drafters import LocalDrafters
 from speculative_engine.packed_batch import BatchBuilder
@@ -15,6 +14,7 @@ from speculative_engine.sampling_batch import SamplingBatch
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.scoring import Scoring
 from speculative_engine.step_clock import StepClock
+from speculative_engine.step_draw import StepDraw, draw_step, draw_step_on_device
 from speculative_engine.verification_job import VerificationJob
 
 
@@ -54,12 +54,15 @@ class TargetPass:
         for job in jobs:
             params.extend([job.sequence.sampling] * len(job.sampled_positions))
             positions.extend(job.sampled_positions)
-        drawn: list[int] = []
+        drawn = StepDraw([], None)
         edited = logits
         if params:
             edited = editing.apply(logits[: len(params)])
             sampling = SamplingBatch.build(params, positions, model.device)
-            drawn = sample(edited[: len(params)], sampling).token_ids.tolist()
+            if model.steps is None:
+                drawn = draw_step(edited[: len(params)], sampling)
+            else:
+                drawn = draw_step_on_device(edited[: len(params)], sampling, jobs)
         scores = self._scoring.settle(parts, logits[len(params) :])
         told = prompts.settle(logits)
-        return ComputedStep(AskedRows(drawn, edited, logits, states), scores, told, len(builder), builder.seen)
+        return ComputedStep(AskedRows(*drawn, edited, logits, states), scores, told, len(builder), builder.seen)

@@ -319,7 +319,9 @@ class VerificationEngine:
         sequence = job.sequence
         spec = sequence.spec
         rule = sequence.rule
-        accepted, tokens = job.walk(rows.drawn) if rule is None else job.walk_by(rule, rows.drawn, rows.logits)
+        accepted, tokens = (
+            job.walk(rows.drawn, rows.on_path) if rule is None else job.walk_by(rule, rows.drawn, rows.logits)
+        )
         sequence.step_alone = -1 in tokens and bool(job.nodes)
         if sequence.step_alone:
             self.model.pool.give_back(job.slots)

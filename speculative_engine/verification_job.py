@@ -93,8 +93,15 @@ class VerificationJob:
         self.sequence.slots.extend(kept)
         pool.give_back(np.setdiff1d(self.slots, kept))
 
-    def walk(self, drawn: list[int]) -> tuple[list[Node], list[int]]:
-        """Follow the target's tokens: the accepted nodes, and all tokens to commit (the bonus token last)."""
+    def walk(self, drawn: list[int], on_path: list[bool] | None = None) -> tuple[list[Node], list[int]]:
+        """Follow the target's tokens: the accepted nodes, and all tokens to commit (the bonus token last).
+
+        on_path: whether each row was found to be on their path; None if that is to be found here.
+        """
+        if on_path is not None:
+            found = [node for node, kept in zip(self.nodes, on_path[1 : 1 + len(self.nodes)], strict=True) if kept]
+            found.sort(key=lambda node: node.position)
+            return found, [*(node.token for node in found), drawn[self.row_behind(found)]]
         after = {id(node): token for node, token in zip(self.nodes, drawn[1 : 1 + len(self.nodes)], strict=True)}
         node, token = self.sequence.tree.root, drawn[0]
         accepted, tokens = [], [token]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.waiting import PATIENCE
+
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "pyproject.toml"
 LAYERS = "Imports run one way"
@@ -25,7 +27,7 @@ def lint_imports(directory: Path, *import_roots: Path) -> subprocess.CompletedPr
         env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, import_roots))},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=PATIENCE,
         check=False,
     )
 

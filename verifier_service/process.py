@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from service_runtime.follower import run_follower
 from service_runtime.lifecycle import Shutdown, run_service
 from service_runtime.server import ServiceServer
 from service_runtime.settings import load_settings
@@ -11,7 +12,15 @@ from verifier_service.settings import VerifierSettings
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the service until a signal ends it; returns the exit status."""
     settings = load_settings(VerifierSettings, argv)
+    if settings.rank:
+        return run_follower(lambda: _follow(settings), settings)
     return run_service(lambda shutdown: _run(settings, shutdown), settings)
+
+
+def _follow(settings: VerifierSettings) -> None:
+    from verifier_service.ranks import follow
+
+    follow(settings)
 
 
 async def _run(settings: VerifierSettings, shutdown: Shutdown) -> None:

@@ -52,9 +52,10 @@ class RunningRequest:
         tokenizer: Tokenizer,
         eos_token_ids: frozenset[int],
         model_fingerprint: str = "",
+        requests: int = 1,
         span: Span = NO_SPAN,
     ):
-        """span: of its call; what happens to the request is told there."""
+        """requests: how many there are with it, for its caller. span: of its call; what happens is told there."""
         self.sequence_id = sequence_id
         self.order = order
         self.span = span
@@ -66,6 +67,7 @@ class RunningRequest:
         self._stop_token: int | None = None
         self._tokenizer = tokenizer
         self._model_fingerprint = model_fingerprint
+        self._requests = requests
         self._text = tokenizer.stream()
         self._characters = 0
         """Of the output's text, before anything is taken away for a stop string."""
@@ -188,6 +190,7 @@ class RunningRequest:
                 seed=self.order.sampling.seed,
                 prompt_token_ids=self.order.prompt if self.order.prompt_was_text else (),
                 model_fingerprint=self._model_fingerprint,
+                requests=self._requests,
             )
         )
         while True:

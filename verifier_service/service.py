@@ -21,8 +21,9 @@ from service_runtime.tasks import BackgroundTasks
 from service_runtime.tracing import Tracing, running_tracing
 from verifier_service.metrics.collector import VerifierCollector
 from verifier_service.peer_limits import PeerLimits
+from verifier_service.ranks import running_ranks
 from verifier_service.settings import VerifierSettings
-from verifier_service.target import load_target, set_threads
+from verifier_service.target import Target, load_target, set_threads
 from verifier_service.verifier import Verifier
 from verifier_service.verifier_servicer import VerifierServicer
 
@@ -49,9 +50,22 @@ async def _run(
     announcements: AnnouncementRules,
     tracing: Tracing,
 ) -> None:
-    channels = peer_channels(settings)
     # A signal meanwhile is obeyed once the model is loaded: a thread inside torch cannot be ended safely.
-    target = await asyncio.to_thread(load_target, settings)
+    async with running_ranks(settings) as ranks:
+        target = await asyncio.to_thread(load_target, settings, ranks)
+        await _serve(settings, server, shutdown, trusted, announcements, tracing, target)
+
+
+async def _serve(
+    settings: VerifierSettings,
+    server: ServiceServer,
+    shutdown: Shutdown,
+    trusted: Sequence[str],
+    announcements: AnnouncementRules,
+    tracing: Tracing,
+    target: Target,
+) -> None:
+    channels = peer_channels(settings)
     async with BackgroundTasks(shutdown.fail) as tasks:
         verifier = Verifier(
             target.engine,

@@ -7,10 +7,11 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from service_runtime.address import ListenAddress
-from service_runtime.settings import ServiceSettings, StringList
+from service_runtime.rank_settings import RankSettings
+from service_runtime.settings import StringList
 
 
-class VerifierSettings(ServiceSettings):
+class VerifierSettings(RankSettings):
     """Serves a target model: generates text, checks what drafters propose, keeps the pool of drafters."""
 
     listen: ListenAddress = "127.0.0.1:50051"
@@ -23,6 +24,10 @@ class VerifierSettings(ServiceSettings):
     """Weight type; auto takes bfloat16 where the device computes in it."""
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     """Device of the model: cpu, cuda or cuda:N."""
+    cuda_graphs: bool = True
+    """Capture steps of the usual sizes as CUDA graphs at load; without, steps are launched kernel by kernel."""
+    reproducible: bool = False
+    """On GPUs, make every pass of 64 rows, so that a row's bits do not depend on what shares it. CPUs need no mode."""
     threads: int = Field(default=0, ge=0)
     """CPU threads of the model; 0 leaves the choice to torch."""
     kv_slots: int = Field(default=32768, ge=256)
@@ -57,6 +62,12 @@ class VerifierSettings(ServiceSettings):
     """Tell whoever asks the target's likeliest tokens along a text (Score), for training draft models."""
     share_traffic: bool = False
     """Tell whoever asks the tokens of every request that finishes (FollowTraffic): all clients' prompts and outputs."""
+
+    @model_validator(mode="after")
+    def _ranks_have_devices(self) -> Self:
+        if self.tensor_parallel > 1 and ":" in self.device:
+            raise ValueError(f"--device: must be cpu or cuda with --tensor-parallel, got {self.device}")
+        return self
 
     @model_validator(mode="after")
     def _steps_hold_all_sequences(self) -> Self:

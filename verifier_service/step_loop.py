@@ -120,7 +120,7 @@ class StepLoop(ProposalSink):
         clock = self.engine.clock
         if not self.engine.busy:
             clock.enter(None)
-            return None
+            return self.engine.model.keep_alive()
         wait = self.engine.wait_seconds()
         if wait > 0:
             clock.enter("wait")

@@ -11,8 +11,10 @@ import torch
 from draftwire.v1.model_info_pb2 import ModelInfo
 from service_runtime.logs import get_logger
 from service_runtime.startup_error import StartupError
+from speculative_engine.cpu_threads import share_of_threads
 from speculative_engine.engine_limits import EngineLimits
 from speculative_engine.packed_model import ModelLoadError, PackedModel
+from speculative_engine.rank_group import RankGroup, RankLostError
 from speculative_engine.self_test import run_self_test
 from speculative_engine.step_timing import measure_step_cost
 from speculative_engine.tokenizer import Tokenizer
@@ -33,33 +35,48 @@ class Target:
 
 def set_threads(settings: VerifierSettings) -> None:
     """Give the calling thread its number of compute threads: OpenMP counts them by calling thread."""
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
+    threads = settings.threads or share_of_threads(settings.tensor_parallel)
+    if threads:
+        torch.set_num_threads(threads)
 
 
-def load_target(settings: VerifierSettings) -> Target:
-    """Load, test and time the target model. Raises StartupError."""
+def load_part(settings: VerifierSettings, ranks: RankGroup | None) -> PackedModel:
+    """Load what this process holds of the target model: all of it, or a rank's part. Raises ModelLoadError, and
+    RankLostError."""
+    return PackedModel.load(
+        settings.model,
+        slots=settings.kv_slots,
+        dtype=settings.dtype,
+        device=settings.device,
+        trust_remote_code=settings.trust_remote_code,
+        reproducible=settings.reproducible and settings.device != "cpu",
+        ranks=ranks,
+    )
+
+
+def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> Target:
+    """Load, test and time the target model, which this process leads the `ranks` in. Raises StartupError."""
     set_threads(settings)
     log.info("loading model", model=settings.model)
     try:
         tokenizer = Tokenizer.load(settings.model, trust_remote_code=settings.trust_remote_code)
-        model = PackedModel.load(
-            settings.model,
-            slots=settings.kv_slots,
-            dtype=settings.dtype,
-            device=settings.device,
-            trust_remote_code=settings.trust_remote_code,
-        )
-        report = run_self_test(model)
-    except ModelLoadError as error:
+        model = load_part(settings, ranks)
+        report = run_self_test(model)  # of which every rank runs its part
+        if settings.cuda_graphs:
+            model.capture_graphs()
+        if ranks is not None:
+            ranks.lead()
+        cost = measure_step_cost(model)
+    except (ModelLoadError, RankLostError) as error:
         raise StartupError(str(error)) from error
-    cost = measure_step_cost(model)
     log.info(
         "model ready",
         parameters=model.parameters,
         dtype=str(model.dtype).removeprefix("torch."),
         kv_megabytes=round(model.cache.bytes / 1e6),
         bit_exact=report.bit_exact,
+        cuda_graphs=model.graphs,
+        ranks=settings.tensor_parallel,
         step_ms={rows: round(1e3 * cost.seconds(rows), 2) for rows in (1, 8, 32)},
     )
     info = ModelInfo(

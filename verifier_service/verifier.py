@@ -29,6 +29,7 @@ from speculative_engine.drafters.grammar import GrammarDrafter
 from speculative_engine.drafters.prediction import prediction_drafter
 from speculative_engine.log_probs import LogProbs
 from speculative_engine.proposal import Proposal, ProposalError
+from speculative_engine.rank_group import RankLostError
 from speculative_engine.step_result import StepResult
 from speculative_engine.tokenizer import Tokenizer
 from speculative_engine.verification_engine import VerificationEngine
@@ -228,6 +229,7 @@ class Verifier:
             self.tokenizer,
             self._eos,
             model_fingerprint=self.info.fingerprint,
+            requests=len(self._requests) + 1,
             span=call.span if call is not None else NO_SPAN,
         )
         if not request.finished:
@@ -316,8 +318,12 @@ class Verifier:
 
     def _on_engine_failure(self, error: BaseException) -> None:
         """Without its engine the verifier can serve nobody: every request ends, then the service does."""
+        # A model that lost a part of itself is no fault of a request, which can go on at another verifier.
+        lost = isinstance(error, RankLostError)
+        if lost:
+            log.error("model lost", reason=str(error))
         for request in list(self._requests.values()):
-            request.fail(internal(request.order.request_id))
+            request.fail(shutting_down() if lost else internal(request.order.request_id))
             self._end(request)
         self.scores.end(internal("score"))
         self._on_failure(error)

@@ -62,6 +62,7 @@ from draftwire.requests import Messages, Prompt
 from draftwire.rollout import Rollout, RolloutSide, RolloutState
 from draftwire.scoring import Prediction
 from draftwire.speculation import Acceptance, DrafterShare, Preset, Speculation, SpeculationStats
+from draftwire.spreading import SpreadPolicy
 from draftwire.step_cost import StepCost
 from draftwire.step_times import StepTimes
 from draftwire.tls import Tls
@@ -69,6 +70,7 @@ from draftwire.token import TokenFile, TokenSource
 from draftwire.tokenization import Tokenization
 from draftwire.traffic import ServedRequest, Traffic
 from draftwire.transport import Stream
+from draftwire.verifier import Verifier, VerifierStatus
 from draftwire.version import __version__
 
 __all__ = [
@@ -140,6 +142,7 @@ __all__ = [
     "ShuttingDownError",
     "Speculation",
     "SpeculationStats",
+    "SpreadPolicy",
     "StepCost",
     "StepTimes",
     "Stream",
@@ -157,7 +160,9 @@ __all__ = [
     "UnavailableError",
     "UnsupportedDrafterError",
     "Usage",
+    "Verifier",
     "VerifierInfo",
     "VerifierShare",
+    "VerifierStatus",
     "__version__",
 ]

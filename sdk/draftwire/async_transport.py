@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -15,12 +15,16 @@ from google.protobuf.message import Message
 
 from draftwire.call_span import Metadata, begin_call_span
 from draftwire.channel import AsyncChannels
+from draftwire.endpoints import Endpoints
 from draftwire.errors import DraftwireError, InternalError, RequestCancelledError, from_rpc_error
-from draftwire.failover import Attempts, Endpoints, RetryPolicy, deadline_after, remaining
+from draftwire.failover import Attempts, RetryPolicy, deadline_after, remaining, says_that_it_serves
+from draftwire.health import CHECK, PROBE_SECONDS, Health, check_request, read_health
 from draftwire.methods import Method
 from draftwire.names import resolve_async
 from draftwire.reading import Reader
 from draftwire.security import Security
+from draftwire.spreading import SpreadPolicy
+from draftwire.verifier import Verifier, VerifierStatus
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -28,22 +32,25 @@ ItemT = TypeVar("ItemT")
 
 
 class AsyncTransport:
-    """Makes calls to whichever verifier is in use, on one event loop."""
+    """Makes calls to the verifiers of a client, on one event loop."""
 
     def __init__(
         self,
-        addresses: tuple[str, ...],
+        verifiers: tuple[Verifier, ...],
         *,
         timeout: float | None,
         retry: RetryPolicy,
+        spread: SpreadPolicy,
         security: Security,
     ) -> None:
         """Connect to nothing yet."""
-        self._endpoints = Endpoints(addresses)
+        self._endpoints = Endpoints(verifiers, spread)
         self._timeout = timeout
         self._retry = retry
         self._channels = AsyncChannels(security)
         self._looking_up = asyncio.Lock()
+        self._beside: set[asyncio.Task[None]] = set()
+        """What runs beside the calls: see `refresh`."""
 
     @property
     def address(self) -> str:
@@ -67,7 +74,7 @@ class AsyncTransport:
         deadline = self.deadline(timeout)
         if address is None:
             await self.look_up()
-        endpoints = self._endpoints if address is None else Endpoints((address,), look_up=False)
+        endpoints = self._endpoints if address is None else Endpoints((Verifier(address),), look_up=False)
         attempts = Attempts(endpoints, self._retry, repeatable=method.repeatable, stays=method.stays)
         while True:
             to = attempts.next_address()
@@ -79,6 +86,7 @@ class AsyncTransport:
             try:
                 metadata = self._channels.metadata()
                 response: ResponseT = await rpc(request, timeout=remaining(deadline), metadata=metadata)
+                attempts.succeeded()
                 return response
             except (grpc.RpcError, asyncio.CancelledError) as error:
                 lost = failure_of(error)
@@ -108,9 +116,13 @@ class AsyncTransport:
         )
         return rpc(request, timeout=remaining(deadline), metadata=(*self._channels.metadata(), *metadata))
 
-    def attempts(self) -> Attempts:
+    def attempts(self, reader: Reader[Any, Any, Any]) -> Attempts:
         """Return the attempts of a new stream."""
-        return Attempts(self._endpoints, self._retry)
+        return Attempts(self._endpoints, self._retry, key=reader.key(self._endpoints.policy.prefix_bytes))
+
+    def statuses(self) -> list[VerifierStatus]:
+        """Return how each verifier is seen."""
+        return self._endpoints.statuses()
 
     @property
     def must_look_up(self) -> bool:
@@ -122,7 +134,36 @@ class AsyncTransport:
         if self._endpoints.stale:
             async with self._looking_up:
                 if self._endpoints.stale:  # still: another task has not just done it
-                    self._endpoints.update({name: await resolve_async(name) for name in self._endpoints.names})
+                    await self._resolve()
+
+    def refresh(self) -> None:
+        """Begin to ask verifiers that were lost whether they serve, and to look old names up again, where due."""
+        if self._endpoints.old():
+            self._begin(self._resolve())
+        for address in self._endpoints.due_probes():
+            self._begin(self._probe(address))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    async def _resolve(self) -> None:
+        self._endpoints.update({name: await resolve_async(name) for name in self._endpoints.names})
+
+    async def _probe(self, address: str) -> None:
+        rpc = self._channels.get(address, self._endpoints.authority(address)).unary_unary(
+            CHECK.path,
+            request_serializer=CHECK.request.SerializeToString,
+            response_deserializer=CHECK.response.FromString,
+        )
+        try:
+            response = await rpc(check_request(""), timeout=PROBE_SECONDS, metadata=self._channels.metadata())
+            serves = read_health(response) is not Health.NOT_SERVING
+        except (grpc.RpcError, asyncio.CancelledError) as error:
+            serves = says_that_it_serves(failure_of(error))
+        if serves:
+            self._endpoints.serves(address)
 
     @property
     def alternatives(self) -> int:
@@ -135,7 +176,12 @@ class AsyncTransport:
 
     async def close(self) -> None:
         """Cancel what runs and close the connections."""
+        beside = tuple(self._beside)
+        for task in beside:
+            task.cancel()
         await self._channels.close()
+        if beside:
+            await asyncio.wait(beside)
 
 
 class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
@@ -152,7 +198,7 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         self._deadline = deadline
         self._closed = False
         self._call: Any = None
-        self._attempts = transport.attempts()
+        self._attempts = transport.attempts(reader)
         self._span = begin_call_span(reader)
         self._opening: asyncio.Task[None] | None = None
         if transport.must_look_up:
@@ -180,16 +226,17 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
                 if response is grpc.aio.EOF:
                     raise InternalError("the verifier ended the stream before the request was finished")
                 item = self._reader.read(response)
+                self._attempts.read(response)
             except (grpc.RpcError, asyncio.CancelledError) as error:
                 await self._recover(error)
                 continue
             except BaseException as error:
-                self._end_span(error)
+                self._end(error)
                 self.cancel()
                 raise
             if self._reader.finished:
                 await self._drain()
-                self._end_span()
+                self._end()
             if item is not None:
                 self._attempts.succeeded()
                 return item
@@ -202,7 +249,7 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
             self._opening.cancel()
         if self._call is not None:
             self._call.cancel()
-        self._end_span()
+        self._end()
 
     async def aclose(self) -> None:
         """Cancel the call, if it still runs."""
@@ -223,13 +270,18 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         call = getattr(self, "_call", None)
         if call is not None:
             call.cancel()
-            self._end_span()
+            self._end()
 
     def _open(self) -> None:
         address = self._attempts.next_address()
-        request = self._reader.next_request(resumable=self._transport.alternatives > 1)
-        metadata = self._span.attempt(address) if self._span is not None else ()
-        self._call = self._transport.open(self._reader.method, request, address, self._deadline, metadata)
+        try:
+            self._transport.refresh()
+            request = self._reader.next_request(resumable=self._transport.alternatives > 1)
+            metadata = self._span.attempt(address) if self._span is not None else ()
+            self._call = self._transport.open(self._reader.method, request, address, self._deadline, metadata)
+        except BaseException:
+            self._attempts.end()
+            raise
 
     async def _look_up_and_open(self) -> None:
         await self._transport.look_up()
@@ -247,11 +299,12 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
                 raise RequestCancelledError("the stream was closed", raw=lost.raw) from error
             self._open()
         except BaseException as failure:
-            self._end_span(failure)
+            self._end(failure)
             self.cancel()
             raise
 
-    def _end_span(self, error: BaseException | None = None) -> None:
+    def _end(self, error: BaseException | None = None) -> None:
+        self._attempts.end()
         if self._span is not None:
             self._span.end(error)
 

@@ -1,9 +1,8 @@
-"""Channels to verifiers: addresses, options, and one lazily made channel for each address."""
+"""Channels to verifiers: options, and one lazily made channel for each address."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -45,21 +44,6 @@ CHANNEL_OPTIONS: _Options = (
     # Not shared with other clients of the process: a new one tries at once.
     ("grpc.use_local_subchannel_pool", 1),
 )
-
-
-def parse_addresses(addresses: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the addresses of a client, in order and without repetition.
-
-    Raises:
-        ValueError: no address, or one that is a URL or empty.
-    """
-    found = [addresses] if isinstance(addresses, str) else list(addresses)
-    if not found:
-        raise ValueError("a client needs the address of a verifier")
-    for address in found:
-        if not address.strip() or address.startswith(("http://", "https://")):
-            raise ValueError(f"{address!r} is no address of a verifier: expected host:port")
-    return tuple(dict.fromkeys(address.strip() for address in found))
 
 
 @dataclass(frozen=True, slots=True)

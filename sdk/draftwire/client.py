@@ -10,7 +10,6 @@ from typing import Any, Self, Unpack
 
 import grpc
 
-from draftwire.channel import parse_addresses
 from draftwire.drafters import Drafters
 from draftwire.failover import RetryPolicy
 from draftwire.generation import Chunk, Generation
@@ -32,20 +31,22 @@ from draftwire.requests import (
 )
 from draftwire.scoring import Prediction, ScoreReader
 from draftwire.security import Security
+from draftwire.spreading import SpreadPolicy
 from draftwire.tls import Tls
 from draftwire.token import TokenSource
 from draftwire.tokenization import Tokenization, read_tokenization, tokenize_request
 from draftwire.traffic import Traffic, TrafficReader
 from draftwire.transport import Stream, Transport
 from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire.verifier import Verifier, Verifiers, VerifierStatus, parse_verifiers
 
 
 class Client:
-    """Talks to a verifier, or to the first of several that can be reached. Safe to use from several threads.
+    """Talks to a verifier, or to several that serve the same target model. Safe to use from several threads.
 
-    With a list of addresses, or a DNS name that has several, the client stays with one verifier as long as it works
-    and moves on to the next when it does not. A request that breaks off is resumed there, without a token lost, doubled
-    or different; so all verifiers of one client have to serve the same target model.
+    With a list of addresses, or a DNS name that has several, requests are spread by load, those whose prompts begin
+    alike to the same verifier (``SpreadPolicy``). A request that breaks off is resumed at another one, without a token
+    lost, doubled or different. Everything else goes to the one in use (``address``), which changes when it is lost.
 
         client = Client("localhost:50051")
         print(client.generate("def fib(n):", max_tokens=64).text)
@@ -55,10 +56,11 @@ class Client:
 
     def __init__(
         self,
-        address: str | Sequence[str] = "localhost:50051",
+        address: Verifiers = "localhost:50051",
         *,
         timeout: float | None = None,
         retry: RetryPolicy | None = None,
+        spread: SpreadPolicy | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         tls: Tls | None = None,
         token: TokenSource | None = None,
@@ -67,33 +69,40 @@ class Client:
         """Make a client. It connects with the first call.
 
         Args:
-            address: host:port of a verifier, or several to fail over between. A DNS name stands for all its addresses;
-                it is looked up with the first call, and again whenever the verifier in use is lost.
+            address: host:port of a verifier, or several that serve the same target model; see ``Verifier`` for their
+                weights. A DNS name stands for all its addresses; it is looked up with the first call, again whenever
+                one of them is lost, and every 30 seconds while calls are made.
             timeout: seconds a call may take in all, unless the call says otherwise; None waits without limit.
             retry: what to do about verifiers that cannot be reached; default ``RetryPolicy()``.
+            spread: how requests are spread over several verifiers; default ``SpreadPolicy()``.
             credentials: gRPC channel credentials of your own making, in place of ``tls``.
             tls: encrypt and say whom to trust, see ``Tls``; None connects in the clear, to this machine only.
             token: the token to show to the service, or a function that returns the present one (``TokenFile``).
             insecure: True allows connections in the clear to other machines, token included.
 
         Raises:
-            ValueError: no address, or one that is none; files of ``tls`` that cannot be used; an address beyond this
-                machine without TLS.
+            ValueError: no address, or one that is none; a wrong weight; files of ``tls`` that cannot be used; an
+                address beyond this machine without TLS.
         """
-        addresses = parse_addresses(address)
+        verifiers = parse_verifiers(address)
         security = Security(tls=tls, token=token, insecure=insecure, credentials=credentials)
-        for each in addresses:
-            security.check(each)
+        for each in verifiers:
+            security.check(each.address)
         self._transport = self._make_transport(
-            addresses, timeout=timeout, retry=retry or RetryPolicy(), security=security
+            verifiers, timeout=timeout, retry=retry or RetryPolicy(), spread=spread or SpreadPolicy(), security=security
         )
         self.drafters = Drafters(self._transport)
         """The drafters of the verifier in use."""
 
     @property
     def address(self) -> str:
-        """Address of the verifier in use."""
+        """Address of the verifier in use: where everything goes that is no request for text."""
         return self._transport.address
+
+    @property
+    def verifiers(self) -> list[VerifierStatus]:
+        """How each verifier is seen; those behind a name once it was looked up."""
+        return self._transport.statuses()
 
     def generate(self, prompt: Prompt, *, n: int = 1, **options: Unpack[GenerateOptions]) -> Generation:
         """Continue a prompt and return the result.
@@ -108,10 +117,10 @@ class Client:
             InvalidArgumentError: the request cannot be served: ``InvalidFieldError`` with the fields' names,
                 ``EmptyPromptError``, ``ContextExceededError`` or ``TokenOutOfRangeError``.
             DrafterNotFoundError: ``speculation.drafter`` is not attached.
-            AtCapacityError: the verifier is full.
+            AtCapacityError: all verifiers that can be reached are full.
             DeadlineExceededError: the timeout has passed.
             UnavailableError: no verifier could be reached.
-            ModelMismatchError: the request broke off, and the next verifier has another target model.
+            ModelMismatchError: the verifiers serve different target models.
             DraftwireError: the call failed otherwise.
         """
         return self._choices(prepare(prompt, **options), n)
@@ -255,16 +264,18 @@ class Client:
         """
         return self._transport.stream(TrafficReader(), None)
 
-    def model_info(self, *, timeout: float | None = None) -> VerifierInfo:
-        """Return what the verifier serves, its limits and how busy it is.
+    def model_info(self, *, address: str | None = None, timeout: float | None = None) -> VerifierInfo:
+        """Return what a verifier serves, its limits and how busy it is.
 
         Args:
+            address: which one of the ``verifiers`` to ask; default: the one in use.
             timeout: seconds to wait; default: the client's timeout.
 
         Raises:
             DraftwireError: the call failed.
         """
-        return read_verifier_info(self._transport.call(GET_MODEL_INFO, pb.GetModelInfoRequest(), timeout))
+        request = pb.GetModelInfoRequest()
+        return read_verifier_info(self._transport.call(GET_MODEL_INFO, request, timeout, address=address))
 
     def health(self, service: str = "", *, timeout: float | None = None) -> Health:
         """Return whether the verifier takes calls, by ``grpc.health.v1``. A drafter service can be asked, too.
@@ -293,8 +304,8 @@ class Client:
         """Close the client."""
         self.close()
 
-    def _make_transport(self, addresses: tuple[str, ...], **options: Any) -> Transport:
-        return Transport(addresses, **options)
+    def _make_transport(self, verifiers: tuple[Verifier, ...], **options: Any) -> Transport:
+        return Transport(verifiers, **options)
 
     def _choices(self, request: Prepared, number: int) -> Generation:
         requests = choices(request, number)

@@ -34,6 +34,9 @@ class WatchReader:
     method = WATCH_DRAFTERS
     finished = False
 
+    def key(self, size: int) -> None:
+        """Go to the verifier in use."""
+
     def next_request(self, *, resumable: bool) -> pb.WatchDraftersRequest:
         """Return the request, which is always the same: each stream begins with the present state."""
         return pb.WatchDraftersRequest()

@@ -1,8 +1,8 @@
-"""Where a call goes, and whether it is tried again.
+"""Whether a call is tried again, and when.
 
-A client has a list of verifiers and stays with one as long as it works. A call that finds it unreachable moves on to
-the next; so does a stream that breaks, which the next verifier goes on with from the tokens it has. Only lost
-connections and verifiers that shut down are tried again, and full verifiers for a request that has begun: every other
+A call that finds its verifier unreachable moves on to another; so does a stream that breaks, which the next verifier
+goes on with from the tokens it has. Only lost connections and verifiers that shut down are tried again, and full
+verifiers for a request that has begun; one that is new goes to each of the others, where there are some. Every other
 error is an answer.
 """
 
@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import grpc
 
-from draftwire.errors import AtCapacityError, DraftwireError, ErrorReason, UnavailableError
-from draftwire.names import is_name
+from draftwire.endpoints import Endpoints
+from draftwire.errors import AtCapacityError, DeadlineExceededError, DraftwireError, ErrorReason, UnavailableError
+from draftwire.v1 import verifier_service_pb2 as pb
 
 _BROKEN_CODES = frozenset(
     {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN}
@@ -45,98 +46,69 @@ class RetryPolicy:
             raise ValueError(f"attempts must be at least 1 and waits at least 0: {self}")
 
 
-class Endpoints:
-    """The addresses of a client and the one in use. Safe to use from several threads.
-
-    A DNS name stands for all its addresses. Whoever makes a call looks its names up first when they are ``stale``: at
-    the start, and after an address in use was left.
-    """
-
-    def __init__(self, addresses: tuple[str, ...], *, look_up: bool = True) -> None:
-        """Start with the first address; without ``look_up`` names are left to gRPC."""
-        self._configured = addresses
-        self._names = tuple(address for address in addresses if look_up and is_name(address))
-        self._addresses = addresses
-        self._index = 0
-        self._stale = bool(self._names)
-        self._authorities: dict[str, str] = {}
-        self._lock = threading.Lock()
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """All addresses; those of a name in its place once it was looked up."""
-        return self._addresses
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names to look up."""
-        return self._names
-
-    @property
-    def stale(self) -> bool:
-        """True when the names should be looked up before the next call."""
-        return self._stale
-
-    @property
-    def current(self) -> str:
-        """The address in use."""
-        with self._lock:
-            return self._addresses[self._index]
-
-    def authority(self, address: str) -> str | None:
-        """The name and port an address was found under, if it was."""
-        return self._authorities.get(address)
-
-    def update(self, found: dict[str, tuple[str, ...]]) -> None:
-        """Take the addresses of names. The one in use stays in use if it is still among them."""
-        with self._lock:
-            current = self._addresses[self._index]
-            behind = [(address, name) for name in self._configured for address in found.get(name, (name,))]
-            self._addresses = tuple(dict.fromkeys(address for address, _ in behind))
-            self._index = self._addresses.index(current) if current in self._addresses else 0
-            self._authorities = {address: name for address, name in behind if address != name}
-            self._stale = False
-
-    def leave(self, address: str) -> None:
-        """Move on to the next address, unless another call has moved on from this one already."""
-        with self._lock:
-            if self._addresses[self._index] == address:
-                self._index = (self._index + 1) % len(self._addresses)
-                self._stale = bool(self._names)
-
-
 class Attempts:
-    """The attempts of one call: where the next goes, and when."""
+    """The attempts of one call: where the next goes, and when. Safe to use from several threads."""
 
     def __init__(
-        self, endpoints: Endpoints, policy: RetryPolicy, *, repeatable: bool = True, stays: bool = False
+        self,
+        endpoints: Endpoints,
+        policy: RetryPolicy,
+        *,
+        key: bytes | None = None,
+        repeatable: bool = True,
+        stays: bool = False,
     ) -> None:
         """Start with no attempt made.
 
         Args:
             endpoints: where it may go.
             policy: how often, and when.
+            key: what decides where it goes, see ``spreading``; None goes to the verifier in use. A call with a key
+                counts as load where it is until ``end``.
             repeatable: False allows one attempt, and another only where the service refused it.
             stays: True repeats it where it was made first: it changes something there.
         """
         self._endpoints = endpoints
         self._policy = policy
+        self._key = key
         self._repeatable = repeatable
         self._stays = stays
         self._address = endpoints.current
+        self._taken: str | None = None
         self._failures = 0
-        self._refusals = 0
+        self._tried: set[str] = set()
         self._begun = False
+        self._full: AtCapacityError | None = None
+        self._lock = threading.Lock()
 
     def next_address(self) -> str:
         """Return the address for the next attempt."""
-        if not (self._stays and self._failures):
+        if self._key is not None:
+            address = self._endpoints.take(self._key, without=self._tried)
+            with self._lock:
+                self._address = self._taken = address
+        elif not (self._stays and self._failures):
             self._address = self._endpoints.current
         return self._address
 
+    def read(self, response: object) -> None:
+        """Take in what a response tells of the verifier that sent it.
+
+        Raises:
+            ModelMismatchError: another verifier has another target.
+        """
+        if self._key is not None and isinstance(response, pb.GenerateResponse) and response.HasField("started"):
+            started = response.started
+            requests = started.requests if started.HasField("requests") else None
+            self._endpoints.told(self._address, started.model_fingerprint, requests)
+
     def succeeded(self) -> None:
         """Take note of progress: failures are counted afresh from here."""
-        self._failures = self._refusals = 0
+        if self._failures or not self._begun:
+            self._endpoints.serves(self._address)
+        self._failures = 0
+        self._tried.clear()
+        self._full = None
         self._begun = True
 
     def failed(self, error: DraftwireError, deadline: float | None = None) -> float:
@@ -145,34 +117,53 @@ class Attempts:
         Raises:
             DraftwireError: the error itself, when there is to be no other attempt.
         """
-        if self._begun and isinstance(error, AtCapacityError):
+        self.end()
+        if isinstance(error, AtCapacityError) and (self._begun or self._key is not None):
             return self._until(deadline, self._refused(error))
         if not is_loss(error):
             raise error
         self._failures += 1
+        self._tried.add(self._address)
         addresses = (self._address,) if self._stays else self._endpoints.addresses
-        count = len(addresses)
-        final = self._failures >= self._policy.attempts_per_address * count
+        final = self._failures >= self._policy.attempts_per_address * len(addresses)
         final = final or not (self._repeatable or error.reason == ErrorReason.SHUTTING_DOWN)
         if final or not self._stays:
-            self._endpoints.leave(self._address)
+            self._endpoints.lost(self._address)
         if final:
             error.message = f"no answer from {', '.join(addresses)}: {error.message}"
             raise error
-        rounds, rest = divmod(self._failures, count)
+        rounds, rest = divmod(self._failures, len(addresses))
         if rest:
             return 0.0
+        self._tried.clear()
         wait = min(self._policy.max_backoff, self._policy.initial_backoff * 2.0 ** (rounds - 1))
         return self._until(deadline, wait)
 
+    def end(self) -> None:
+        """Let the call count as load no more. Doing it again does nothing."""
+        with self._lock:
+            taken, self._taken = self._taken, None
+        if taken is not None:
+            self._endpoints.release(taken)
+
     def _refused(self, error: AtCapacityError) -> float:
-        """Return the wait for a place for a request that has begun: it does not end because a verifier is full."""
-        self._endpoints.leave(self._address)
+        """Return the wait for a place, for a request that has begun: it does not end because verifiers are full.
+
+        A new one is told so by those that can be reached.
+        """
+        self._endpoints.move_on(self._address)
+        self._tried.add(self._address)
         self._failures = 0
-        self._refusals += 1
-        if self._refusals % len(self._endpoints.addresses):
+        if self._full is None or (error.retry_after_seconds or 0.0) < (self._full.retry_after_seconds or 0.0):
+            self._full = error
+        if self._begun:
+            if not self._tried.issuperset(self._endpoints.addresses):
+                return 0.0
+            self._tried.clear()
+            return self._policy.max_backoff if error.retry_after_seconds is None else error.retry_after_seconds
+        if self._endpoints.reachable(without=self._tried):
             return 0.0
-        return self._policy.max_backoff if error.retry_after_seconds is None else error.retry_after_seconds
+        raise self._full
 
     @staticmethod
     def _until(deadline: float | None, wait: float) -> float:
@@ -188,6 +179,11 @@ def is_loss(error: DraftwireError) -> bool:
     if isinstance(error, UnavailableError):
         return True
     return error.reason is None and error.code in _BROKEN_CODES
+
+
+def says_that_it_serves(error: DraftwireError) -> bool:
+    """Return whether a service that fails to tell its health serves: it answers, and knows or allows no such call."""
+    return not (is_loss(error) or isinstance(error, DeadlineExceededError))
 
 
 def deadline_after(timeout: float | None) -> float | None:

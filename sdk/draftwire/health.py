@@ -62,3 +62,7 @@ def check_request(service: str) -> Message:
 def read_health(response: Any) -> Health:
     """Reads the answer."""
     return _HEALTH.get(response.status, Health.UNKNOWN)
+
+
+PROBE_SECONDS = 2.0
+"""Time a verifier has to say whether it serves again."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 LONGEST_LOOKUP_SECONDS = 5.0
-"""A name that is not resolved by then is left to gRPC, as one that cannot be resolved is."""
+"""A name that is not resolved by then counts as one that cannot be resolved."""
 
 _HOST_PORT = re.compile(r"([A-Za-z0-9._-]+):(\d{1,5})")
 
@@ -31,6 +31,7 @@ def is_name(address: str) -> bool:
 def resolve(name: str) -> tuple[str, ...]:
     """Return the addresses of a name and port, in the resolver's order; the name itself where there is but one.
 
+    None where it cannot be resolved: then gRPC tries as well, and its error says why.
     A name with one IPv4 and one IPv6 address is one verifier, so addresses of one family count: of the one that has
     more of them.
     """
@@ -38,7 +39,7 @@ def resolve(name: str) -> tuple[str, ...]:
     lookup = threading.Thread(target=lambda: found.append(_look_up(name)), name="draftwire-names", daemon=True)
     lookup.start()
     lookup.join(LONGEST_LOOKUP_SECONDS)
-    return found[0] if found else (name,)
+    return found[0] if found else ()
 
 
 async def resolve_async(name: str) -> tuple[str, ...]:
@@ -46,15 +47,15 @@ async def resolve_async(name: str) -> tuple[str, ...]:
     try:
         return await asyncio.wait_for(asyncio.to_thread(_look_up, name), LONGEST_LOOKUP_SECONDS)
     except TimeoutError:
-        return (name,)
+        return ()
 
 
 def _look_up(name: str) -> tuple[str, ...]:
     host, _, port = name.rpartition(":")
     try:
         found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):  # gRPC tries as well, and its error says why
-        return (name,)
+    except (OSError, UnicodeError):
+        return ()
     return choose(name, found)
 
 

@@ -14,6 +14,7 @@ from draftwire.generation import Chunk, FinishReason, Generation, RejectedDraft,
 from draftwire.logprobs import PromptReport, TokenLogProbs, read_logprobs, read_prompt
 from draftwire.methods import GENERATE, Method
 from draftwire.speculation import DrafterShare, SpeculationStats
+from draftwire.spreading import prompt_prefix
 from draftwire.v1 import speculation_pb2
 from draftwire.v1 import verifier_service_pb2 as pb
 
@@ -41,6 +42,12 @@ class Reader(Protocol[RequestT, ResponseT, ItemT_co]):
     @property
     def finished(self) -> bool:
         """True when nothing more is expected."""
+
+    def key(self, size: int) -> bytes | None:
+        """Return what decides which verifier it goes to, see ``spreading``: the first ``size`` bytes of its prompt.
+
+        None goes to the verifier in use.
+        """
 
     def next_request(self, *, resumable: bool) -> RequestT:
         """Return the request for the next attempt, which goes on after everything read so far.
@@ -117,6 +124,11 @@ class GenerationReader:
     def prompt(self) -> PromptReport | None:
         """What was reported of the prompt so far, None if nothing was."""
         return read_prompt(self._prompt) if self._prompt.token_ids else None
+
+    def key(self, size: int) -> bytes | None:
+        """Return the first bytes of the prompt; None where drafters are named, which others may not have."""
+        asked = self._request.speculation
+        return None if asked.drafter or asked.drafter_names else prompt_prefix(self._request, size)
 
     def next_request(self, *, resumable: bool) -> pb.GenerateRequest:
         """Return the request, with the tokens read so far to be resumed after."""

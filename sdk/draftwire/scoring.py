@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from draftwire.methods import SCORE
 from draftwire.requests import token_ids, unsigned
+from draftwire.spreading import token_prefix
 from draftwire.v1 import verifier_service_pb2 as pb
 
 
@@ -43,6 +44,10 @@ class ScoreReader:
     def finished(self) -> bool:
         """True when the last distribution is read."""
         return self._next > len(self._text) > 0
+
+    def key(self, size: int) -> bytes:
+        """Return the first bytes of the text."""
+        return token_prefix(self._text, size)
 
     def next_request(self, *, resumable: bool) -> pb.ScoreRequest:
         """Ask for the distributions that are not read yet."""

@@ -40,6 +40,9 @@ class TrafficReader:
     method = FOLLOW_TRAFFIC
     finished = False
 
+    def key(self, size: int) -> None:
+        """Go to the verifier in use."""
+
     def next_request(self, *, resumable: bool) -> pb.FollowTrafficRequest:
         """Ask for what finishes from now on."""
         return pb.FollowTrafficRequest()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -17,12 +18,16 @@ from google.protobuf.message import Message
 
 from draftwire.call_span import Metadata, begin_call_span
 from draftwire.channel import Channels
+from draftwire.endpoints import Endpoints
 from draftwire.errors import InternalError, RequestCancelledError, from_rpc_error
-from draftwire.failover import Attempts, Endpoints, RetryPolicy, deadline_after, remaining
+from draftwire.failover import Attempts, RetryPolicy, deadline_after, remaining, says_that_it_serves
+from draftwire.health import CHECK, PROBE_SECONDS, Health, check_request, read_health
 from draftwire.methods import Method
 from draftwire.names import resolve
 from draftwire.reading import Reader
 from draftwire.security import Security
+from draftwire.spreading import SpreadPolicy
+from draftwire.verifier import Verifier, VerifierStatus
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -30,18 +35,19 @@ ItemT = TypeVar("ItemT")
 
 
 class Transport:
-    """Makes calls to whichever verifier is in use. Safe to use from several threads."""
+    """Makes calls to the verifiers of a client. Safe to use from several threads."""
 
     def __init__(
         self,
-        addresses: tuple[str, ...],
+        verifiers: tuple[Verifier, ...],
         *,
         timeout: float | None,
         retry: RetryPolicy,
+        spread: SpreadPolicy,
         security: Security,
     ) -> None:
         """Connect to nothing yet."""
-        self._endpoints = Endpoints(addresses)
+        self._endpoints = Endpoints(verifiers, spread)
         self._timeout = timeout
         self._retry = retry
         self._channels = Channels(security)
@@ -69,7 +75,7 @@ class Transport:
         deadline = self.deadline(timeout)
         if address is None:
             self.look_up()
-        endpoints = self._endpoints if address is None else Endpoints((address,), look_up=False)
+        endpoints = self._endpoints if address is None else Endpoints((Verifier(address),), look_up=False)
         attempts = Attempts(endpoints, self._retry, repeatable=method.repeatable, stays=method.stays)
         while True:
             to = attempts.next_address()
@@ -81,6 +87,7 @@ class Transport:
             try:
                 metadata = self._channels.metadata()
                 response: ResponseT = rpc(request, timeout=remaining(deadline), metadata=metadata)
+                attempts.succeeded()
                 return response
             except grpc.RpcError as error:
                 if self.closed:
@@ -109,16 +116,46 @@ class Transport:
         )
         return rpc(request, timeout=remaining(deadline), metadata=(*self._channels.metadata(), *metadata))
 
-    def attempts(self) -> Attempts:
+    def attempts(self, reader: Reader[Any, Any, Any]) -> Attempts:
         """Return the attempts of a new stream."""
-        return Attempts(self._endpoints, self._retry)
+        return Attempts(self._endpoints, self._retry, key=reader.key(self._endpoints.policy.prefix_bytes))
+
+    def statuses(self) -> list[VerifierStatus]:
+        """Return how each verifier is seen."""
+        return self._endpoints.statuses()
 
     def look_up(self) -> None:
         """Find the addresses behind names, if that is due."""
         if self._endpoints.stale:
             with self._looking_up:
                 if self._endpoints.stale:  # still: another thread has not just done it
-                    self._endpoints.update({name: resolve(name) for name in self._endpoints.names})
+                    self._resolve()
+
+    def refresh(self) -> None:
+        """Begin to ask verifiers that were lost whether they serve, and to look old names up again, where due."""
+        if self._endpoints.old():
+            threading.Thread(target=self._resolve, name="draftwire-names", daemon=True).start()
+        for address in self._endpoints.due_probes():
+            rpc = self._channels.get(address, self._endpoints.authority(address)).unary_unary(
+                CHECK.path,
+                request_serializer=CHECK.request.SerializeToString,
+                response_deserializer=CHECK.response.FromString,
+            )
+            call = rpc.future(check_request(""), timeout=PROBE_SECONDS, metadata=self._channels.metadata())
+            call.add_done_callback(partial(self._probed, address))
+
+    def _resolve(self) -> None:
+        self._endpoints.update({name: resolve(name) for name in self._endpoints.names})
+
+    def _probed(self, address: str, call: Any) -> None:
+        try:
+            serves = read_health(call.result()) is not Health.NOT_SERVING
+        except grpc.FutureCancelledError:  # the client was closed
+            return
+        except grpc.RpcError as error:
+            serves = says_that_it_serves(from_rpc_error(error))
+        if serves:
+            self._endpoints.serves(address)
 
     @property
     def alternatives(self) -> int:
@@ -149,7 +186,7 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._call: Any = None
-        self._attempts = transport.attempts()
+        self._attempts = transport.attempts(reader)
         self._span = begin_call_span(reader)
         self._open()
 
@@ -170,16 +207,17 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
                 if response is None:
                     raise InternalError("the verifier ended the stream before the request was finished")
                 item = self._reader.read(response)
+                self._attempts.read(response)
             except grpc.RpcError as error:
                 self._recover(error)
                 continue
             except BaseException as error:
-                self._end_span(error)
+                self._end(error)
                 self.close()
                 raise
             if self._reader.finished:
                 self._drain()
-                self._end_span()
+                self._end()
             if item is not None:
                 self._attempts.succeeded()
                 return item
@@ -191,7 +229,7 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
             self._closed.set()
             if self._call is not None:
                 self._call.cancel()
-        self._end_span()
+        self._end()
 
     def __enter__(self) -> Self:
         """Return the stream itself."""
@@ -208,7 +246,7 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
         call = getattr(self, "_call", None)
         if call is not None:
             call.cancel()
-            self._end_span()
+            self._end()
 
     def _open(self) -> None:
         self._transport.look_up()
@@ -216,24 +254,30 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
             if self._closed.is_set():
                 raise RequestCancelledError("the stream was closed")
             address = self._attempts.next_address()
-            request = self._reader.next_request(resumable=self._transport.alternatives > 1)
-            metadata = self._span.attempt(address) if self._span is not None else ()
-            self._call = self._transport.open(self._reader.method, request, address, self._deadline, metadata)
+            try:
+                self._transport.refresh()
+                request = self._reader.next_request(resumable=self._transport.alternatives > 1)
+                metadata = self._span.attempt(address) if self._span is not None else ()
+                self._call = self._transport.open(self._reader.method, request, address, self._deadline, metadata)
+            except BaseException:
+                self._attempts.end()
+                raise
 
     def _recover(self, error: grpc.RpcError) -> None:
         """Start the next attempt after a failure, or raise the error the caller gets."""
         if self._closed.is_set() or self._transport.closed:
-            self._end_span()
+            self._end()
             raise RequestCancelledError("the stream was closed", raw=error) from error
         try:
             self._closed.wait(self._attempts.failed(from_rpc_error(error), self._deadline))
             self._open()
         except BaseException as failure:
-            self._end_span(failure)
+            self._end(failure)
             self.close()
             raise
 
-    def _end_span(self, error: BaseException | None = None) -> None:
+    def _end(self, error: BaseException | None = None) -> None:
+        self._attempts.end()
         if self._span is not None:
             self._span.end(error)
 

@@ -148,4 +148,6 @@ def local_model_drafter(options: LocalModelOptions, target: PackedModel) -> Loca
             "can draft with another one"
         )
     run_self_test(model)
+    if target.captured:
+        model.capture_graphs()
     return LocalModelDrafter(model, min(1.0, model.parameters / target.parameters))

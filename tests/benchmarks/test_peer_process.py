@@ -10,6 +10,7 @@ from benchmarks import peer_process
 from benchmarks.peer_catalogue import Method, Peer
 from benchmarks.peer_environment import PeerUnavailable
 from benchmarks.peer_process import PeerProcess
+from tests.end_to_end.waiting import PATIENCE
 
 RUNNERS = Path(peer_process.__file__).parent / "peers"
 COUNTING = f"""
@@ -51,7 +52,7 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PeerPro
 
 def stops(process: PeerProcess) -> bool:
     """Signals take their time on a busy machine."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T":
             return True

@@ -8,9 +8,8 @@ from contextlib import suppress
 import pytest
 
 from benchmarks.tcp_proxy import TcpProxy, flipped
+from tests.end_to_end.waiting import PATIENCE, TRIES
 
-SECONDS = 20.0
-"""Deadline of a wait."""
 SOON = 0.2
 """Seconds within which what is to stay out would have come."""
 
@@ -54,7 +53,7 @@ async def echo() -> AsyncIterator[EchoServer]:
 
 @pytest.fixture
 async def proxy(echo: EchoServer) -> AsyncIterator[TcpProxy]:
-    async with asyncio.timeout(SECONDS), TcpProxy(await echo.start(), seed=1) as proxy:
+    async with asyncio.timeout(PATIENCE), TcpProxy(await echo.start(), seed=1) as proxy:
         yield proxy
 
 
@@ -64,7 +63,7 @@ async def connect(proxy: TcpProxy) -> tuple[asyncio.StreamReader, asyncio.Stream
 
 
 async def eventually(look: Callable[[], bool]) -> None:
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(PATIENCE):
         while not look():  # noqa: ASYNC110 (what is looked at has no event)
             await asyncio.sleep(0.01)
 
@@ -95,12 +94,17 @@ async def test_what_is_sent_at_once_is_delayed_at_once(proxy: TcpProxy) -> None:
     clock = asyncio.get_running_loop().time
     reader, writer = await connect(proxy)
     proxy.set_delay(0.5)
-    started = clock()
-    for number in range(10):
-        writer.write(bytes([number]))
-        await asyncio.sleep(0.01)
-    assert await reader.readexactly(10) == bytes(range(10))
-    assert 1.0 <= clock() - started < 10 * 1.0
+    for _ in range(TRIES):
+        started = clock()
+        for number in range(10):
+            writer.write(bytes([number]))
+            await asyncio.sleep(0.01)
+        assert await reader.readexactly(10) == bytes(range(10))
+        took = clock() - started
+        assert took >= 1.0
+        if took < 10 * 1.0:  # else one after the other, or the machine had no time for this test
+            return
+    pytest.fail("it takes a delay for each")
 
 
 async def test_jitter_does_not_change_the_order(proxy: TcpProxy) -> None:
@@ -147,7 +151,7 @@ async def test_a_partition_is_silent_and_ends(proxy: TcpProxy, echo: EchoServer)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(reader.read(1), SOON)
     assert echo.accepted == 1, "a new connection hangs"
-    assert proxy.connections == 2, "connections stay open"
+    await eventually(lambda: proxy.connections == 2)  # they stay open
     proxy.heal()
     assert await reader.readexactly(1) == b"b", "as TCP would have sent it again"
     assert await new_reader.readexactly(1) == b"c"

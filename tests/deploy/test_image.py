@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.waiting import PATIENCE
 from tests.support.compose_file import read_compose
 from tests.support.dockerfile import Dockerfile
 
@@ -21,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STEPS = ROOT / "deploy" / "image"
 FILE = Dockerfile(ROOT / "Dockerfile")
 OURS = ("verifier", "drafter", "gateway")
-INSTALL_SECONDS = 200
+INSTALL_SECONDS = 280
 
 ours = pytest.mark.parametrize("target", OURS)
 
@@ -122,7 +123,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.package_index
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
 def test_the_steps_make_the_gateways_environment(environment: Path) -> None:
     (wheel,) = (environment / "wheels").iterdir()
@@ -143,5 +144,5 @@ def test_the_steps_make_the_gateways_environment(environment: Path) -> None:
 
 def run(program: Path, *arguments: str, place: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [program, *arguments], cwd=place, env=clean(), capture_output=True, text=True, timeout=50, check=False
+        [program, *arguments], cwd=place, env=clean(), capture_output=True, text=True, timeout=PATIENCE, check=False
     )

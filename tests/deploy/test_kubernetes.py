@@ -14,6 +14,7 @@ import yaml
 
 from drafter_service.settings import DrafterSettings
 from gateway.settings import GatewaySettings
+from tests.end_to_end.waiting import PATIENCE
 from tests.support.dockerfile import Dockerfile
 from tests.support.kustomization import build, identity, merged, read_objects
 from verifier_service.settings import VerifierSettings
@@ -96,7 +97,7 @@ def test_a_patch_changes_what_it_names() -> None:
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not here")
 def test_kubectl_builds_the_same(overlay: str) -> None:
     command = ["kubectl", "kustomize", str(PLACE / overlay)]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True).stdout
+    told = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
     theirs = {identity(each): each for each in yaml.load_all(told, yaml.CSafeLoader)}
     assert theirs.keys() == {identity(each) for each in built(overlay)}
     for each in built(overlay):

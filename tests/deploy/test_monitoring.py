@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.end_to_end.waiting import PATIENCE
 from tests.support.monitoring import DASHBOARDS, DEPLOY, PROMETHEUS, RULES, dashboard_queries, panels, rules
 
 ROOT = DEPLOY.parent
@@ -19,7 +20,9 @@ promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool
 
 
 def check(*arguments: str, folder: Path = PROMETHEUS) -> str:
-    done = subprocess.run(["promtool", *arguments], cwd=folder, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(
+        ["promtool", *arguments], cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -53,7 +56,7 @@ def test_an_alert_that_does_not_fire_is_found_out(tmp_path: Path) -> None:
         cwd=tmp_path / "prometheus" / "tests",
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode != 0

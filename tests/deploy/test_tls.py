@@ -19,6 +19,7 @@ from drafter_service.settings import DrafterSettings
 from draftwire import Client, PermissionDeniedError, RetryPolicy, Tls, TokenFile, UnauthenticatedError, UnavailableError
 from gateway.settings import GatewaySettings
 from service_runtime.accepted_tokens import AcceptedTokens
+from tests.end_to_end.waiting import PATIENCE, sometimes
 from tests.support.compose_file import merged, read_compose, variables
 from tests.support.compose_processes import Running, running_services, wait_for_drafters
 from tests.support.kustomization import build
@@ -35,7 +36,7 @@ ONCE = RetryPolicy(attempts_per_address=1)
 
 
 def make(place: Path) -> None:
-    subprocess.run([ROOT / "deploy/tls/make.sh", place], check=True, timeout=50)
+    subprocess.run([ROOT / "deploy/tls/make.sh", place], check=True, timeout=PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,7 @@ def test_the_override_is_valid(tmp_path: Path) -> None:
     resolved.write_text(yaml.safe_dump(read_compose(COMPOSE, {}, overrides=[OVERRIDE])))
     for path in (OVERRIDE, resolved):
         command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert done.returncode == 0, done.stdout
 
 
@@ -191,30 +192,32 @@ def running(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
         yield started
 
 
-@pytest.mark.timeout(240)
 def test_they_work_together(running: dict[str, Running], made: Path) -> None:
     operator = TokenFile(made / "operator/token")
     tls = Tls(made / "operator/ca.crt")
-    with Client(running["verifier"].address, timeout=60, tls=tls, token=operator) as client:
+    with Client(running["verifier"].address, timeout=PATIENCE, tls=tls, token=operator) as client:
         wait_for_drafters(client)
         expected = client.generate("def fib(n):", max_tokens=24, temperature=0)
     body = json.dumps({"prompt": "def fib(n):", "max_tokens": 24, "temperature": 0}).encode()
     url = f"https://{running['gateway'].address}/v1/completions"
     request = urllib.request.Request(url, body, {"content-type": "application/json"})
     trusting = ssl.create_default_context(cafile=made / "operator/ca.crt")
-    with urllib.request.urlopen(request, timeout=60, context=trusting) as response:
-        answer = json.load(response)
-    assert answer["choices"][0]["text"] == expected.text
-    assert answer["speculation"]["draft_tokens"] > 0
+
+    def drafted() -> int:
+        with urllib.request.urlopen(request, timeout=PATIENCE, context=trusting) as response:
+            answer = json.load(response)
+        assert answer["choices"][0]["text"] == expected.text
+        return int(answer["speculation"]["draft_tokens"])
+
+    sometimes(drafted, "drafts come in time")
     with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
-        urllib.request.urlopen(request, timeout=60)
+        urllib.request.urlopen(request, timeout=PATIENCE)
 
 
-@pytest.mark.timeout(240)
 def test_strangers_are_turned_away(running: dict[str, Running], made: Path) -> None:
     tls = Tls(made / "operator/ca.crt")
     for name in ("verifier", "drafter-1"):
-        with Client(running[name].address, retry=ONCE, timeout=20) as client, pytest.raises(UnavailableError):
+        with Client(running[name].address, retry=ONCE, timeout=PATIENCE) as client, pytest.raises(UnavailableError):
             client.health()
     address = running["verifier"].address
     with Client(address, tls=tls, retry=ONCE) as client, pytest.raises(UnauthenticatedError):
@@ -224,7 +227,6 @@ def test_strangers_are_turned_away(running: dict[str, Running], made: Path) -> N
             client.drafters.detach("drafter-1")
 
 
-@pytest.mark.timeout(240)
 def test_the_probe_of_a_pod(running: dict[str, Running]) -> None:
     """The verifier is told the name of drafters' certificates; its own health check names the verifier's."""
     container = pod("cpu-tls", "verifier")["containers"][0]

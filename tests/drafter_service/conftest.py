@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from drafter_service import model_changes
 from drafter_service.loaded_model import LoadedModel, model_info
 from drafter_service.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
@@ -21,7 +22,14 @@ from service_runtime.startup_error import StartupError
 from speculative_engine.packed_model import ModelLoadError, PackedModel
 from speculative_engine.step_cost import StepCost
 from tests.drafter_service.verifier_side import VerifierSide
+from tests.end_to_end.waiting import PATIENCE
 from tests.support.tiny_checkpoint import write_checkpoint
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for verifiers to move until the time is over, where there is no need, fails the test."""
+    monkeypatch.setattr(model_changes, "_MOVE_SECONDS", 10 * PATIENCE)
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +48,7 @@ class Loader:
 
     def __call__(self, settings: DrafterSettings) -> LoadedModel:
         self.settings.append(settings)
-        assert self.let.wait(60)
+        assert self.let.wait(PATIENCE)
         if self.fault is not None:
             raise self.fault
         try:
@@ -61,7 +69,7 @@ class Held:
 
     def _hold(self, batch: Any) -> Any:
         self.entered.set()
-        assert self._let.wait(60)
+        assert self._let.wait(PATIENCE)
         return self._forward(batch)
 
     async def hangs(self) -> None:

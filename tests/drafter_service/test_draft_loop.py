@@ -13,6 +13,7 @@ from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Gro
 from speculative_engine.proposal import Proposal
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.step_clock import StepClock
+from tests.end_to_end.waiting import PATIENCE
 
 SPEC = DraftSpec([1, 2], SamplingParams(), 8, 20)
 
@@ -57,7 +58,7 @@ class ScriptedDrafter:
         return bool(self.fresh)
 
     def grow(self) -> Growth:
-        self.held.wait(10)
+        self.held.wait(PATIENCE)
         self.threads.add(threading.get_ident())
         keys, self.fresh = self.fresh, []
         self.steps.append(keys)

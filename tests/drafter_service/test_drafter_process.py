@@ -26,11 +26,11 @@ from service_runtime.grpc_stream import open_call
 from service_runtime.server import ServiceServer
 from service_runtime.settings import ServiceSettings
 from tests.drafter_service.verifier_side import VerifierSide
+from tests.end_to_end.waiting import PATIENCE
 from tests.support.plain_channel import open_channel
 from tests.support.tiny_checkpoint import write_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 45.0  # torch takes its time on a busy machine
 
 
 class Drafter:
@@ -43,7 +43,7 @@ class Drafter:
     async def event(self, name: str) -> dict[str, Any]:
         """Reads the log up to an event."""
         assert self.process.stderr is not None
-        async with asyncio.timeout(START_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             async for line in self.process.stderr:
                 self.log.append(json.loads(line))
                 if self.log[-1]["event"] == name:
@@ -53,7 +53,7 @@ class Drafter:
     async def finish(self) -> int:
         """Reads the rest of the log and returns the exit status."""
         assert self.process.stderr is not None
-        async with asyncio.timeout(START_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             async for line in self.process.stderr:
                 self.log.append(json.loads(line))
             return await self.process.wait()
@@ -119,7 +119,9 @@ async def test_a_drafters_life(checkpoint: Path) -> None:
             watch = health.Watch(health_pb2.HealthCheckRequest(service="draftwire.v1.DrafterService"))
             assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
             stub: Any = drafter_service_pb2_grpc.DrafterServiceStub(channel)
-            info = (await stub.GetModelInfo(drafter_service_pb2.DrafterServiceGetModelInfoRequest(), timeout=10)).info
+            info = (
+                await stub.GetModelInfo(drafter_service_pb2.DrafterServiceGetModelInfoRequest(), timeout=PATIENCE)
+            ).info
             assert info.model.model_id == checkpoint.name
             assert info.model.architecture == "LlamaForCausalLM"
             assert info.model.bit_exact
@@ -172,12 +174,12 @@ async def test_what_the_operator_can_mend_is_one_line(checkpoint: Path, tmp_path
 
 async def load_model(stub: Any, model: Path) -> Any:
     """LoadModel; returns the load once it is over."""
-    answer = await stub.LoadModel(drafter_service_pb2.LoadModelRequest(model=str(model)), timeout=10)
+    answer = await stub.LoadModel(drafter_service_pb2.LoadModelRequest(model=str(model)), timeout=PATIENCE)
     assert answer.load.state == drafter_service_pb2.MODEL_LOAD_STATE_LOADING
-    async with asyncio.timeout(START_SECONDS):
+    async with asyncio.timeout(PATIENCE):
         while True:
             request = drafter_service_pb2.DrafterServiceGetModelInfoRequest()
-            load = (await stub.GetModelInfo(request, timeout=10)).last_load
+            load = (await stub.GetModelInfo(request, timeout=PATIENCE)).last_load
             if load.state != drafter_service_pb2.MODEL_LOAD_STATE_LOADING:
                 return load
             await asyncio.sleep(0.05)
@@ -261,8 +263,8 @@ async def test_the_end_within_a_load(checkpoint: Path, tmp_path: Path, monkeypat
         marker.touch()
         async with open_channel(address, 16 * 1024 * 1024) as channel:
             stub: Any = drafter_service_pb2_grpc.DrafterServiceStub(channel)
-            await stub.LoadModel(drafter_service_pb2.LoadModelRequest(model=str(slow)), timeout=10)
-            async with asyncio.timeout(START_SECONDS):
+            await stub.LoadModel(drafter_service_pb2.LoadModelRequest(model=str(slow)), timeout=PATIENCE)
+            async with asyncio.timeout(PATIENCE):
                 while not marker.with_suffix(".entered").exists():  # noqa: ASYNC110 - made by another process
                     await asyncio.sleep(0.05)
             async with open_call(stub.Draft) as stream:  # it serves meanwhile

@@ -57,7 +57,7 @@ class TestPing:
 
 class TestIdle:
     async def test_a_silent_stream_ends_and_frees_everything(self, make_drafter: MakeDrafter) -> None:
-        async with make_drafter(stream_idle_seconds=0.2) as drafter, drafter.connected() as verifier:
+        async with make_drafter(stream_idle_seconds=0.5) as drafter, drafter.connected() as verifier:
             await verifier.open(1, PROMPT)
             fault = await broken(verifier)
             assert (fault.code, fault.reason_name) == (grpc.StatusCode.DEADLINE_EXCEEDED, "IDLE")

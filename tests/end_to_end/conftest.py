@@ -19,20 +19,12 @@ from typing import Any
 import pytest
 
 from draftwire import Client
+from tests.end_to_end.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "models"
-START_SECONDS = 120.0
+START_SECONDS = 2 * PATIENCE
 """A service may take this long to start: torch takes its time on a busy machine."""
-STOP_SECONDS = 20.0
-TEST_SECONDS = 240
-"""A test's time-out, which counts the services that start for it."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
 
 
 class RunningService:
@@ -83,7 +75,7 @@ class RunningService:
         """Ends it gracefully and returns its exit status."""
         self.process.terminate()
         try:
-            return self.process.wait(STOP_SECONDS)
+            return self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.kill()
             raise
@@ -99,12 +91,12 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared(logs: Path) -> Iterator[Callable[[str, str], RunningService]]:
+def shared(logs: Path) -> Iterator[Callable[..., RunningService]]:
     """Starts services that live as long as the session."""
     with ExitStack() as running:
 
-        def start(module: str, model: str) -> RunningService:
-            service = RunningService(module, model, (), logs)
+        def start(module: str, model: str, *flags: str) -> RunningService:
+            service = RunningService(module, model, flags, logs)
             running.callback(service.kill)
             return service
 
@@ -112,24 +104,24 @@ def shared(logs: Path) -> Iterator[Callable[[str, str], RunningService]]:
 
 
 @pytest.fixture(scope="session")
-def verifier(shared: Callable[[str, str], RunningService]) -> RunningService:
+def verifier(shared: Callable[..., RunningService]) -> RunningService:
     return shared("verifier_service", "target")
 
 
 @pytest.fixture(scope="session")
-def good_drafter(shared: Callable[[str, str], RunningService]) -> str:
+def good_drafter(shared: Callable[..., RunningService]) -> str:
     """Address of the trained draft model."""
     return shared("drafter_service", "draft").address
 
 
 @pytest.fixture(scope="session")
-def bad_drafter(shared: Callable[[str, str], RunningService]) -> str:
+def bad_drafter(shared: Callable[..., RunningService]) -> str:
     """Address of an early checkpoint of the draft model."""
     return shared("drafter_service", "draft-early").address
 
 
 @pytest.fixture(scope="session")
-def untrained_drafter(shared: Callable[[str, str], RunningService]) -> str:
+def untrained_drafter(shared: Callable[..., RunningService]) -> str:
     """Address of a draft model that has learnt nothing."""
     return shared("drafter_service", "draft-untrained").address
 
@@ -163,7 +155,7 @@ def start_drafter(logs: Path) -> Iterator[StartService]:
 @pytest.fixture
 def client(verifier: RunningService) -> Iterator[Client]:
     """A client of the shared verifier, which has no drafters before and after the test."""
-    with Client(verifier.address, timeout=60) as made:
+    with Client(verifier.address, timeout=PATIENCE) as made:
         yield made
         for drafter in made.drafters.list():
             made.drafters.detach(drafter.name)

@@ -10,7 +10,7 @@ import pytest
 from draftwire import Client, Drafter
 from draftwire.v1.drafter_pool_service_pb2 import RegisterDrafterRequest
 from draftwire.v1.drafter_pool_service_pb2_grpc import DrafterPoolServiceStub
-from tests.end_to_end.waiting import PATIENCE, eventually
+from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService
@@ -26,8 +26,12 @@ def test_it_comes_and_takes_its_leave(client: Client, start_drafter: Callable[..
     assert (drafter.name, drafter.address, drafter.announced) == ("announced", service.address, True)
     assert drafter.model is not None
     assert drafter.model.model_id == "draft"
-    with client.stream("def f", max_tokens=2000, ignore_eos=True, seed=1) as stream:
-        assert any("announced" in chunk.sources for chunk in stream)
+
+    def drafts() -> bool:
+        with client.stream("def f", max_tokens=2000, ignore_eos=True, seed=1) as stream:
+            return any("announced" in chunk.sources for chunk in stream)
+
+    sometimes(drafts, "what it drafts is accepted")
     service.process.send_signal(signal.SIGTERM)
     eventually(lambda: client.drafters.list() == [], "it has taken its leave")
     assert service.process.wait(PATIENCE) == 0

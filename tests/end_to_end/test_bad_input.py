@@ -14,13 +14,13 @@ import pytest
 
 import draftwire
 from draftwire import Client, DraftwireError, RetryPolicy, Speculation
+from tests.end_to_end.waiting import PATIENCE
 from tests.support.tiny_checkpoint import write_checkpoint
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService
 
 ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 120
 
 BAD: dict[str, tuple[Any, dict[str, Any], type[DraftwireError], str]] = {
     "an empty prompt": ("", {}, draftwire.EmptyPromptError, "text"),
@@ -146,7 +146,7 @@ def refusal(module: str, *flags: str) -> str:
         env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
-        timeout=START_SECONDS,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 1, done.stderr

@@ -12,10 +12,10 @@ import pytest
 from google.rpc import error_details_pb2
 
 from draftwire import Client
+from tests.end_to_end.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 BUF = ROOT / "node_modules" / ".bin" / "buf"
-SECONDS = 120
 
 Curl = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -31,7 +31,7 @@ def buf() -> Path:
             cwd=ROOT,
             check=True,
             capture_output=True,
-            timeout=SECONDS,
+            timeout=PATIENCE,
         )
     return BUF
 
@@ -45,7 +45,7 @@ def curl(buf: Path, client: Client) -> Curl:
             [str(buf), "curl", "--protocol", "grpc", "--http2-prior-knowledge", *flags, url],
             capture_output=True,
             text=True,
-            timeout=SECONDS,
+            timeout=PATIENCE,
             check=False,
         )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from draftwire import Client
+from tests.end_to_end.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "def read_config(path):\n"
 LENGTH = ("--max-tokens", "24", "--seed", "3", "--temperature", "0.8", "--ignore-eos")
-SECONDS = 60
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -30,7 +30,7 @@ def run(verifier: "RunningService") -> Run:
     def run(*arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-m", "draftwire.cli", *arguments]
         return subprocess.run(
-            command, env=environment, input=stdin, capture_output=True, text=True, timeout=SECONDS, check=False
+            command, env=environment, input=stdin, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
 
     return run

@@ -4,29 +4,38 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+from tests.end_to_end.waiting import PATIENCE, sometimes
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 230
 
 
 def test_the_demo() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "draftwire.cli", "demo", "--json"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["identical"] is True
+    def told() -> dict[str, Any] | None:
+        """What it reports, unless its request was over before both drafters had drafted and been swapped."""
+        done = subprocess.run(
+            [sys.executable, "-m", "draftwire.cli", "demo", "--json"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=2 * PATIENCE,
+            check=False,
+        )
+        if done.returncode == 1 and "the request ended before" in done.stderr:
+            return None
+        assert done.returncode == 0, done.stderr
+        report: dict[str, Any] = json.loads(done.stdout)
+        assert report["identical"] is True
+        assert report["tokens"] == 200
+        assert report["seconds"] > 0
+        assert report["plain_seconds"] > 0
+        both = {share["name"] for share in report["drafters"]} == {"draft-early", "draft"}
+        return report if both and report["accepted_tokens"] else None
+
+    report = sometimes(told, "both draft, and one is swapped for the other")
     assert report["swaps"] >= 1
     assert report["kills"] >= 1
-    assert report["tokens"] == 200
     assert report["steps"] < report["tokens"]
     assert 0 < report["acceptance_rate"] <= 1
     assert report["acceptance_length"] > 1
-    assert report["seconds"] > 0
-    assert report["plain_seconds"] > 0
-    assert {share["name"] for share in report["drafters"]} == {"draft-early", "draft"}

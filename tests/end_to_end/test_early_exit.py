@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from draftwire import Client
+from tests.end_to_end.waiting import sometimes
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService, StartService
@@ -20,15 +21,30 @@ def test_from_within_and_from_a_service(
     service = start_drafter("target", "--layers", "2")
     plain = client.generate(PROMPT, max_tokens=120, ignore_eos=True, **options)
     client.drafters.attach(service.address, "remote")
-    remote = client.generate(PROMPT, max_tokens=120, ignore_eos=True, **options)
-    tokens: list[int] = []
-    swaps = [("remote", WITHIN), (WITHIN, service.address)]
-    for chunk in client.stream(PROMPT, max_tokens=120, ignore_eos=True, **options):
-        tokens += chunk.token_ids
-        if swaps and len(tokens) > 10:
-            client.drafters.swap(*swaps.pop(0))
-    assert remote.token_ids == tokens == plain.token_ids
-    assert remote.speculation.draft_tokens + remote.speculation.stale_nodes > 0
-    assert not swaps
-    drafter = next(each for each in client.drafters.list() if each.address == service.address)
+
+    def drafted() -> int:
+        remote = client.generate(PROMPT, max_tokens=120, ignore_eos=True, **options)
+        assert remote.token_ids == plain.token_ids
+        return remote.speculation.draft_tokens + remote.speculation.stale_nodes
+
+    sometimes(drafted, "the service drafts")
+    name = "remote"
+
+    def swapped() -> bool:
+        """There and back again, within the request."""
+        nonlocal name
+        tokens: list[int] = []
+        moved, swaps = 0, [(name, WITHIN), (WITHIN, service.address)]
+        for chunk in client.stream(PROMPT, max_tokens=120, ignore_eos=True, **options):
+            tokens += chunk.token_ids
+            if swaps and len(tokens) > 10:
+                moved += client.drafters.swap(*swaps.pop(0)).moved_sequences
+        for swap in swaps:
+            client.drafters.swap(*swap)
+        name = service.address
+        assert tokens == plain.token_ids
+        return moved == 2
+
+    sometimes(swapped, "it is swapped twice")
+    (drafter,) = client.drafters.list()
     assert drafter.model is not None and drafter.model.parameters < client.model_info().parameters

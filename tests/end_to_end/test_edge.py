@@ -8,7 +8,7 @@ import pytest
 from draftwire import Client, SpeculationStats
 from draftwire.edge import AsyncEdgeClient, EdgeClient, LocalDrafter
 from tests.end_to_end.conftest import MODELS, RunningService
-from tests.end_to_end.waiting import eventually
+from tests.end_to_end.waiting import PATIENCE, eventually
 
 PROMPT = "def read_config(path):\n"
 GREEDY = {"max_tokens": 96, "temperature": 0.0, "seed": 7, "ignore_eos": True}
@@ -25,7 +25,7 @@ def drafter() -> Iterator[LocalDrafter]:
 
 @pytest.fixture
 def edge(client: Client, drafter: LocalDrafter) -> Iterator[EdgeClient]:
-    with EdgeClient(client.address, model=drafter, timeout=60) as made:
+    with EdgeClient(client.address, model=drafter, timeout=PATIENCE) as made:
         yield made
         eventually(lambda: made.model_info().engine.used_slots == 0, "no slot is in use")
 
@@ -73,7 +73,7 @@ def test_beside_a_drafter_of_the_pool(client: Client, edge: EdgeClient, bad_draf
 
 async def test_asyncio(client: Client, drafter: LocalDrafter) -> None:
     plain = client.generate(PROMPT, **SAMPLED)
-    async with AsyncEdgeClient(client.address, model=drafter, timeout=60) as edge:
+    async with AsyncEdgeClient(client.address, model=drafter, timeout=PATIENCE) as edge:
         chunks = []
         async with edge.stream(PROMPT, **SAMPLED) as stream:
             async for chunk in stream:
@@ -87,7 +87,7 @@ def test_a_verifier_that_dies(
 ) -> None:
     doomed = start_verifier()
     plain = client.generate(PROMPT, **SAMPLED)
-    with EdgeClient([doomed.address, client.address], model=drafter, timeout=120) as edge:
+    with EdgeClient([doomed.address, f"{client.address}?weight=0"], model=drafter, timeout=PATIENCE) as edge:
         with edge.stream(PROMPT, **SAMPLED) as stream:
             tokens = list(next(stream).token_ids)
             doomed.kill()

@@ -8,6 +8,7 @@ import pytest
 
 from draftwire import Client, InvalidFieldError
 from tests.end_to_end.conftest import MODELS, ROOT
+from tests.end_to_end.waiting import PATIENCE
 
 ELSEWHERE = "192.0.2.1:50052"  # RFC 5737: nobody's
 
@@ -21,7 +22,7 @@ def ended(*command: str) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert ran.returncode in (1, 2), ran.stderr

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from draftwire import Client
+from tests.end_to_end.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService, StartService
@@ -31,7 +32,7 @@ def test_it_can_be_turned_off(start_verifier: "StartService", verifier: "Running
     without = start_verifier("target", "--no-prefix-cache")
     outputs = []
     for address in (verifier.address, without.address):
-        with Client(address, timeout=60) as client:
+        with Client(address, timeout=PATIENCE) as client:
             outputs.append([client.generate(PROMPT, max_tokens=8, seed=5) for _ in range(2)])
     assert len({tuple(each.token_ids) for pair in outputs for each in pair}) == 1
     assert [each.usage.cached_tokens for each in outputs[1]] == [0, 0]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from draftwire import Client, Generation, Speculation
+from tests.end_to_end.waiting import PATIENCE, sometimes
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService
@@ -98,7 +99,7 @@ def plainly(verifier: RunningService) -> Callable[[str, str], dict[str, Any]]:
 
     def ask(feature: str, sampling: str) -> dict[str, Any]:
         if (feature, sampling) not in known:
-            with Client(verifier.address, timeout=60) as client:
+            with Client(verifier.address, timeout=PATIENCE) as client:
                 off = Speculation(enabled=False)
                 known[feature, sampling] = told(client.generate(PROMPT, speculation=off, **options(feature, sampling)))
         return known[feature, sampling]
@@ -167,8 +168,8 @@ def test_each_feature_makes_a_difference(plainly: Callable[[str, str], dict[str,
 def test_speculation_goes_on_beside(client: Client, feature: str) -> None:
     """What drafts is told nothing of most of this, and is accepted all the same."""
     client.drafters.attach("local:ngram")
-    result = client.generate(PROMPT * 4, **options(feature, "greedy") | {"max_tokens": 64})
-    assert result.speculation.accepted_tokens
+    asked = options(feature, "greedy") | {"max_tokens": 64}
+    sometimes(lambda: client.generate(PROMPT * 4, **asked).speculation.accepted_tokens, "drafts are accepted")
 
 
 def test_choices_are_what_each_seed_gives(client: Client, good_drafter: str) -> None:

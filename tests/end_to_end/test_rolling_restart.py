@@ -5,6 +5,7 @@ gateway when one does not take their request, as a load balancer does.
 """
 
 import asyncio
+import itertools
 import json
 import signal
 import time
@@ -22,18 +23,19 @@ import pytest
 from draftwire import AsyncClient, Client, RetryPolicy, Speculation
 from tests.end_to_end.waiting import PATIENCE, eventually
 from tests.gateway.conftest import GatewayProcess
+from tests.support.lasting_address import lasting_address
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService
 
-PROMPTS = ["def read_config(path):\n", "class Stack:\n", "import os\n"]
+PROMPTS = ["def read_config(path):\n", "class Stack:\n"]
 OPTIONS: dict[str, Any] = {"max_tokens": 300, "temperature": 1.1, "seed": 5}
-GRACE = ("--shutdown-grace-seconds", "60")
-MOST_DRAFTERS = 2
+GRACE = ("--shutdown-grace-seconds", "600")
+DRAFT_MODELS = ("draft", "draft-early")
 PATIENT = RetryPolicy(attempts_per_address=60)
 """On a busy machine a verifier may take a while to be back, and the other one goes next."""
 
-pytestmark = pytest.mark.timeout(600)  # twelve processes start
+pytestmark = pytest.mark.timeout(1800)  # twelve processes start
 
 
 @dataclass
@@ -85,7 +87,9 @@ class Load:
 
     async def _by_http(self, prompt: str, number: int) -> AsyncIterator[str]:
         body = {"prompt": prompt, "model": "target", "stream": True, "ignore_eos": True, **OPTIONS}
-        for attempt in range(20):
+        end = time.monotonic() + PATIENCE
+        for attempt in itertools.count():
+            assert time.monotonic() < end, "no gateway takes the request"
             url = self.gateways[(number + attempt) % 2]
             async with httpx.AsyncClient(timeout=PATIENCE) as client:
                 try:
@@ -110,7 +114,6 @@ class Load:
                 finally:
                     await response.aclose()
             return
-        pytest.fail("no gateway takes the request")
 
 
 @contextmanager
@@ -137,19 +140,19 @@ class Fleet:
         self._start_verifier, self._start_drafter, self._logs = start_verifier, start_drafter, logs
         self._ends = ExitStack()
         # All at once, so the verifiers are told of the drafters afterwards; those started later by their flags.
-        self.drafters = [start_drafter("draft"), start_drafter("draft-early")]
-        self.verifiers = [start_verifier("target", *GRACE) for _ in range(2)]
+        self.drafters = [start_drafter(model, "--listen", lasting_address()) for model in DRAFT_MODELS]
+        self.verifiers = [start_verifier("target", *GRACE, "--listen", lasting_address()) for _ in range(2)]
         for verifier in self.verifiers:
             with Client(verifier.address, timeout=PATIENCE) as client:
                 for drafter in self.drafters:
                     client.drafters.attach(drafter.address)
         self._attached = [part for each in self.drafters for part in ("--drafter", each.address)]
-        self.gateways = [self._start_gateway("127.0.0.1:0") for _ in range(2)]
+        self.gateways = [self._start_gateway(lasting_address()) for _ in range(2)]
 
     def restart_drafter(self, index: int) -> None:
         old = self.drafters[index]
         self._end(old)
-        self.drafters[index] = self._start_drafter(["draft", "draft-early"][index], "--listen", old.address)
+        self.drafters[index] = self._start_drafter(DRAFT_MODELS[index], "--listen", old.address)
         self.drafters_are_back()
 
     def restart_verifier(self, index: int) -> None:
@@ -170,7 +173,9 @@ class Fleet:
         for verifier in self.verifiers:
             with Client(verifier.address, timeout=PATIENCE, retry=PATIENT) as client:
                 eventually(
-                    lambda client=client: [each.state for each in client.drafters.list()] == ["ready"] * MOST_DRAFTERS,
+                    lambda client=client: (
+                        [each.state for each in client.drafters.list()] == ["ready"] * len(DRAFT_MODELS)
+                    ),
                     "both drafters are ready",
                 )
 

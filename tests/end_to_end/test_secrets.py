@@ -7,6 +7,7 @@ import pytest
 
 from draftwire import Client, DraftwireError, Speculation
 from tests.end_to_end.conftest import RunningService
+from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.conftest import GatewayProcess
 
 SECRET = "xyzzySecretPlugh"
@@ -53,9 +54,11 @@ def test_no_log_shows_prompts_outputs_or_secrets(tmp_path: Path, monkeypatch: py
             "--log-level", "debug", "--api-key", API_KEY,
         )  # fmt: skip
         running.append(gateway)
-        with Client(verifier.address, token=ADMIN, timeout=60) as client:
+        with Client(verifier.address, token=ADMIN, timeout=PATIENCE) as client:
             text = ask(client)
-        with httpx.Client(base_url=gateway.url, headers={"authorization": f"Bearer {API_KEY}"}, timeout=60) as http:
+        with httpx.Client(
+            base_url=gateway.url, headers={"authorization": f"Bearer {API_KEY}"}, timeout=PATIENCE
+        ) as http:
             model = http.get("/v1/models").json()["data"][0]["id"]
             asked = {"model": model, "prompt": PROMPT, "max_tokens": 24, "temperature": 0}
             assert http.post("/v1/completions", json=asked).json()["choices"][0]["text"] == text

@@ -12,6 +12,7 @@ import pytest
 
 from draftwire import Client, Speculation
 from draftwire.errors import InvalidFieldError
+from tests.end_to_end.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService
@@ -90,7 +91,7 @@ def test_on_the_command_line(verifier: "RunningService", client: Client, tmp_pat
             env=os.environ | {"DRAFTWIRE_VERIFIER": verifier.address, "PYTHONPATH": str(ROOT / "sdk")},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=True,
         )
         if allowed is None:

@@ -1,6 +1,7 @@
 """``draftwire top`` on a terminal: a tmux session, real services, and requests that run."""
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from draftwire import Client
-from tests.end_to_end.waiting import eventually
+from tests.end_to_end.waiting import PATIENCE, eventually
+from tests.support.lasting_address import lasting_address
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService
@@ -53,7 +55,7 @@ class Terminal:
 
     def _tmux(self, *arguments: str) -> str:
         command = ["tmux", "-L", self._server, *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
 
 
 StartTop = Callable[..., Terminal]
@@ -89,7 +91,7 @@ def requests(address: str) -> Iterator[None]:
     ended = threading.Event()
 
     def ask() -> None:
-        with Client(address, timeout=60) as client:
+        with Client(address, timeout=PATIENCE) as client:
             while not ended.is_set():
                 with client.stream("def f(x):\n", max_tokens=1000, ignore_eos=True, temperature=0.8, seed=1) as stream:
                     while not ended.is_set() and next(stream, None) is not None:
@@ -125,21 +127,28 @@ def test_figures_move_and_a_swap_is_seen(
     with requests(address):
         top = start_top(address)
         shows(top, lambda: row(top, "VERIFIER", address).get("RUN") == "1", "the request is shown")
-        shows(top, lambda: float(row(top, "VERIFIER", address).get("TOK/S", "-").replace("-", "0")) > 0, "a rate")
-        assert row(top, "VERIFIER", address)["STATE"] == "ready"
-        figures = row(top, "VERIFIER", address)["TOK/S"]
-        shows(top, lambda: row(top, "VERIFIER", address).get("TOK/S", figures) != figures, "figures move")
-        assert {"early", "good"} <= {line.split(" ")[0] for line in top.lines()}
+        shows(top, lambda: re.search("[1-9]", row(top, "VERIFIER", address).get("TOK/S", "")) is not None, "a rate")
+        shows(top, lambda: row(top, "VERIFIER", address).get("STATE") == "ready", "it is ready")
+        figures: set[str] = set()
+        shows(top, lambda: figures.add(row(top, "VERIFIER", address).get("TOK/S", "")) or len(figures) > 3, "they move")
+        shows(top, lambda: {"early", "good"} <= {line.split(" ")[0] for line in top.lines()}, "the drafters are shown")
 
         client.drafters.swap("early", "good")
         shows(top, lambda: "early is detached" in top.text(), "the swap is told")
-        assert not row(top, "DRAFTER", "early")
+        shows(top, lambda: not row(top, "DRAFTER", "early") and bool(row(top, "DRAFTER", "good")), "it has gone")
         shows(top, lambda: row(top, "DRAFTER", "good").get("SEQS") == "1", "the new one drafts")
 
         top.resize(60, 16)
-        shows(top, lambda: max(map(len, top.lines())) <= 60 and "RUN" in top.text(), "it fits")
-        assert "DTYPE" not in top.text()
-        assert top.lines()[-1].startswith(" q  quit")
+        shows(
+            top,
+            lambda: (
+                max(map(len, top.lines())) <= 60
+                and "RUN" in top.text()
+                and "DTYPE" not in top.text()
+                and top.lines()[-1].startswith(" q  quit")
+            ),
+            "it fits",
+        )
         top.resize(120, 40)
         shows(top, lambda: "DTYPE" in top.text(), "it widens")
 
@@ -148,22 +157,21 @@ def test_figures_move_and_a_swap_is_seen(
         top.press("s")
         shows(top, lambda: "sort: name" in top.text(), "s sorts")
         top.press("q")
-        shows(top, lambda: "ended with 0" in top.text(), "q ends it")
-        assert "VERIFIER" not in top.text()  # the screen is as it was before
+        # The screen is then as it was before.
+        shows(top, lambda: "ended with 0" in top.text() and "VERIFIER" not in top.text(), "q ends it")
 
 
 def test_a_verifier_goes_and_comes_back(start_verifier: Callable[..., "RunningService"], start_top: StartTop) -> None:
-    first = start_verifier()
+    first = start_verifier("target", "--listen", lasting_address())
     address = first.address
     top = start_top(address)
     shows(top, lambda: row(top, "VERIFIER", address).get("STATE") == "ready", "it is there")
     first.kill()
     shows(top, lambda: row(top, "VERIFIER", address).get("STATE") == "unreachable", "it is gone")
-    assert "1 unreachable" in top.lines()[0]
-    assert "cannot be reached" in top.text()
+    shows(top, lambda: "1 unreachable" in top.lines()[0] and "cannot be reached" in top.text(), "it is told")
     start_verifier("target", "--listen", address)
     shows(top, lambda: row(top, "VERIFIER", address).get("STATE") == "ready", "it is there again")
-    assert "was restarted" in top.text()
+    shows(top, lambda: "was restarted" in top.text(), "it is told")
     top.press("C-c")
     shows(top, lambda: "ended with 130" in top.text(), "Ctrl-C ends it")
 
@@ -182,4 +190,4 @@ def test_without_a_terminal(verifier: "RunningService") -> None:
             assert b"\x1b" not in line
             heads += line.startswith(b"draftwire top")
         top.stdout.close()
-        assert top.wait(30) == 1
+        assert top.wait(PATIENCE) == 1

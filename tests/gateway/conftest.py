@@ -18,24 +18,16 @@ from gateway.api_keys import ApiKeys
 from gateway.app import make_app
 from gateway.settings import GatewaySettings
 from tests.end_to_end.conftest import RunningService, bad_drafter, good_drafter, logs, shared, verifier
+from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.telling_verifier import TellingVerifier
 
 __all__ = ["bad_drafter", "good_drafter", "logs", "shared", "verifier"]
 
 ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 60.0
 JSON = {"content-type": "application/json"}
-TEST_SECONDS = 240
-"""A test's time-out, which counts the services that start for it."""
 
 OpenGateway = Callable[..., Any]
 """Opens a gateway in this process and returns an HTTP client of it: `await open_gateway(max_choices=2)`."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
 
 
 class GatewayProcess:
@@ -55,7 +47,7 @@ class GatewayProcess:
 
     @property
     def address(self) -> tuple[str, int]:
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + PATIENCE
         while True:
             for event in self.events():
                 if event["event"] == "listening":
@@ -76,7 +68,7 @@ class GatewayProcess:
     def stop(self) -> int:
         self.process.terminate()
         try:
-            return self.process.wait(30)
+            return self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -102,7 +94,7 @@ async def open_gateway(fake: TellingVerifier) -> AsyncIterator[OpenGateway]:
             app = make_app(read, ApiKeys(key.get_secret_value() for key in read.api_key))
             await opened.enter_async_context(app.router.lifespan_context(app))
             transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-            client = httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=30, headers=JSON)
+            client = httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=PATIENCE, headers=JSON)
             return await opened.enter_async_context(client)
 
         yield open_one

@@ -7,6 +7,7 @@ import openai
 import pytest
 
 from gateway.api_keys import ApiKeys, read_key_file
+from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.conftest import OpenGateway, StartGateway
 from tests.gateway.telling_verifier import TellingVerifier
 
@@ -30,7 +31,7 @@ async def test_a_key_is_asked_for(open_gateway: OpenGateway, path: str) -> None:
         assert refused.status_code == 401 and refused.headers["www-authenticate"] == "Bearer"
         assert refused.json()["error"]["type"] == "authentication_error"
     for key in ("one", "two"):
-        assert (await http.get(path, headers=bearer(key))).status_code != 401
+        assert (await http.get(path, headers=bearer(key), timeout=PATIENCE)).status_code != 401
 
 
 async def test_nothing_is_generated_without_a_key(open_gateway: OpenGateway, fake: TellingVerifier) -> None:
@@ -82,7 +83,7 @@ def test_keys_come_from_flags_variables_and_files_and_are_never_logged(
         (flagged, ("from-the-file", "from-a-flag")),
     ):
         for key in good:
-            assert httpx.get(f"{started.url}/v1/models", headers=bearer(key)).status_code == 200
-        assert httpx.get(f"{started.url}/v1/models", headers=bearer("wrong-key")).status_code == 401
+            assert httpx.get(f"{started.url}/v1/models", headers=bearer(key), timeout=PATIENCE).status_code == 200
+        assert httpx.get(f"{started.url}/v1/models", headers=bearer("wrong-key"), timeout=PATIENCE).status_code == 401
         for key in (*good, "wrong-key"):
             assert key not in started.log.read_text()

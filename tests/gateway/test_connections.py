@@ -16,7 +16,7 @@ from gateway.api_keys import ApiKeys
 from gateway.app import make_app
 from gateway.http_connection import HttpConnection
 from gateway.settings import GatewaySettings
-from tests.end_to_end.waiting import eventually
+from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
 from tests.gateway.conftest import GatewayProcess, StartGateway
 from tests.gateway.telling_verifier import TellingVerifier
 from tests.sdk.fake_verifier import PROMPT, expected_ids, text_of
@@ -51,14 +51,14 @@ def test_a_client_that_leaves_ends_its_request(
         assert connection.recv(100).startswith(b"HTTP/1.1 200")
     eventually(lambda: fake.running == n, "all choices run")
     connection.close()
-    assert fake.cancelled.wait(10)
+    assert fake.cancelled.wait(PATIENCE)
     assert fake.is_idle()
-    left = eventually(
-        lambda: [line for line in httpx.get(f"{gateway.url}/metrics").text.splitlines() if "disconnects_total" in line],
-        "it is counted",
-    )
-    assert left[-1].endswith(" 1.0")
-    assert "draftwire:gateway_generations 0.0" in httpx.get(f"{gateway.url}/metrics").text
+
+    def metrics() -> list[str]:
+        return httpx.get(f"{gateway.url}/metrics", timeout=PATIENCE).text.splitlines()
+
+    eventually(lambda: "draftwire:gateway_disconnects_total 1.0" in metrics(), "it is counted")
+    eventually(lambda: "draftwire:gateway_generations 0.0" in metrics(), "its places are free")
 
 
 def test_a_client_that_leaves_before_the_first_token(gateway: GatewayProcess, fake: TellingVerifier) -> None:
@@ -66,7 +66,7 @@ def test_a_client_that_leaves_before_the_first_token(gateway: GatewayProcess, fa
     connection = post(gateway, BODY | {"stream": True})
     eventually(lambda: fake.running == 1, "it runs")
     connection.close()
-    assert fake.cancelled.wait(10)
+    assert fake.cancelled.wait(PATIENCE)
     assert fake.is_idle()
 
 
@@ -75,7 +75,7 @@ def test_a_client_that_reads_slowly_gets_it_all_and_holds_nothing_up(
 ) -> None:
     connection = post(gateway, BODY | {"stream": True, "max_tokens": 20_000, "n": 1})
     time.sleep(1.5)
-    assert httpx.get(f"{gateway.url}/health").status_code == 200
+    assert httpx.get(f"{gateway.url}/v1/models", timeout=PATIENCE).status_code == 200
     received = bytearray()
     while b"[DONE]" not in received[-200:]:
         received += connection.recv(65536)
@@ -109,7 +109,7 @@ async def test_a_client_that_never_reads_is_given_up(fake: TellingVerifier) -> N
         "headers": [(b"content-type", b"application/json")],
     }  # fmt: skip
     async with app.router.lifespan_context(app):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await app(scope, receive, send)
         metrics = app.state.gateway.metrics.exposition().decode()
     assert len(sent) == 5
@@ -119,12 +119,13 @@ async def test_a_client_that_never_reads_is_given_up(fake: TellingVerifier) -> N
 
 def test_a_request_in_flight_is_finished_at_the_end(gateway: GatewayProcess, fake: TellingVerifier) -> None:
     fake.delay = 0.05
-    with httpx.stream("POST", f"{gateway.url}/v1/completions", json=BODY | {"stream": True, "max_tokens": 40}) as told:
+    body = BODY | {"stream": True, "max_tokens": 40}
+    with httpx.stream("POST", f"{gateway.url}/v1/completions", json=body, timeout=PATIENCE) as told:
         lines = told.iter_lines()
         next(lines)
         gateway.process.terminate()
         assert "[DONE]" in "".join(lines)
-    assert gateway.process.wait(20) == 0
+    assert gateway.process.wait(PATIENCE) == 0
 
 
 def test_what_does_not_finish_is_given_up(gateway: GatewayProcess, fake: TellingVerifier) -> None:
@@ -139,8 +140,8 @@ def test_what_does_not_finish_is_given_up(gateway: GatewayProcess, fake: Telling
 def test_it_goes_on_at_another_verifier(start_gateway: StartGateway) -> None:
     with TellingVerifier() as first, TellingVerifier() as second:
         first.break_after = [6]
-        gateway = start_gateway("--verifier", f"{first.address},{second.address}")
-        done = httpx.post(f"{gateway.url}/v1/completions", json=BODY | {"max_tokens": 20}, timeout=30)
+        gateway = start_gateway("--verifier", f"{first.address},{second.address}?weight=0")
+        done = httpx.post(f"{gateway.url}/v1/completions", json=BODY | {"max_tokens": 20}, timeout=PATIENCE)
         assert done.json()["choices"][0]["text"] == text_of(expected_ids(1, 20))
         assert first.requests and second.requests
 
@@ -150,13 +151,13 @@ def test_no_verifier_is_an_error_that_passes(start_gateway: StartGateway) -> Non
         address = gone.address
     gateway = start_gateway("--verifier", address)
     for response in (
-        httpx.get(f"{gateway.url}/health", timeout=30),
-        httpx.post(f"{gateway.url}/v1/completions", json=BODY, timeout=30),
+        httpx.get(f"{gateway.url}/health", timeout=PATIENCE),
+        httpx.post(f"{gateway.url}/v1/completions", json=BODY, timeout=PATIENCE),
     ):
         assert response.status_code == 503 and response.headers["retry-after"] == "1"
     back = TellingVerifier().start(address)
     try:
-        eventually(lambda: httpx.get(f"{gateway.url}/health", timeout=30).status_code == 200, "it is back")
+        eventually(lambda: httpx.get(f"{gateway.url}/health", timeout=PATIENCE).status_code == 200, "it is back")
     finally:
         back.stop()
 
@@ -193,7 +194,7 @@ async def serving(**bounds: Any) -> AsyncIterator[int]:
     ids=["nothing", "half a head", "half a second head"],
 )
 async def test_a_head_that_does_not_come(sent: bytes) -> None:
-    async with serving(head_seconds=0.2) as port, asyncio.timeout(30):
+    async with serving(head_seconds=0.2) as port, asyncio.timeout(PATIENCE):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
         with suppress(ConnectionResetError):
@@ -202,7 +203,7 @@ async def test_a_head_that_does_not_come(sent: bytes) -> None:
 
 
 async def test_a_client_that_never_reads_the_end() -> None:
-    async with serving(head_seconds=0.2) as port, asyncio.timeout(30):
+    async with serving(head_seconds=0.2) as port, asyncio.timeout(PATIENCE):
         connection = socket.socket()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.setblocking(False)
@@ -218,7 +219,7 @@ async def test_a_client_that_never_reads_the_end() -> None:
 
 
 async def test_a_client_that_reads_slowly_gets_the_end() -> None:
-    async with serving(head_seconds=0.2) as port, asyncio.timeout(30):
+    async with serving(head_seconds=1.0) as port, asyncio.timeout(PATIENCE):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 18)
         writer.write(GET)
         received = 0
@@ -226,12 +227,12 @@ async def test_a_client_that_reads_slowly_gets_the_end() -> None:
             part = await reader.read(1 << 18)
             assert part, received
             received += len(part)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.04)
         writer.close()
 
 
 async def test_there_are_so_many_connections_and_no_more() -> None:
-    async with serving(max_connections=2) as port, asyncio.timeout(30):
+    async with serving(max_connections=2) as port, asyncio.timeout(PATIENCE):
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         await asyncio.sleep(0.1)
 
@@ -254,9 +255,15 @@ async def test_there_are_so_many_connections_and_no_more() -> None:
 
 def test_the_gateway_keeps_to_its_number_of_connections(fake: TellingVerifier, start_gateway: StartGateway) -> None:
     gateway = start_gateway("--verifier", fake.address, "--max-connections", "1")
-    assert eventually(lambda: httpx.get(f"{gateway.url}/health").status_code, "it serves") == 200
-    with socket.create_connection(gateway.address) as held:
-        held.sendall(b"GET /health HTTP/1.1\r\n")
-        time.sleep(0.2)
-        with pytest.raises(httpx.TransportError):
-            httpx.get(f"{gateway.url}/health")
+    assert eventually(lambda: httpx.get(f"{gateway.url}/health", timeout=PATIENCE).status_code, "it serves") == 200
+
+    def turned_away() -> bool:
+        with socket.create_connection(gateway.address) as held:
+            held.sendall(b"GET /health HTTP/1.1\r\n")
+            try:
+                httpx.get(f"{gateway.url}/health", timeout=PATIENCE)
+            except httpx.TransportError:
+                return True
+            return False  # the connection before was not over yet, so it was the one that is held
+
+    sometimes(turned_away, "the second one is turned away")

@@ -14,7 +14,7 @@ from schemathesis.specs.openapi.checks import (
 
 from draftwire import Client
 from tests.end_to_end.conftest import RunningService
-from tests.end_to_end.waiting import eventually
+from tests.end_to_end.waiting import PATIENCE, eventually
 from tests.gateway.conftest import GatewayProcess
 
 EXAMPLES = 80
@@ -57,7 +57,7 @@ def test_an_operation(real_gateway: GatewayProcess, verifier: RunningService, me
 
 
 def test_every_operation_is_tried(real_gateway: GatewayProcess) -> None:
-    described = httpx.get(f"{real_gateway.url}/openapi.json").json()["paths"]
+    described = httpx.get(f"{real_gateway.url}/openapi.json", timeout=PATIENCE).json()["paths"]
     assert {(method.upper(), path) for path, operations in described.items() for method in operations} == set(
         OPERATIONS
     )

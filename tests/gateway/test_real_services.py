@@ -13,18 +13,17 @@ import pytest
 
 from draftwire import Client
 from tests.end_to_end.conftest import RunningService
-from tests.end_to_end.waiting import eventually
+from tests.end_to_end.waiting import PATIENCE, eventually
 from tests.gateway.conftest import ROOT, GatewayProcess
 
 PROMPT = "def read_config(path):\n"
 MESSAGES: Any = [{"role": "user", "content": "write a function"}]
-INSTALL_SECONDS = 120
 
 
 @pytest.fixture
 def sdk(verifier: RunningService, good_drafter: str) -> Iterator[Client]:
     """The verifier behind the gateway, with its drafter."""
-    with Client(verifier.address, timeout=60) as made:
+    with Client(verifier.address, timeout=PATIENCE) as made:
         made.drafters.attach(good_drafter, "good")
         yield made
         made.drafters.detach("good")
@@ -32,7 +31,7 @@ def sdk(verifier: RunningService, good_drafter: str) -> Iterator[Client]:
 
 @pytest.fixture
 def client(real_gateway: GatewayProcess, sdk: Client) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(api_key="none", base_url=f"{real_gateway.url}/v1", max_retries=0, timeout=60) as made:
+    with openai.OpenAI(api_key="none", base_url=f"{real_gateway.url}/v1", max_retries=0, timeout=PATIENCE) as made:
         yield made
 
 
@@ -165,10 +164,10 @@ def test_the_javascript_client(real_gateway: GatewayProcess, sdk: Client) -> Non
         pytest.skip("OpenAI's JavaScript client needs node and npm, which are not installed")
     if not (ROOT / "node_modules" / "openai").exists():
         install = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-        subprocess.run(install, cwd=ROOT, check=True, capture_output=True, timeout=INSTALL_SECONDS)
+        subprocess.run(install, cwd=ROOT, check=True, capture_output=True, timeout=PATIENCE)
     script = ROOT / "tests" / "gateway" / "openai_client.mjs"
     done = subprocess.run(
-        ["node", script, f"{real_gateway.url}/v1", PROMPT], cwd=ROOT, capture_output=True, text=True, timeout=60,
+        ["node", script, f"{real_gateway.url}/v1", PROMPT], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

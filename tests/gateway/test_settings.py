@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.settings import GatewaySettings, load_settings
+from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.conftest import ROOT
 
 
@@ -24,6 +25,11 @@ def test_several_verifiers(flags: list[str]) -> None:
     assert load_settings(flags).verifier == ("a:1", "b:2")
 
 
+def test_weights_of_verifiers() -> None:
+    weighted = ("a:1?weight=2", "dns:///verifiers:50051")
+    assert load_settings(["--verifier", ",".join(weighted)]).verifier == weighted
+
+
 def test_keys_stay_out_of_what_is_printed() -> None:
     settings = load_settings(["--api-key", "secret-one", "--api-key", "secret-two"])
     assert [key.get_secret_value() for key in settings.api_key] == ["secret-one", "secret-two"]
@@ -36,6 +42,10 @@ def test_keys_stay_out_of_what_is_printed() -> None:
         (["--listen", "8000"], "--listen (DRAFTWIRE_GATEWAY_LISTEN): must be HOST:PORT"),
         (["--verifier", "nowhere"], "--verifier"),
         (["--verifier", ""], "--verifier: at least one"),
+        (["--verifier", "a:1,b:2?weight=x"], "--verifier (DRAFTWIRE_GATEWAY_VERIFIER): 'b:2?weight=x': weight must be"),
+        (["--verifier", "a?weight=2"], "--verifier (DRAFTWIRE_GATEWAY_VERIFIER): must be HOST:PORT"),
+        (["--spread-prefix-bytes", "0"], "--spread-prefix-bytes"),
+        (["--spread-load-bound", "0.5"], "--spread-load-bound"),
         (["--max-body-bytes", "5"], "--max-body-bytes"),
         (["--max-choices", "300"], "--max-choices: must be at most --max-generations (256)"),
         (["--log-format", "xml"], "--log-format"),
@@ -70,7 +80,7 @@ def test_the_process_needs_no_torch() -> None:
         "for name in ('torch', 'transformers', 'tokenizers', 'numpy', 'service_runtime', 'speculative_engine'):\n"
         "    sys.modules[name] = None\n"
     )
-    run = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
+    run = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     done = run([sys.executable, "-c", forbid + "from gateway.process import main; main(['--help'])"])
     assert done.returncode == 0, done.stderr
     assert "--verifier" in done.stdout

@@ -1,5 +1,6 @@
 """Traces of real processes, from an HTTP request to the drafters, as a collector gets them."""
 
+import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from draftwire import Client
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
 from tests.end_to_end.conftest import RunningService
-from tests.end_to_end.waiting import eventually
+from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
 from tests.gateway.conftest import GatewayProcess
 from tests.support.trace_collector import CollectedSpan, TraceCollector
 
@@ -60,23 +61,41 @@ def lines(service: RunningService | GatewayProcess, name: str) -> list[dict[str,
     return [event for event in service.events() if event.get("request_id") == name]
 
 
+def logged(service: RunningService | GatewayProcess, name: str, what: str) -> list[dict[str, Any]]:
+    """Its lines of one kind, once there is one."""
+    return eventually(lambda: [event for event in lines(service, name) if event["event"] == what], f"{what} of {name}")
+
+
 def test_a_request_that_is_swapped_is_one_trace(traced: Traced) -> None:
     first, second = (drafter.address for drafter in traced.drafters)
-    headers = {"traceparent": f"00-{TRACE}-{CALLER}-01", "tracestate": "us=1", "x-request-id": "mine"}
-    with Client(traced.verifier.address, timeout=60) as client:
-        client.drafters.attach(first, "first")
-        with httpx.stream(
-            "POST", f"{traced.gateway.url}/v1/completions", json=BODY | {"stream": True}, headers=headers, timeout=60
-        ) as answer:
-            events = answer.iter_lines()
-            response_id = next(events)
-            eventually(lambda: client.drafters.list()[0].draft_tokens, "the first one has drafted")
-            client.drafters.swap("first", second)
-            assert [*events][-2:] == ["data: [DONE]", ""]
-        assert answer.headers["x-request-id"] == "mine"
-        assert '"id":"cmpl-mine"' in response_id
+    plays = itertools.count()
 
-    spans = traced.collector.trace(TRACE, lambda found: len(found) >= 8)
+    def play() -> tuple[str, str] | None:
+        """Its name and its trace, if both have drafted."""
+        number = next(plays)
+        mine, trace = f"mine-{number}", f"{TRACE[:-2]}{number:02x}"
+        headers = {"traceparent": f"00-{trace}-{CALLER}-01", "tracestate": "us=1", "x-request-id": mine}
+        url = f"{traced.gateway.url}/v1/completions"
+        with Client(traced.verifier.address, timeout=PATIENCE) as client:
+            client.drafters.attach(first, "first")
+            with httpx.stream("POST", url, json=BODY | {"stream": True}, headers=headers, timeout=PATIENCE) as answer:
+                events = answer.iter_lines()
+                response_id = next(events)
+                eventually(
+                    lambda: (
+                        client.drafters.list()[0].accepted_tokens or not client.model_info().engine.running_sequences
+                    ),
+                    "the first one has drafted",
+                )
+                moved = client.drafters.swap("first", second).moved_sequences
+                assert [*events][-2:] == ["data: [DONE]", ""]
+            assert answer.headers["x-request-id"] == mine
+            assert f'"id":"cmpl-{mine}"' in response_id
+            drafted = client.drafters.detach(second).draft_tokens
+        return (mine, trace) if moved and drafted else None
+
+    mine, trace = sometimes(play, "both draft for the request")
+    spans = traced.collector.trace(trace, lambda found: len(found) >= 8)
     http = named(spans, "gateway", "POST /v1/completions")
     call = named(spans, "gateway", "text_completion")
     request = named(spans, "verifier", "text_completion ")
@@ -92,7 +111,7 @@ def test_a_request_that_is_swapped_is_one_trace(traced: Traced) -> None:
     assert [begin for begin, _ in times[1:]] == [end for _, end in times[:-1]]
 
     assert http.attributes.items() >= {
-        "http.response.status_code": 200, "http.route": "/v1/completions", "draftwire.request_id": "mine",
+        "http.response.status_code": 200, "http.route": "/v1/completions", "draftwire.request_id": mine,
     }.items()  # fmt: skip
     host, _, port = traced.verifier.address.rpartition(":")
     for span in (call, request):
@@ -103,7 +122,7 @@ def test_a_request_that_is_swapped_is_one_trace(traced: Traced) -> None:
                 "gen_ai.request.max_tokens": 800,
                 "gen_ai.request.temperature": 0.0,
                 "gen_ai.request.seed": 3,
-                "gen_ai.response.id": "mine-0",
+                "gen_ai.response.id": f"{mine}-0",
                 "gen_ai.response.finish_reasons": ["length"],
                 "gen_ai.usage.output_tokens": 800,
             }.items()
@@ -123,27 +142,29 @@ def test_a_request_that_is_swapped_is_one_trace(traced: Traced) -> None:
     assert order == ["drafter opened", "drafter opened", "drafter closed", "drafter swapped"]
     assert len(drafts) == 2
     for draft in drafts:
-        assert draft.attributes["draftwire.request_id"] == "mine-0"
+        assert draft.attributes["draftwire.request_id"] == f"{mine}-0"
         assert draft.attributes["draftwire.draft_tokens"] > 0
         assert "caught up" in draft.events
     assert drafts[1].attributes["draftwire.committed_tokens"] > drafts[0].attributes["draftwire.committed_tokens"]
 
     # The lines of the log are found by the name that the client knows, and by the trace.
-    (line,) = [event for event in lines(traced.gateway, "mine") if event["event"] == "request"]
-    assert (line["trace_id"], line["span_id"]) == (TRACE, http.id)
-    of_verifier = lines(traced.verifier, "mine-0")
+    (line,) = logged(traced.gateway, mine, "request")
+    assert (line["trace_id"], line["span_id"]) == (trace, http.id)
+    logged(traced.verifier, f"{mine}-0", "call finished")
+    of_verifier = lines(traced.verifier, f"{mine}-0")
     assert [event["event"] for event in of_verifier if event["level"] == "info"] == [
         "request accepted", "request finished", "call finished",
     ]  # fmt: skip
     finished = of_verifier[-2]
-    assert (finished["completion_tokens"], finished["finish_reason"], finished["trace_id"]) == (800, "length", TRACE)
+    assert (finished["completion_tokens"], finished["finish_reason"], finished["trace_id"]) == (800, "length", trace)
     assert finished["draft_tokens"] == told["draftwire.draft_tokens"]
     opened = [event["drafter"] for event in of_verifier if event["event"] == "sequence opened"]
     assert opened == ["first", second]
     for drafter, draft in zip(traced.drafters, drafts, strict=True):
-        of_drafter = lines(drafter, "mine-0")
+        logged(drafter, f"{mine}-0", "sequence closed")
+        of_drafter = lines(drafter, f"{mine}-0")
         assert [event["event"] for event in of_drafter] == ["sequence opened", "sequence closed"]
-        assert {(event["trace_id"], event["span_id"]) for event in of_drafter} == {(TRACE, draft.id)}
+        assert {(event["trace_id"], event["span_id"]) for event in of_drafter} == {(trace, draft.id)}
         assert of_drafter[0]["sequence_id"] == told["draftwire.sequence_id"]
 
 
@@ -153,10 +174,11 @@ def test_a_refused_request_is_a_failed_span(traced: Traced) -> None:
         metadata = (("x-request-id", "refused"), ("traceparent", f"00-{trace}-{CALLER}-01"))
         request = pb.GenerateRequest(text="x", max_tokens=0)
         with pytest.raises(grpc.RpcError):
-            list(VerifierServiceStub(channel).Generate(request, metadata=metadata, timeout=60))
+            list(VerifierServiceStub(channel).Generate(request, metadata=metadata, timeout=PATIENCE))
     (span,) = traced.collector.trace(trace, len)
     assert span.attributes["error.type"] == "INVALID_FIELD"
     assert "max_tokens" in span.message.status.message
+    logged(traced.verifier, "refused", "call finished")
     found = lines(traced.verifier, "refused")
     assert [event["event"] for event in found] == ["request failed", "call finished"]
     assert (found[0]["reason"], found[0]["trace_id"]) == ("INVALID_FIELD", trace)
@@ -167,17 +189,20 @@ def test_a_trace_that_is_not_recorded_leaves_nothing(traced: Traced) -> None:
     trace = TRACE[:-1] + "e"
     headers = {"traceparent": f"00-{trace}-{CALLER}-00", "x-request-id": "unrecorded"}
     url = f"{traced.gateway.url}/v1/completions"
-    assert httpx.post(url, json=BODY | {"max_tokens": 4}, headers=headers, timeout=60).status_code == 200
+    assert httpx.post(url, json=BODY | {"max_tokens": 4}, headers=headers, timeout=PATIENCE).status_code == 200
     # Spans are sent in the order in which they end.
-    httpx.post(url, json=BODY | {"max_tokens": 4}, headers={"traceparent": f"00-{TRACE[:-1]}f-{CALLER}-01"}, timeout=60)
+    httpx.post(
+        url, json=BODY | {"max_tokens": 4}, headers={"traceparent": f"00-{TRACE[:-1]}f-{CALLER}-01"}, timeout=PATIENCE
+    )
     traced.collector.trace(TRACE[:-1] + "f", lambda found: {span.parent for span in found} >= {CALLER})
     assert all(span.trace != trace for span in traced.collector.spans)
-    (line,) = [event for event in lines(traced.gateway, "unrecorded") if event["event"] == "request"]
+    (line,) = logged(traced.gateway, "unrecorded", "request")
     assert line["trace_id"] == trace
 
 
 def test_probes_and_pages_are_no_traces(traced: Traced) -> None:
-    assert httpx.get(f"{traced.gateway.url}/health", timeout=60).status_code == 200
+    url = f"{traced.gateway.url}/health"
+    eventually(lambda: httpx.get(url, timeout=PATIENCE).status_code == 200, "the verifier answers in time")
     line = eventually(
         lambda: next((event for event in traced.gateway.events() if event.get("path") == "/health"), None), "its line"
     )
@@ -195,10 +220,10 @@ def test_without_an_endpoint_nothing_of_opentelemetry_is_imported(logs: Path, mo
 
         drafter = start("drafter_service", "draft")
         verifier = start("verifier_service", "target", "--drafter", drafter.address)
-        with Client(verifier.address, timeout=60) as client:
+        with Client(verifier.address, timeout=PATIENCE) as client:
             eventually(lambda: client.drafters.list()[0].state == "ready", "the drafter is ready")
-            result = client.generate(PROMPT, max_tokens=40, ignore_eos=True, temperature=0, request_id="mine")
-            assert result.speculation.accepted_tokens > 0
+            options: Any = {"max_tokens": 40, "ignore_eos": True, "temperature": 0, "request_id": "mine"}
+            sometimes(lambda: client.generate(PROMPT, **options).speculation.accepted_tokens, "it drafts in time")
         for service in (verifier, drafter):
             assert service.stop() == 0
             (told,) = [event for event in service.events() if event["event"] == "imported"]
@@ -214,7 +239,10 @@ def test_a_collector_that_is_gone_changes_nothing(traced: Traced, logs: Path) ->
         "verifier_service", "target", ("--trace-endpoint", endpoint, "--shutdown-grace-seconds", "1"), logs
     )
     try:
-        with Client(alone.address, timeout=60) as client, Client(traced.verifier.address, timeout=60) as other:
+        with (
+            Client(alone.address, timeout=PATIENCE) as client,
+            Client(traced.verifier.address, timeout=PATIENCE) as other,
+        ):
             options: dict[str, Any] = {"max_tokens": 40, "ignore_eos": True, "seed": 5}
             for _ in range(2):
                 assert client.generate(PROMPT, **options).text == other.generate(PROMPT, **options).text

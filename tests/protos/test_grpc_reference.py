@@ -4,13 +4,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.end_to_end.waiting import PATIENCE
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_reference_is_up_to_date() -> None:
     generator = ROOT / "scripts" / "generate_grpc_reference.py"
     result = subprocess.run(
-        [sys.executable, str(generator), "--check"], capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, str(generator), "--check"], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
 

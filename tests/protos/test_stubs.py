@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.waiting import PATIENCE
+
 ROOT = Path(__file__).resolve().parents[2]
 STUBS = ROOT / "sdk" / "draftwire" / "v1"
 
@@ -26,7 +28,7 @@ def as_numbers(version: str) -> list[int]:
 def test_stubs_are_up_to_date() -> None:
     generator = ROOT / "scripts" / "generate_stubs.py"
     result = subprocess.run(
-        [sys.executable, str(generator), "--check"], capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, str(generator), "--check"], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
 

@@ -5,12 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from draftwire import Client, RetryPolicy
+from draftwire import Client, RetryPolicy, SpreadPolicy, Verifier
+from draftwire.spreading import ranked
+from tests.end_to_end.waiting import PATIENCE
 from tests.sdk.fake_service import FAKE_SERVICE
 from tests.sdk.fake_verifier import FakeVerifier
 
 ROOT = Path(__file__).parents[2]
 QUICK = RetryPolicy(attempts_per_address=3, initial_backoff=0.01, max_backoff=0.02)
+
+
+def in_order(*addresses: str) -> list[Verifier]:
+    """Verifiers of which the others only stand by for the first."""
+    return [Verifier(address, weight=1.0 if index == 0 else 0.0) for index, address in enumerate(addresses)]
+
+
+def by_rank(prompt: str, *fakes: FakeVerifier) -> list[FakeVerifier]:
+    """The verifiers in the order in which they are to serve a prompt."""
+    of = {fake.address: fake for fake in fakes}
+    key = prompt.encode()[: SpreadPolicy().prefix_bytes]
+    return [of[each.address] for each in ranked(key, [Verifier(address) for address in of])]
 
 
 @pytest.fixture
@@ -27,7 +41,7 @@ def second_verifier() -> Iterator[FakeVerifier]:
 
 @pytest.fixture
 def client(verifier: FakeVerifier) -> Iterator[Client]:
-    with Client(verifier.address, timeout=20, retry=QUICK) as made:
+    with Client(verifier.address, timeout=PATIENCE, retry=QUICK) as made:
         yield made
 
 

@@ -6,6 +6,8 @@ import os
 import time
 from pathlib import Path
 
+from tests.end_to_end.waiting import PATIENCE
+
 FAKE_SERVICE = """
 import argparse, os, pathlib, sys, threading
 sys.path[:0] = {path!r}
@@ -32,7 +34,7 @@ def alive(pid: int) -> bool:
 
 
 def wait_for(path: Path) -> int:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while not (path.exists() and path.read_text()):
         assert time.monotonic() < deadline, f"{path} does not appear"
         time.sleep(0.02)

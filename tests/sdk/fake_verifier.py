@@ -26,6 +26,7 @@ from draftwire.v1 import verifier_service_pb2_grpc as pb_grpc
 from draftwire.v1.proposal_pb2 import Proposal
 from draftwire.v1.token_log_probs_pb2 import TokenLogProb, TokenLogProbs
 from draftwire.v1.verdict_pb2 import Verdict
+from tests.end_to_end.waiting import PATIENCE
 
 PROMPT = "def f"
 PROMPT_IDS = [ord(letter) for letter in PROMPT]
@@ -121,15 +122,25 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.cancelled = threading.Event()
         self.running = 0
         self.most_running = 0
+        self.gathers = 0
+        """So many Generate calls have to run at once before any goes on."""
         self.delay = 0.0
-        self.swap_delay = 0.0
+        self.swaps_late = False
+        """Whether a swap takes until no request runs any more."""
         self.starts: list[pb.VerifyStart] = []
         """What each Verify call began with."""
         self.proposals: list[Proposal] = []
         """What callers drafted. Tokens do not depend on it, as with a real one."""
         self.waits_for_proposals = False
-        """Whether Verify gives its caller a second to draft before each chunk."""
+        """Whether Verify lets its caller draft before each chunk: a second, and before the first two what it takes."""
         self.refuses_proposals = False
+        self.told_requests: int | None = None
+        """How many requests it says there are."""
+        self.serving = True
+        """What it says of its health, if not `health_code`, after `health_delay` seconds."""
+        self.health_code: grpc.StatusCode | None = None
+        self.health_delay = 0.0
+        self.health_checks = 0
         self.address = ""
         self._lock = threading.Lock()
         self._server: grpc.Server | None = None
@@ -139,9 +150,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         pb_grpc.add_VerifierServiceServicer_to_server(self, self._server)
         pool_grpc.add_DrafterPoolServiceServicer_to_server(self, self._server)
         drafting_grpc.add_DrafterServiceServicer_to_server(FakeDrafter(self), self._server)
-        health: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(
-            lambda _request, _context: b"\x08\x01"  # SERVING
-        )
+        health: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(self._tell_health)
         self._server.add_generic_rpc_handlers(
             [grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": health})]
         )
@@ -151,11 +160,14 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         return self
 
     def is_idle(self) -> bool:
-        """True when no Generate call runs, at the latest in five seconds."""
-        deadline = time.monotonic() + 5
-        while self.running and time.monotonic() < deadline:
+        """Wait until no Generate call runs."""
+        return self._until(lambda: not self.running)
+
+    def _until(self, condition: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + PATIENCE
+        while not condition() and time.monotonic() < deadline:
             time.sleep(0.01)
-        return not self.running
+        return condition()
 
     def stop(self) -> None:
         if self._server is not None:
@@ -167,18 +179,31 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def _tell_health(self, _: bytes, context: Any) -> bytes:
+        self.health_checks += 1
+        ended = threading.Event()
+        if self.health_delay and context.add_callback(ended.set):
+            ended.wait(self.health_delay)
+        if self.health_code is not None:
+            context.abort(self.health_code, "nothing to tell")
+        return b"\x08\x01" if self.serving else b"\x08\x02"
+
     # ---- VerifierService
 
     def Generate(self, request: pb.GenerateRequest, context: Any) -> Iterator[pb.GenerateResponse]:
         self.requests.append(request)
         self.begin("Generate", context)
-        ended, whole = threading.Event(), threading.Event()
+        ended = threading.Event()
+
+        def leave() -> bool:
+            with self._lock:
+                left = not ended.is_set()
+                self.running -= left
+                ended.set()
+            return left
 
         def end() -> None:
-            ended.set()
-            with self._lock:
-                self.running -= 1
-            if not whole.is_set():
+            if leave():
                 self.cancelled.set()
 
         with self._lock:
@@ -186,19 +211,23 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
             self.most_running = max(self.most_running, self.running)
         if not context.add_callback(end):  # it is over already
             end()
+        assert self._until(lambda: ended.is_set() or self.most_running >= self.gathers)
         yield from self._events(request, context, ended)
-        whole.set()
+        leave()  # before the caller hears of the end, and calls again
 
     def Verify(self, requests: Iterator[pb.VerifyRequest], context: Any) -> Iterator[pb.VerifyResponse]:
         start = next(requests).start
         self.starts.append(start)
-        proposed = threading.Event()
+        proposed, chunks, silent = threading.Event(), 0, False
 
         def read() -> None:
+            nonlocal silent
             with suppress(grpc.RpcError):  # the call has ended
                 for message in requests:
                     self.proposals.append(message.proposal)
                     proposed.set()
+            silent = True
+            proposed.set()
 
         threading.Thread(target=read, daemon=True).start()
         request = start.request
@@ -215,8 +244,10 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         for event in self.Generate(request, context):
             if event.HasField("chunk"):
                 if self.waits_for_proposals:
-                    proposed.wait(1)
-                    proposed.clear()
+                    chunks += 1
+                    proposed.wait(PATIENCE if chunks < 3 else 1)
+                    if not silent:
+                        proposed.clear()
                 if self.refuses_proposals:
                     yield pb.VerifyResponse(refused=status_pb2.Status(code=3, message="not a tree"))
                 tokens += event.chunk.token_ids
@@ -240,6 +271,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
             seed=request.sampling.seed,
             prompt_token_ids=() if kind == "token_ids" else prompt,
             model_fingerprint=self.fingerprint,
+            requests=self.told_requests,
         )
         yield pb.GenerateResponse(started=started)
         for at in range(0, len(prompt), 2) if request.echo or request.HasField("prompt_log_probs") else ():
@@ -256,7 +288,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
             if break_after is not None and sent >= break_after:
                 context.abort_with_status(rpc_status.to_status(self.break_status))
             if self.hang_after is not None and sent >= self.hang_after:
-                ended.wait(30)
+                ended.wait()
                 return
             time.sleep(self.delay)
             step = ids[at : at + 2]
@@ -355,7 +387,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
     def SwapDrafter(self, request: pool.SwapDrafterRequest, context: Any) -> pool.SwapDrafterResponse:
         self.pool_requests.append(request)
         self.begin("SwapDrafter", context)
-        time.sleep(self.swap_delay)
+        assert not self.swaps_late or self.is_idle()
         return pool.SwapDrafterResponse(drafter=drafter_message(request.new_name), moved_sequences=3)
 
     def StartRollout(self, request: pool.StartRolloutRequest, context: Any) -> pool.StartRolloutResponse:
@@ -400,7 +432,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
             self.break_after.pop(0)
             self.after_break()
             context.abort(grpc.StatusCode.UNAVAILABLE, "the connection broke")
-        ended.wait(30)
+        ended.wait()
 
     def begin(self, name: str, context: Any) -> None:
         self.calls.append(name)

@@ -24,6 +24,7 @@ from draftwire.cli.bench.time_spent import Reading, TimeSpent
 from draftwire.drafter import read_drafter
 from draftwire.speculation import Acceptance, SpeculationStats
 from draftwire.step_times import StepTimes
+from tests.end_to_end.waiting import PATIENCE, sometimes
 from tests.sdk.fake_service import alive, wait_for
 from tests.sdk.fake_verifier import FakeVerifier, drafter_message, rich_status
 from tests.sdk.test_cli import Command
@@ -349,8 +350,14 @@ def test_methods_take_turns_on_the_same_requests(
 
 def test_requests_run_side_by_side(command: Command, verifier: FakeVerifier, prompts: str) -> None:
     verifier.delay = 0.05
-    done = command("bench", "--prompts", prompts, *SHORT, "--method", "good", "--concurrency", "3")
-    assert (done.code, verifier.most_running) == (0, 3), done.err
+
+    def side_by_side() -> bool:
+        done = command("bench", "--prompts", prompts, *SHORT, "--method", "good", "--concurrency", "3")
+        assert done.code == 0, done.err
+        assert verifier.most_running <= 3
+        return verifier.most_running == 3
+
+    sometimes(side_by_side, "three run at once")
 
 
 def test_an_address_is_attached_meanwhile(command: Command, verifier: FakeVerifier, prompts: str) -> None:
@@ -455,7 +462,7 @@ def test_with_services_of_its_own(prompts: str, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

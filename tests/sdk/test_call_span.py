@@ -7,6 +7,7 @@ import pytest
 from opentelemetry import trace
 
 from draftwire import AsyncClient, AtCapacityError, Client, RetryPolicy
+from tests.end_to_end.waiting import PATIENCE
 from tests.sdk.fake_verifier import PROMPT, FakeVerifier, rich_status
 from tests.support.recorded_spans import RecordedSpans, events, parent_id, span_id, trace_id
 
@@ -49,7 +50,7 @@ def test_a_request_is_a_child_of_the_current_span(
 
 
 async def test_the_asyncio_client_does_the_same(recorded: RecordedSpans, verifier: FakeVerifier) -> None:
-    async with AsyncClient(verifier.address, timeout=20) as client:
+    async with AsyncClient(verifier.address, timeout=PATIENCE) as client:
         with recorded.provider.get_tracer("app").start_as_current_span("app"):
             await client.chat([{"role": "user", "content": "hi"}], max_tokens=4, seed=2**64 - 1)
     span, app = recorded.ended
@@ -71,7 +72,7 @@ def test_a_request_that_is_resumed_is_one_span(recorded: RecordedSpans, client: 
 def test_a_request_that_fails(recorded: RecordedSpans, verifier: FakeVerifier) -> None:
     verifier.break_after = [0]
     verifier.break_status = rich_status(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", "AT_CAPACITY")
-    with Client(verifier.address, timeout=20, retry=RetryPolicy(attempts_per_address=1)) as client:
+    with Client(verifier.address, timeout=PATIENCE, retry=RetryPolicy(attempts_per_address=1)) as client:
         with pytest.raises(AtCapacityError):
             client.generate(PROMPT, max_tokens=6)
     (span,) = recorded.ended
@@ -90,7 +91,7 @@ def test_a_stream_that_is_left_early_is_no_failure(recorded: RecordedSpans, clie
 
 
 async def test_an_asyncio_stream_that_is_left_early(recorded: RecordedSpans, verifier: FakeVerifier) -> None:
-    async with AsyncClient(verifier.address, timeout=20) as client:
+    async with AsyncClient(verifier.address, timeout=PATIENCE) as client:
         async with client.stream(PROMPT, max_tokens=60) as stream:
             await anext(stream)
     (span,) = recorded.ended

@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,10 @@ from grpc import StatusCode
 from draftwire import AtCapacityError, RequestCancelledError, Speculation
 from draftwire.edge import AsyncEdgeClient, EdgeClient, LocalDrafter, ModelLoadError
 from draftwire.v1.proposal_pb2 import Proposal
-from tests.sdk.conftest import QUICK
+from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
+from tests.sdk.conftest import QUICK, in_order
 from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status
 from tests.support.tiny_checkpoint import write_checkpoint
-
-PATIENCE = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +36,6 @@ def client(verifier: FakeVerifier, drafter: LocalDrafter) -> Iterator[EdgeClient
     verifier.waits_for_proposals = True
     with EdgeClient(verifier.address, model=drafter, timeout=PATIENCE, retry=QUICK) as made:
         yield made
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def check(proposals: list[Proposal], length: int) -> None:
@@ -101,7 +92,7 @@ def test_int8_weights(verifier: FakeVerifier, checkpoint: Path) -> None:
 def test_a_verifier_that_is_lost(verifier: FakeVerifier, second_verifier: FakeVerifier, drafter: LocalDrafter) -> None:
     verifier.waits_for_proposals = second_verifier.waits_for_proposals = True
     verifier.break_after = [4]
-    addresses = [verifier.address, second_verifier.address]
+    addresses = in_order(verifier.address, second_verifier.address)
     with EdgeClient(addresses, model=drafter, timeout=PATIENCE, retry=QUICK) as client:
         r = client.generate(PROMPT, max_tokens=12, seed=5)
         assert r.token_ids == expected_ids(5, 12)
@@ -134,12 +125,18 @@ def test_a_stream_that_is_dropped(client: EdgeClient, verifier: FakeVerifier) ->
 
 def test_a_stream_that_is_closed_while_it_waits(client: EdgeClient, verifier: FakeVerifier) -> None:
     verifier.hang_after = 4
-    stream = client.stream(PROMPT, max_tokens=20)
-    next(stream)
-    next(stream)
-    threading.Timer(0.1, stream.close).start()
-    with pytest.raises(RequestCancelledError):
+
+    def ended_while_waiting() -> bool:
+        stream = client.stream(PROMPT, max_tokens=20)
         next(stream)
+        next(stream)
+        threading.Timer(0.1, stream.close).start()
+        try:
+            return next(stream, None) is not None
+        except RequestCancelledError:
+            return True
+
+    sometimes(ended_while_waiting, "it was closed after it had begun to wait")
 
 
 def test_a_drafter_that_fails(
@@ -152,7 +149,7 @@ def test_a_drafter_that_fails(
     verifier.waits_for_proposals = True  # else the request may be over before anything is drafted
     with EdgeClient(verifier.address, model=str(checkpoint), dtype="float32", kv_slots=4096, retry=QUICK) as client:
         assert client.generate(PROMPT, max_tokens=6, seed=5).token_ids == expected_ids(5, 6)
-        until(lambda: "out of memory" in caplog.text)
+        eventually(lambda: "out of memory" in caplog.text, "the failure is logged")
         verifier.waits_for_proposals = False
         assert client.generate(PROMPT, max_tokens=6, seed=6).token_ids == expected_ids(6, 6)
     assert len(verifier.starts) == 1  # the second one went plainly
@@ -196,7 +193,7 @@ class TestAsync:
     ) -> None:
         verifier.waits_for_proposals = second_verifier.waits_for_proposals = True
         verifier.break_after = [4]
-        addresses = [verifier.address, second_verifier.address]
+        addresses = in_order(verifier.address, second_verifier.address)
         async with AsyncEdgeClient(addresses, model=drafter, timeout=PATIENCE, retry=QUICK) as client:
             r = await client.generate(PROMPT, max_tokens=12, seed=5)
             assert r.token_ids == expected_ids(5, 12)
@@ -216,8 +213,12 @@ class TestAsync:
         verifier.hang_after = 4
         async with AsyncEdgeClient(verifier.address, model=drafter, timeout=PATIENCE, retry=QUICK) as client:
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.5):
-                    await client.generate(PROMPT, max_tokens=20)
+                async with asyncio.timeout(PATIENCE) as until:
+                    generating = asyncio.create_task(client.generate(PROMPT, max_tokens=20))
+                    while not verifier.running:  # noqa: ASYNC110
+                        await asyncio.sleep(0.01)
+                    until.reschedule(asyncio.get_running_loop().time() + 0.1)
+                    await generating
             assert await asyncio.to_thread(verifier.cancelled.wait, PATIENCE)
 
     async def test_closing_ends_what_runs(self, verifier: FakeVerifier, drafter: LocalDrafter) -> None:

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from grpc import StatusCode
 
-from draftwire import AsyncClient, Client, RetryPolicy
+from draftwire import AsyncClient, Client, RetryPolicy, Verifier
+from draftwire import endpoints as endpoints_module
 from draftwire import names as names_module
-from draftwire.failover import Endpoints
+from draftwire.endpoints import NAMES_SECONDS, Endpoints
 from draftwire.names import choose, is_name, resolve
-from tests.sdk.conftest import QUICK
+from tests.sdk.conftest import QUICK, by_rank
 from tests.sdk.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status, text_of
 
 NAME = "verifiers.test:50051"
@@ -55,7 +56,10 @@ def test_addresses_of_one_family_are_verifiers(hosts: list[str], chosen: list[st
 
 
 def test_a_name_nobody_knows_is_left_to_grpc() -> None:
-    assert resolve("nobody.invalid:1") == ("nobody.invalid:1",)
+    assert resolve("nobody.invalid:1") == ()
+    endpoints = Endpoints([Verifier("nobody.invalid:1")])
+    endpoints.update({"nobody.invalid:1": ()})
+    assert endpoints.addresses == ("nobody.invalid:1",)
 
 
 def test_a_lookup_that_takes_too_long_is_left_to_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,12 +68,12 @@ def test_a_lookup_that_takes_too_long_is_left_to_grpc(monkeypatch: pytest.Monkey
     release = threading.Event()
     monkeypatch.setattr(names_module, "LONGEST_LOOKUP_SECONDS", 0.05)
     monkeypatch.setattr(names_module, "_look_up", lambda _: release.wait(30) and ("never",))
-    assert resolve(NAME) == (NAME,)
+    assert resolve(NAME) == ()
     release.set()
 
 
 def test_the_address_in_use_stays_in_use() -> None:
-    endpoints = Endpoints((NAME, "10.1.1.1:9"))
+    endpoints = Endpoints([Verifier(NAME), Verifier("10.1.1.1:9")])
     assert endpoints.stale
     assert endpoints.current == NAME
     endpoints.update({NAME: ("a", "b")})
@@ -77,23 +81,51 @@ def test_the_address_in_use_stays_in_use() -> None:
     assert endpoints.addresses == ("a", "b", "10.1.1.1:9")
     assert endpoints.authority("b") == NAME
     assert endpoints.authority("10.1.1.1:9") is None
-    endpoints.leave("a")
+    endpoints.lost("a")
     assert endpoints.stale
     assert endpoints.current == "b"
     endpoints.update({NAME: ("c", "b")})
     assert endpoints.current == "b"
-    endpoints.leave("b")
+    endpoints.lost("b")
     endpoints.update({NAME: ("d", "e")})
     assert endpoints.current == "10.1.1.1:9"
-    endpoints.leave("10.1.1.1:9")
+    endpoints.lost("10.1.1.1:9")
     endpoints.update({NAME: ("f",)})
     assert endpoints.current == "f"
 
 
+def test_a_lookup_that_fails_changes_nothing() -> None:
+    endpoints = Endpoints([Verifier(NAME, weight=2.0)])
+    endpoints.update({NAME: ("a", "b")})
+    endpoints.lost("a")
+    endpoints.update({NAME: ()})
+    assert endpoints.addresses == ("a", "b")
+    assert [each.reachable for each in endpoints.statuses()] == [False, True]
+    assert {each.weight for each in endpoints.statuses()} == {2.0}
+
+
+def test_names_are_looked_up_again_beside_the_calls() -> None:
+    now = 100.0
+    endpoints = Endpoints([Verifier(NAME)], clock=lambda: now)
+    assert not endpoints.old()  # stale: that is for the call itself
+    endpoints.update({NAME: ("a",)})
+    assert not endpoints.old()
+    now += NAMES_SECONDS
+    assert endpoints.old()
+    assert not endpoints.old()  # somebody does it
+    now += NAMES_SECONDS
+    endpoints.update({NAME: ("a", "b")})
+    assert not endpoints.old()
+    assert endpoints.addresses == ("a", "b")
+
+
 def test_addresses_alone_are_never_looked_up() -> None:
-    endpoints = Endpoints(("10.0.0.1:1", "10.0.0.2:1"))
-    endpoints.leave("10.0.0.1:1")
+    now = 100.0
+    endpoints = Endpoints([Verifier("10.0.0.1:1"), Verifier("10.0.0.2:1")], clock=lambda: now)
+    endpoints.lost("10.0.0.1:1")
     assert not endpoints.stale
+    now += NAMES_SECONDS
+    assert not endpoints.old()
 
 
 class Zone:
@@ -118,29 +150,46 @@ def zone(monkeypatch: pytest.MonkeyPatch, verifier: FakeVerifier, second_verifie
 
 
 def test_a_stream_goes_on_behind_the_name(zone: Zone, verifier: FakeVerifier, second_verifier: FakeVerifier) -> None:
-    verifier.break_after = [4]
+    first, second = by_rank(PROMPT, verifier, second_verifier)
+    first.break_after = [4]
     with Client(NAME, retry=QUICK, insecure=True) as client:
         assert client.address == NAME
         r = client.generate(PROMPT, max_tokens=11, seed=3)
-        assert client.address == second_verifier.address
+        assert [each.address for each in client.verifiers] == list(zone.addresses)
         client.model_info()
     assert r.token_ids == expected_ids(3, 11)
     assert (r.text, r.resumes) == (text_of(r.token_ids), 1)
     assert zone.lookups == 2  # at first, and after the verifier in use was lost
-    assert [request.resumable for request in verifier.requests + second_verifier.requests] == [True, True]
+    assert [request.resumable for request in first.requests + second.requests] == [True, True]
 
 
 async def test_a_stream_goes_on_behind_the_name_with_asyncio(
     zone: Zone, verifier: FakeVerifier, second_verifier: FakeVerifier
 ) -> None:
-    verifier.break_after = [4]
-    async with AsyncClient(NAME, retry=QUICK, insecure=True) as client:
+    by_rank(PROMPT, verifier, second_verifier)[0].break_after = [4]
+    async with AsyncClient(f"dns:///{NAME}?weight=2", retry=QUICK, insecure=True) as client:
         r = await client.generate(PROMPT, max_tokens=11, seed=3)
-        assert client.address == second_verifier.address
         results = await client.generate_batch(["a", "b", "c"], max_tokens=4, seed=1)
+        assert {each.weight for each in client.verifiers} == {2.0}
     assert (r.token_ids, r.resumes) == (expected_ids(3, 11), 1)
     assert [each.token_ids for each in results] == [expected_ids(1, 4, [ord(letter)]) for letter in "abc"]
     assert zone.lookups == 2
+
+
+async def test_a_verifier_that_is_new_behind_the_name_is_found(
+    zone: Zone, verifier: FakeVerifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zone.addresses = (verifier.address, "127.0.0.1:1")
+    async with AsyncClient(NAME, retry=QUICK, insecure=True) as client:
+        await client.generate(PROMPT, max_tokens=4)
+        with FakeVerifier() as third:
+            zone.addresses = (third.address, verifier.address)
+            monkeypatch.setattr(endpoints_module, "NAMES_SECONDS", 0.0)
+            for number in range(200):  # many keys: the new one is to have its share of them
+                await client.generate(f"{number}", max_tokens=2)
+                if third.requests:
+                    break
+    assert third.requests
 
 
 async def test_streams_that_begin_together_look_up_once(zone: Zone) -> None:

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.end_to_end.waiting import PATIENCE
+
 FORBID = """
 import sys
 
@@ -22,7 +24,7 @@ sys.meta_path.insert(0, Forbid())
 def run(statement: str) -> subprocess.CompletedProcess[str]:
     """Run `statement` in a fresh interpreter in which the serving libraries cannot be imported."""
     return subprocess.run(
-        [sys.executable, "-c", FORBID + statement], capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-c", FORBID + statement], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 
@@ -44,7 +46,7 @@ def test_edge_says_what_it_needs() -> None:
         [sys.executable, "-c", f"{missing}import draftwire.edge"],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=PATIENCE,
         check=False,
     )
     assert result.returncode != 0

@@ -16,6 +16,7 @@ import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from draftwire import AsyncClient, Client, Health, NotFoundError
+from tests.end_to_end.waiting import PATIENCE
 from tests.sdk.test_cli import Command
 from tests.support.certificates import Authority
 
@@ -206,14 +207,14 @@ def test_wrong_use(command: Command) -> None:
 
 
 def test_both_clients_ask(address: str) -> None:
-    with Client(address, timeout=5) as client:
+    with Client(address, timeout=PATIENCE) as client:
         assert client.health() is Health.SERVING
         assert client.health(SERVICE) is Health.NOT_SERVING
         with pytest.raises(NotFoundError):
             client.health("no.Such")
 
     async def ask() -> Health:
-        async with AsyncClient(address, timeout=5) as client:
+        async with AsyncClient(address, timeout=PATIENCE) as client:
             return await client.health(SERVICE)
 
     assert asyncio.run(ask()) is Health.NOT_SERVING
@@ -224,7 +225,7 @@ def test_as_a_command(address: str) -> None:
         [sys.executable, "-m", "draftwire.cli", "probe", "--address", address],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, f"{address} is serving\n")

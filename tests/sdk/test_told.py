@@ -6,6 +6,7 @@ import pytest
 from grpc import StatusCode
 
 from draftwire import AsyncClient, Client, InvalidFieldError, PromptReport, Tokenization, TokenLogProb
+from tests.end_to_end.waiting import PATIENCE
 from tests.sdk.conftest import QUICK
 from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
 
@@ -62,7 +63,7 @@ def test_one_that_is_whole_is_not(client: Client, verifier: FakeVerifier) -> Non
 
 class TestChoices:
     def test_each_is_what_its_seed_gives_alone(self, client: Client, verifier: FakeVerifier) -> None:
-        verifier.delay = 0.01
+        verifier.gathers = 2
         r = client.generate(PROMPT, n=4, max_tokens=6, seed=2**64 - 2, request_id="mine")
         assert verifier.most_running > 1
         assert r.choices == [r, *r.further]
@@ -99,8 +100,8 @@ class TestChoices:
         assert verifier.is_idle()
 
     async def test_with_asyncio(self, verifier: FakeVerifier) -> None:
-        verifier.delay = 0.01
-        async with AsyncClient(verifier.address, timeout=20, retry=QUICK) as client:
+        verifier.gathers = 2
+        async with AsyncClient(verifier.address, timeout=PATIENCE, retry=QUICK) as client:
             r = await client.generate(PROMPT, n=3, max_tokens=6, seed=5, **ASKED)
             assert verifier.most_running > 1
             assert [each.token_ids for each in r.choices] == [expected_ids(seed, 6) for seed in (5, 6, 7)]
@@ -125,6 +126,6 @@ class TestTokenization:
             assert [each.field for each in caught.value.field_violations] == ["text"]
 
     async def test_with_asyncio(self, verifier: FakeVerifier) -> None:
-        async with AsyncClient(verifier.address, timeout=20, retry=QUICK) as client:
+        async with AsyncClient(verifier.address, timeout=PATIENCE, retry=QUICK) as client:
             assert await client.tokenization("ab") == Tokenization([97, 98], [0, 1], ["a", "b"])
             assert text_of(await client.tokenize(messages=MESSAGES)) == "userhi"

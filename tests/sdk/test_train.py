@@ -8,6 +8,7 @@ import pytest
 from draftwire.scoring import Prediction, ScoreReader
 from draftwire.traffic import TrafficReader
 from draftwire.v1 import verifier_service_pb2 as pb
+from tests.end_to_end.waiting import PATIENCE
 from tests.sdk.test_no_torch import FORBID
 
 
@@ -54,7 +55,7 @@ importlib.util.find_spec = lambda name: None if name in Forbid.names else find(n
 def test_commands_say_what_they_need(arguments: str) -> None:
     call = f"import sys; sys.argv[1:] = {['train', *arguments.split()]}; from draftwire.cli import main; main()"
     result = subprocess.run(
-        [sys.executable, "-c", MISSING + ABSENT + call], capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-c", MISSING + ABSENT + call], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert result.returncode == 1
     assert result.stderr.startswith("draftwire: training needs torch, transformers, draft_training: pip install")
@@ -64,6 +65,10 @@ def test_a_distillation_has_one_teacher() -> None:
     for options in ([], ["--target", "t", "--verifier", "v:1"]):
         arguments = ["train", "distill", "--draft", "d", "--prompts", "p", "--out", "o", *options]
         result = subprocess.run(
-            [sys.executable, "-m", "draftwire.cli", *arguments], capture_output=True, text=True, timeout=50, check=False
+            [sys.executable, "-m", "draftwire.cli", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
         )
         assert (result.returncode, result.stderr) == (2, "draftwire: --verifier, --target: give one of them\n")

@@ -11,10 +11,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from draftwire.channel import CHANNEL_OPTIONS
 from service_runtime import channel
 from service_runtime.channel import client_options
+from tests.end_to_end.waiting import PATIENCE
 from tests.service_runtime.conftest import SERVICE, add_probe_to_server
 from tests.support.plain_channel import open_channel
-
-PATIENCE = 30.0
 
 
 async def healthy(address: str) -> bool:
@@ -22,7 +21,7 @@ async def healthy(address: str) -> bool:
     async with open_channel(address, 1 << 20) as opened:
         stub: Any = health_pb2_grpc.HealthStub(opened)
         try:
-            await stub.Check(health_pb2.HealthCheckRequest(), timeout=5)
+            await stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
         except grpc.aio.AioRpcError:
             return False
     return True
@@ -57,13 +56,13 @@ async def test_one_without_calls_is_closed_and_one_with_a_call_is_not(
         watch = watching.Watch(health_pb2.HealthCheckRequest())
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
         stub: Any = health_pb2_grpc.HealthStub(idle)
-        await stub.Check(health_pb2.HealthCheckRequest(), timeout=5)
+        await stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
         async with asyncio.timeout(PATIENCE):
             while (state := idle.get_state()) is grpc.ChannelConnectivity.READY:
                 await idle.wait_for_state_change(state)
         await running.server.set_serving(False)
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
-        await stub.Check(health_pb2.HealthCheckRequest(), timeout=5)  # it connects again by itself
+        await stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE)  # it connects again by itself
         watch.cancel()
 
 
@@ -93,7 +92,7 @@ async def test_a_connection_runs_so_many_calls_at_once_and_no_more(serve_probe: 
     async with serve_probe(make_probe(unary_unary=wait), max_calls_per_connection=3) as running:
         # The first call brings the server's settings to the client.
         stub: Any = health_pb2_grpc.HealthStub(running.channel)
-        await stub.Check(health_pb2.HealthCheckRequest(), timeout=5)
+        await stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
         calls = [running.method("unary_unary")(b"x") for _ in range(8)]
         async with asyncio.timeout(PATIENCE):
             while running_now < 3:  # noqa: ASYNC110

@@ -6,8 +6,7 @@ import threading
 import pytest
 
 from service_runtime.engine_thread import EngineThread, ThreadEnded, TooManyCommands
-
-PATIENCE = 20.0
+from tests.end_to_end.waiting import PATIENCE
 
 
 async def test_a_call_that_waits_when_the_thread_ends_is_told_so() -> None:
@@ -50,10 +49,10 @@ async def test_what_must_not_be_lost_is_taken_beyond_the_bound() -> None:
     thread.start()
 
     def hold() -> None:
-        held.wait(30)
+        held.wait(PATIENCE)
 
     thread.post(hold)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while thread._commands:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
     thread.post(lambda: done.append("waits"))
@@ -61,7 +60,7 @@ async def test_what_must_not_be_lost_is_taken_beyond_the_bound() -> None:
         thread.post(lambda: done.append("refused"))
     thread.post(lambda: done.append("must not be lost"), bounded=False)
     held.set()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while len(done) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
     await thread.stop()

@@ -16,7 +16,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 PROBE = Path(__file__).with_name("probe_service.py")
 ROOT = PROBE.parents[2]
-pytestmark = pytest.mark.timeout(20)
 
 
 class Service:

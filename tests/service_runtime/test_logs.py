@@ -11,6 +11,7 @@ import pytest
 import structlog
 
 from service_runtime.logs import configure_logs, get_logger, log_context
+from tests.end_to_end.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +109,7 @@ async def test_a_method_whose_name_is_no_text_is_a_line(serve_probe: Any, make_p
     async with serve_probe(make_probe()) as running:
         call = running.channel.unary_unary(b"/draftwire.test.Probe/Ech\xe1")
         with pytest.raises(grpc.aio.AioRpcError):
-            await call(b"", timeout=5)
+            await call(b"", timeout=PATIENCE)
     (garbage,) = [record for record in records(output) if "UnicodeDecodeError" in record["event"]]
     assert garbage["level"] == "warning" and "exception" not in garbage
 

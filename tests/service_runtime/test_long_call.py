@@ -7,8 +7,7 @@ import pytest
 
 from service_runtime.lifecycle import Shutdown
 from service_runtime.long_call import call_in_thread
-
-PATIENCE = 20.0
+from tests.end_to_end.waiting import PATIENCE
 
 
 async def test_the_result_and_the_fault_come_back() -> None:
@@ -26,7 +25,7 @@ async def test_the_result_and_the_fault_come_back() -> None:
 
 async def test_whoever_gives_up_leaves_the_thread_behind() -> None:
     shutdown, let = Shutdown(), threading.Event()
-    calling = asyncio.create_task(call_in_thread(lambda: let.wait(60), name="long", shutdown=shutdown))
+    calling = asyncio.create_task(call_in_thread(lambda: let.wait(PATIENCE), name="long", shutdown=shutdown))
     await asyncio.sleep(0)
     [thread] = shutdown.left_behind
     calling.cancel()

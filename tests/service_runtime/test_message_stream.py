@@ -15,8 +15,6 @@ from service_runtime.in_process_stream import in_process_call
 from service_runtime.message_stream import MessageStream, StreamBroken
 from tests.support.plain_channel import open_channel
 
-pytestmark = pytest.mark.timeout(20)
-
 Stream = MessageStream[bytes, bytes]
 Handler = Callable[[Stream], Awaitable[None]]
 Connect = Callable[[Handler], AbstractAsyncContextManager[Stream]]

@@ -15,6 +15,7 @@ from service_runtime.histogram import Histogram
 from service_runtime.metric_families import counter, gauge, histogram, info
 from service_runtime.metrics_server import MetricsServer, serving_metrics
 from service_runtime.startup_error import StartupError
+from tests.end_to_end.waiting import PATIENCE
 
 
 class Sample(Collector):
@@ -50,13 +51,13 @@ async def server(sample: Sample) -> AsyncIterator[MetricsServer]:
 
 
 async def get(server: MetricsServer, path: str = "/metrics", method: str = "GET", **headers: str) -> httpx.Response:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=PATIENCE) as client:
         return await client.request(method, f"http://{server.address}{path}", headers=headers)
 
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait for something that has no event of its own."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -66,7 +67,7 @@ async def raw(server: MetricsServer, request: bytes) -> bytes:
     host, _, port = server.address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(request)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         answer = await reader.read()
     writer.close()
     return answer
@@ -146,7 +147,8 @@ async def test_those_who_say_nothing_are_not_waited_for(server: MetricsServer, m
     assert await raw(server, b"GET /metrics HTTP/1.1\r\n") == b""
 
 
-async def test_too_many_are_told_so(server: MetricsServer) -> None:
+async def test_too_many_are_told_so(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "_SECONDS", PATIENCE)
     host, _, port = server.address.rpartition(":")
     silent = [await asyncio.open_connection(host, int(port)) for _ in range(metrics_server._MOST_CONNECTIONS)]
     await until(lambda: len(server._connections) == len(silent))
@@ -157,15 +159,16 @@ async def test_too_many_are_told_so(server: MetricsServer) -> None:
     assert (await get(server)).status_code == 200
 
 
-async def test_the_end_waits_for_nobody(sample: Sample) -> None:
-    async with asyncio.timeout(5), serving_metrics("127.0.0.1:0", sample):
+async def test_the_end_waits_for_nobody(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "_SECONDS", 10 * PATIENCE)
+    async with asyncio.timeout(PATIENCE), serving_metrics("127.0.0.1:0", sample):
         pass
     server = MetricsServer("127.0.0.1:0", sample)
     await server.start()
     host, _, port = server.address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     await until(lambda: server._connections)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await server.stop()
         assert await reader.read() == b""
     writer.close()

@@ -15,6 +15,7 @@ from draftwire.security import Security
 from service_runtime.roles import ROLES_BY_METHOD, Role
 from service_runtime.server import ServiceServer
 from service_runtime.settings import ServiceSettings
+from tests.end_to_end.waiting import PATIENCE
 from tests.service_runtime.conftest import SERVICE, Probe, add_probe_to_server
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
@@ -26,7 +27,7 @@ async def echo(request: bytes, context: Any) -> bytes:
 
 def run(commands: str, directory: Path) -> subprocess.CompletedProcess[str]:
     shell = ["bash", "-euc", commands]
-    return subprocess.run(shell, cwd=directory, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(shell, cwd=directory, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 async def test_the_commands_make_what_a_service_and_its_clients_need(tmp_path: Path) -> None:
@@ -45,9 +46,9 @@ async def test_the_commands_make_what_a_service_and_its_clients_need(tmp_path: P
         for name in (None, "verifier.internal"):
             channels = AsyncChannels(Security(tls=Tls(ca, cert, key, name), token=TokenFile(tmp_path / "me.token")))
             method = channels.get(server.address).unary_unary(f"/{SERVICE}/unary_unary")
-            assert await method(b"hello", metadata=channels.metadata(), timeout=10) == b"hello"
+            assert await method(b"hello", metadata=channels.metadata(), timeout=PATIENCE) == b"hello"
             with pytest.raises(grpc.aio.AioRpcError):
-                await method(b"hello", timeout=10)
+                await method(b"hello", timeout=PATIENCE)
             await channels.close()
     finally:
         await server.stop(0)

@@ -15,6 +15,7 @@ from draftwire.security import Security
 from service_runtime.server import ServiceServer
 from service_runtime.settings import ServiceSettings
 from service_runtime.startup_error import StartupError
+from tests.end_to_end.waiting import PATIENCE
 from tests.service_runtime.conftest import SERVICE, Probe, add_probe_to_server
 from tests.support.certificates import Authority, Pair
 
@@ -43,7 +44,7 @@ async def serving(pair: Pair, **settings: Any) -> AsyncIterator[str]:
 
 async def call(address: str, tls: Tls | None) -> bytes:
     async with AsyncChannels(Security(tls=tls)).open(address) as channel:
-        answer: bytes = await channel.unary_unary(f"/{SERVICE}/unary_unary")(b"hello", timeout=10)
+        answer: bytes = await channel.unary_unary(f"/{SERVICE}/unary_unary")(b"hello", timeout=PATIENCE)
         return answer
 
 
@@ -127,14 +128,14 @@ async def test_a_client_takes_new_files_for_its_next_connection(authority: Autho
         assert await stream.read() == b"."
         del first
         client.key.write_bytes(b"half")
-        assert await channels.get(address).unary_unary(method)(b"1", timeout=10) == b"1"
+        assert await channels.get(address).unary_unary(method)(b"1", timeout=PATIENCE) == b"1"
         stranger = other.issue("client", "client.internal")
         client.cert.write_bytes(stranger.cert.read_bytes())
         client.key.write_bytes(stranger.key.read_bytes())
         with pytest.raises(grpc.aio.AioRpcError):
-            await channels.get(address).unary_unary(method)(b"2", timeout=10)
+            await channels.get(address).unary_unary(method)(b"2", timeout=PATIENCE)
         authority.issue("client", "client.internal")
-        assert await channels.get(address).unary_unary(method)(b"3", timeout=10) == b"3"
+        assert await channels.get(address).unary_unary(method)(b"3", timeout=PATIENCE) == b"3"
         for _ in range(20):
             assert await stream.read() == b"."
         stream.cancel()

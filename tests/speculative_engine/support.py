@@ -18,6 +18,7 @@ from speculative_engine.proposal import Proposal
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.sequence import Sequence as EngineSequence
 from speculative_engine.sequence import SequenceSpec
+from speculative_engine.step_buckets import StepBuckets
 from speculative_engine.step_cost import StepCost
 from speculative_engine.step_result import Finish
 from speculative_engine.token_tree import Node
@@ -93,9 +94,9 @@ def tiny_model(name: str, dtype: torch.dtype = torch.float32, seed: int = 0, **c
     return model.to(dtype).eval()
 
 
-def packed(model: PreTrainedModel, slots: int = 4000) -> PackedModel:
+def packed(model: PreTrainedModel, slots: int = 4000, buckets: StepBuckets | None = None) -> PackedModel:
     """A packed copy; `model` stays as the library made it."""
-    return PackedModel(copy.deepcopy(model), slots)
+    return PackedModel(copy.deepcopy(model), slots, buckets=buckets)
 
 
 def random_tokens(count: int, seed: int = 0) -> list[int]:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -12,20 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from draftwire import Client
+from tests.end_to_end.waiting import PATIENCE, eventually
 from tests.support.dockerfile import Dockerfile, Image
+from tests.support.lasting_address import lasting_address
 
 ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 120.0
-STOP_SECONDS = 30.0
 
 
 def wait_for_drafters(client: Client) -> None:
     """Waits until both drafters of the compose file are ready."""
-    deadline = time.monotonic() + START_SECONDS
     wanted = {"drafter-1": "ready", "drafter-2": "ready"}
-    while {each.name: each.state for each in client.drafters.list()} != wanted:
-        assert time.monotonic() < deadline, client.drafters.list()
-        time.sleep(0.1)
+    eventually(lambda: {each.name: each.state for each in client.drafters.list()} == wanted, "both are ready")
 
 
 class Running:
@@ -59,13 +55,13 @@ class Running:
             cwd=self.log.parent,
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=PATIENCE,
             check=False,
         )
 
     def wait_healthy(self) -> None:
         """Waits until the health check is content."""
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + PATIENCE
         while (probe := self.probe()).returncode != 0:
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, f"{probe.stderr}\n{self.log.read_text()}"
@@ -75,7 +71,7 @@ class Running:
         """Ends it by the images' signal; its exit status."""
         self.process.terminate()
         try:
-            return self.process.wait(STOP_SECONDS)
+            return self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -94,7 +90,7 @@ def running_services(services: Mapping[str, Any], place: Path) -> Iterator[dict[
     here = {}
     for name, image in images.items():
         port = image.values("EXPOSE")[0].split()[0]
-        here[f"{name}:{port}"] = f"127.0.0.1:{_free_port()}"
+        here[f"{name}:{port}"] = lasting_address()
 
     def mapped(name: str, text: str) -> str:
         """A value with the ports and paths of this machine. Services listen on all its addresses, as in containers."""
@@ -119,9 +115,3 @@ def running_services(services: Mapping[str, Any], place: Path) -> Iterator[dict[
         for each in started.values():
             each.wait_healthy()
         yield started
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port

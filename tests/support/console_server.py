@@ -17,8 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from draftwire import AsyncClient
 from gateway.console.routes import console_routes
-
-END_SECONDS = 20.0
+from tests.end_to_end.waiting import PATIENCE
 
 
 class KeyCheck:
@@ -57,5 +56,5 @@ def serve_console(verifier: str, *, key: str | None = None, **options: Any) -> I
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
             server.should_exit = True
-            thread.join(END_SECONDS)
+            thread.join(PATIENCE)
             assert not thread.is_alive(), "the server does not end"

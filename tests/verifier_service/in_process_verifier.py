@@ -28,13 +28,12 @@ from speculative_engine.packed_model import PackedModel
 from speculative_engine.step_cost import StepCost
 from speculative_engine.tokenizer import Tokenizer
 from speculative_engine.verification_engine import StepResult, VerificationEngine
+from tests.end_to_end.waiting import PATIENCE
 from tests.verifier_service.loaded_models import loaded_model
 from verifier_service.peer_limits import PeerLimits
 from verifier_service.running_request import RunningRequest
 from verifier_service.verifier import Verifier
 
-PATIENCE = 30.0
-"""Deadline of every wait in these tests, in seconds; a busy machine needs its time."""
 PROMPT = [5, 9, 14, 23, 42, 7]
 
 Handler = Callable[[MessageStream[Any, Any]], Awaitable[None]]
@@ -89,10 +88,22 @@ class SteadyCost(StepCost):
 
 
 class SteppedEngine(VerificationEngine):
-    """An engine whose steps a test can hold back, so that what it does falls into the middle of a request."""
+    """An engine whose steps a test can hold back, so that what it does falls into the middle of a request.
+
+    It does not run ahead of the event loop either: whoever answers to a step at once is heard before the next, however
+    long the system has its threads wait.
+    """
+
+    TURNS = 16
+    """Turns of the loop between two steps: so long a verdict takes to a drafter, and its answer back, at the most."""
 
     def __init__(self, model: PackedModel, limits: EngineLimits) -> None:
         super().__init__(model, SteadyCost(), limits)
+        self._loop = asyncio.get_running_loop()
+        self._heard = True
+        """Whether all that was said to the last step has come."""
+        self.wake: Callable[[], None] = lambda: None
+        """Has the thread look again whether there is something to do."""
         self._changed = threading.Condition()
         self._permits: int | None = None
         self.held = False
@@ -125,7 +136,7 @@ class SteppedEngine(VerificationEngine):
             and len(sequence.tokens) <= sequence.spec.max_length - 2
             for sequence in self._running.values()
         )
-        return 0.05 if lacking and now < self._waiting_since + PATIENCE / 2 else 0.0
+        return 0.05 if lacking and now < self._waiting_since + PATIENCE / 8 else 0.0
 
     def step(self) -> StepResult:
         self._waiting_since = None
@@ -135,7 +146,21 @@ class SteppedEngine(VerificationEngine):
             self.held = False
             if self._permits is not None:
                 self._permits -= 1
-        return super().step()
+        result = super().step()
+        self._heard = False
+        self._loop.call_soon_threadsafe(self._turn, self.TURNS)
+        return result
+
+    @property
+    def busy(self) -> bool:
+        return self._heard and super().busy
+
+    def _turn(self, left: int) -> None:
+        if left:
+            self._loop.call_soon(self._turn, left - 1)
+        else:
+            self._heard = True
+            self.wake()
 
 
 @dataclass
@@ -294,6 +319,7 @@ async def _verifier(
             drafters_per_request=drafters_per_request,
             **options,
         )
+        engine.wake = lambda: verifier._steps._thread.post(lambda: None, bounded=False)
         verifier.start()
         made = InProcessVerifier(verifier, engine, network)
         made.failures = failures

@@ -111,9 +111,8 @@ async def test_values_are_what_responses_say(
     assert metrics("request_generation_tokens_sum") == tokens
     assert metrics("time_to_first_token_seconds_count") == len(outputs)
     assert metrics("e2e_request_latency_seconds_count") == len(outputs)
-    assert metrics("e2e_request_latency_seconds_sum") == pytest.approx(
-        sum(usage.total_seconds for usage in usages), rel=0.2
-    )
+    # To the end of the response, so somewhat later than what it says itself.
+    assert sum(usage.total_seconds for usage in usages) <= metrics("e2e_request_latency_seconds_sum")  # type: ignore[operator]
     steps = sum(output.finished.speculation.steps for output in outputs)
     assert metrics("inter_token_latency_seconds_count") == steps - len(outputs)
     assert metrics("step_sequences_sum") == steps

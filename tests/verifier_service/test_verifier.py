@@ -226,6 +226,16 @@ async def test_generate_over_the_servicer(verifier: InProcessVerifier) -> None:
     assert sum(len(event.chunk.token_ids) for event in events) == 5
 
 
+async def test_a_caller_is_told_how_many_requests_there_are(verifier: InProcessVerifier) -> None:
+    verifier.engine.hold(0)
+    calls = [VerifierServicer(verifier.verifier).Generate(order(max_tokens=5), CONTEXT) for _ in range(3)]
+    assert [(await anext(call)).started.requests for call in calls] == [1, 2, 3]
+    for call in calls:
+        await call.aclose()
+    verifier.engine.go_on()
+    await verifier.freed()
+
+
 async def test_a_caller_that_closes_the_stream_frees_the_slots(verifier: InProcessVerifier) -> None:
     verifier.engine.hold(2)
     events = VerifierServicer(verifier.verifier).Generate(order(max_tokens=100), CONTEXT)

@@ -14,7 +14,8 @@ Verifiers = Annotated[
         "--verifier",
         metavar="HOST:PORT",
         envvar="DRAFTWIRE_VERIFIER",
-        help="Address of a verifier; give several, or a name with several addresses, to fail over between them.",
+        help="Address of a verifier, perhaps with ?weight=2; several, or a name with several addresses, share requests "
+        "and stand in for each other.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -11,9 +10,11 @@ from draftwire.client import Client
 from draftwire.edge.local_drafter import LocalDrafter
 from draftwire.edge.transport import EdgeTransport
 from draftwire.failover import RetryPolicy
+from draftwire.spreading import SpreadPolicy
 from draftwire.tls import Tls
 from draftwire.token import TokenSource
 from draftwire.transport import Transport
+from draftwire.verifier import Verifier, Verifiers
 
 
 class EdgeClient(Client):
@@ -27,7 +28,7 @@ class EdgeClient(Client):
 
     def __init__(
         self,
-        address: str | Sequence[str] = "localhost:50051",
+        address: Verifiers = "localhost:50051",
         *,
         model: str | LocalDrafter,
         dtype: str = "auto",
@@ -36,6 +37,7 @@ class EdgeClient(Client):
         kv_slots: int = 32768,
         timeout: float | None = None,
         retry: RetryPolicy | None = None,
+        spread: SpreadPolicy | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         tls: Tls | None = None,
         token: TokenSource | None = None,
@@ -44,7 +46,7 @@ class EdgeClient(Client):
         """Load the draft model, which takes seconds. The connection is made with the first call.
 
         Args:
-            address: host:port of a verifier, or several to fail over between.
+            address: host:port of a verifier, or several that serve the same target model; see ``Client``.
             model: directory or hub id of the draft model, whose tokenizer has to be the target's; or a
                 ``LocalDrafter``, which several clients can share and which closing this one leaves open.
             dtype: see ``LocalDrafter``, as for device, threads and kv_slots.
@@ -53,6 +55,7 @@ class EdgeClient(Client):
             kv_slots: see there.
             timeout: seconds a call may take in all, unless the call says otherwise; None waits without limit.
             retry: what to do about verifiers that cannot be reached; default ``RetryPolicy()``.
+            spread: how requests are spread over several verifiers; default ``SpreadPolicy()``.
             credentials: gRPC channel credentials of your own making, in place of ``tls``.
             tls: encrypt and say whom to trust, see ``Tls``; None connects in the clear, to this machine only.
             token: the token to show to the service, or a function that returns the present one (``TokenFile``).
@@ -73,6 +76,7 @@ class EdgeClient(Client):
             address,
             timeout=timeout,
             retry=retry,
+            spread=spread,
             credentials=credentials,
             tls=tls,
             token=token,
@@ -85,5 +89,5 @@ class EdgeClient(Client):
         if self._owned:
             self._drafter.close()
 
-    def _make_transport(self, addresses: tuple[str, ...], **options: Any) -> Transport:
-        return EdgeTransport(self._drafter, addresses, **options)
+    def _make_transport(self, verifiers: tuple[Verifier, ...], **options: Any) -> Transport:
+        return EdgeTransport(self._drafter, verifiers, **options)

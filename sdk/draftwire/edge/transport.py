@@ -14,14 +14,15 @@ from draftwire.failover import remaining
 from draftwire.methods import VERIFY, Method
 from draftwire.transport import RequestT, ResponseT, Transport
 from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire.verifier import Verifier
 
 
 class EdgeTransport(Transport):
-    """Makes calls to whichever verifier is in use, and drafts for those that generate."""
+    """Makes calls to the verifiers of a client, and drafts for those that generate."""
 
-    def __init__(self, drafter: LocalDrafter, addresses: tuple[str, ...], **options: Any) -> None:
+    def __init__(self, drafter: LocalDrafter, verifiers: tuple[Verifier, ...], **options: Any) -> None:
         """Connect to nothing yet. ``options``: as for ``Transport``."""
-        super().__init__(addresses, **options)
+        super().__init__(verifiers, **options)
         self._drafter = drafter
 
     def open(

@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from draftwire import RetryPolicy
+from tests.end_to_end.waiting import PATIENCE
 from tests.sdk.fake_verifier import FakeVerifier
 from tests.support.console_server import serve_console
 
@@ -20,5 +21,8 @@ def verifier() -> Iterator[FakeVerifier]:
 
 @pytest.fixture
 def http(verifier: FakeVerifier) -> Iterator[httpx.Client]:
-    with serve_console(verifier.address, retry=QUICK) as address, httpx.Client(base_url=address, timeout=20) as client:
+    with (
+        serve_console(verifier.address, retry=QUICK) as address,
+        httpx.Client(base_url=address, timeout=PATIENCE) as client,
+    ):
         yield client

@@ -2,7 +2,9 @@
 
 import grpc
 import httpx
+import pytest
 
+from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.console.event_reader import read_events
 from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
 
@@ -59,16 +61,15 @@ def test_a_reader_that_goes_cancels_the_request(http: httpx.Client, verifier: Fa
         events = read_events(response)
         assert next(events)[0] == "chunk"
         assert not verifier.cancelled.is_set()
-    assert verifier.cancelled.wait(5)
+    assert verifier.cancelled.wait(PATIENCE)
     assert verifier.is_idle()
 
 
 def test_a_reader_that_goes_before_the_first_token(http: httpx.Client, verifier: FakeVerifier) -> None:
     verifier.hang_after = 0
-    try:
-        http.post(GENERATE, json=ASKED, timeout=0.5)
-    except httpx.ReadTimeout:
-        pass
-    else:
-        raise AssertionError("there was an answer")
-    assert verifier.cancelled.wait(5)
+    for seconds in (0.5, 5, 50):  # on a busy machine it may have gone before the verifier has heard of it
+        with pytest.raises(httpx.ReadTimeout):
+            http.post(GENERATE, json=ASKED, timeout=seconds)
+        if verifier.calls:
+            break
+    assert verifier.cancelled.wait(PATIENCE)

@@ -1,12 +1,12 @@
 """The state as pages follow it."""
 
-import time
 from contextlib import ExitStack
 
 import httpx
 import pytest
 
 from gateway.console import state_events
+from tests.end_to_end.waiting import PATIENCE, eventually
 from tests.gateway.console.event_reader import read_events
 from tests.sdk.fake_verifier import FakeVerifier
 
@@ -25,7 +25,7 @@ def test_the_state_comes_at_once_and_again(http: httpx.Client, verifier: FakeVer
     assert state["rollouts"][0]["new"]["name"] == "b"
     assert (state["verifier"]["model"], state["verifier"]["total_slots"]) == ("fake", 64)
     assert state["verifier"]["plain_tokens_per_second"] == 8.0  # c = 125 ms
-    assert verifier.cancelled.wait(5), "nobody reads, so nobody watches"
+    assert verifier.cancelled.wait(PATIENCE), "nobody reads, so nobody watches"
 
 
 def test_pages_are_bounded(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,10 +35,9 @@ def test_pages_are_bounded(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) 
         for events in followed:
             next(events)
         assert http.get(STATE).status_code == 429
-    deadline = time.monotonic() + 5
-    while True:  # those that went make room
+
+    def has_room() -> bool:
         with http.stream("GET", STATE) as response:
-            if response.status_code == 200:
-                return
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+            return response.status_code == 200
+
+    eventually(has_room, "those that went make room")

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from draftwire.channel import parse_addresses
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS
@@ -19,6 +18,7 @@ from draftwire.cli.top.screen import Screen
 from draftwire.cli.top.snapshot import Snapshot
 from draftwire.cli.top.view import Layout, lines
 from draftwire.cli.top.watch import watching
+from draftwire.verifier import parse_verifiers
 
 LEAST_SECONDS = 0.1
 """Least time between two readings."""
@@ -49,7 +49,7 @@ def top(
     connection: Connection,
 ) -> None:
     """Watch verifiers and their drafters live: requests, tokens per second, acceptance, the planner's decisions."""
-    addresses = parse_addresses(verifier)
+    addresses = tuple(each.address for each in parse_verifiers(verifier))
     if math.isnan(interval):  # neither above nor below a bound
         raise ValueError("--interval: expected a number of seconds, got nan")
     asyncio.run(_run(addresses, connection.options(), interval, once, as_json))

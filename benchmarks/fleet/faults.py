@@ -1,0 +1,39 @@
+"""What fails in a fleet, and what is swapped, when."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["drafter fails", "verifier fails", "drafter is swapped", "verifier is restarted"]
+
+
+@dataclass(frozen=True, order=True)
+class Fault:
+    """One of them."""
+
+    at: float
+    """Seconds."""
+    kind: Kind
+    index: int
+    """Of the drafter or verifier."""
+    seconds: float
+    """For which it is away."""
+
+
+def failures(kind: Kind, count: int, each: float, away: float, until: float, seed: str) -> list[Fault]:
+    """Every one of `count` services fails once in `each` seconds on average, by chance, for `away` seconds."""
+    rng = random.Random(f"{seed} {kind}")
+    found: list[Fault] = []
+    for index in range(count):
+        at = rng.expovariate(1 / each)
+        while at < until:
+            found.append(Fault(at, kind, index, away))
+            at += away + rng.expovariate(1 / each)
+    return sorted(found)
+
+
+def rolling(kind: Kind, count: int, start: float, pause: float, away: float) -> list[Fault]:
+    """One service after the other, each when the one before it has been back for `pause` seconds."""
+    return [Fault(start + index * (pause + away), kind, index, away) for index in range(count)]

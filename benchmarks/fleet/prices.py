@@ -1,0 +1,28 @@
+"""What a fleet costs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Of hosts, for an hour, in any currency."""
+
+    verifier: float = 2.5
+    """A host with the accelerator that the target needs. Assumed."""
+    drafter: float = 0.4
+    """A host that a draft model needs. Assumed."""
+
+    def __post_init__(self) -> None:
+        for name in ("verifier", "drafter"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}: {getattr(self, name)} is no price")
+
+    def million_tokens(self, verifiers: int, drafters: int, tokens_per_second: float) -> float:
+        """The cost of a million tokens; infinite where there are none."""
+        hour = verifiers * self.verifier + drafters * self.drafter
+        return 1e6 * hour / (_HOUR * tokens_per_second) if tokens_per_second else math.inf

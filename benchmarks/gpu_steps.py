@@ -1,0 +1,146 @@
+"""Steps of a model on one device, timed: passes of so many rows, and what the engine makes of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from speculative_engine.drafters.local_model import LocalModelDrafter
+from speculative_engine.engine_limits import EngineLimits
+from speculative_engine.packed_batch import BatchBuilder, PackedBatch
+from speculative_engine.packed_model import PackedModel
+from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.sequence import SequenceSpec
+from speculative_engine.step_cost import StepCost
+from speculative_engine.verification_engine import VerificationEngine
+
+_SOURCE = "draft"
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for what was asked of a device."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def seconds(run: Callable[[], object], device: torch.device, runs: int) -> list[float]:
+    """Time of each of some runs, after two that warm up, each waited for."""
+    times: list[float] = []
+    for turn in range(-2, runs):
+        synchronize(device)
+        started = time.perf_counter()
+        run()
+        synchronize(device)
+        if turn >= 0:
+            times.append(time.perf_counter() - started)
+    return times
+
+
+def copied_bytes_per_second(device: torch.device, size: int, runs: int) -> float:
+    """What the device's memory moves at most: bytes read and written by its best copy of `size` bytes."""
+    source = torch.zeros(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return 2 * size / min(seconds(lambda: target.copy_(source), device, runs))
+
+
+def rows_batch(model: PackedModel, slots: np.ndarray, context: int, tokens: Sequence[int]) -> PackedBatch:
+    """Rows one after another behind the first `context` slots, which hold what was computed before."""
+    builder = BatchBuilder()
+    rows = [
+        builder.add_row(token, context + index, int(slots[context + index]), True) for index, token in enumerate(tokens)
+    ]
+    builder.add_lane(slots[:context], rows)
+    return builder.build(model.group_size, model.device)
+
+
+def step_seconds(model: PackedModel, context: int, rows: Sequence[int], runs: int) -> dict[int, list[float]]:
+    """Time of a pass by its number of rows, each with its logits, behind a context."""
+    slots = model.pool.take(context + max(rows))
+    try:
+        return {
+            count: seconds(
+                lambda count=count: model.forward(rows_batch(model, slots, context, range(count))), model.device, runs
+            )
+            for count in rows
+        }
+    finally:
+        model.pool.give_back(slots)
+
+
+@torch.inference_mode()
+def logits_in_chunks(model: PackedModel, tokens: Sequence[int], chunk: int) -> torch.Tensor:
+    """Logits after each token of a text, computed so many at a time: [tokens, vocabulary]."""
+    slots = model.pool.take(len(tokens))
+    try:
+        parts = [
+            model.forward(rows_batch(model, slots, first, tokens[first : first + chunk]))
+            for first in range(0, len(tokens), chunk)
+        ]
+    finally:
+        model.pool.give_back(slots)
+    return torch.cat(parts)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Some requests, one after another."""
+
+    tokens: tuple[tuple[int, ...], ...]
+    seconds: float
+    """Of the steps after the one that ends a prompt."""
+    decoded: int
+    """Tokens that those gave."""
+    steps: int
+    drafted: int
+    accepted: int
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of decoding."""
+        return self.decoded / self.seconds
+
+    @property
+    def step_seconds(self) -> float:
+        """Of the engine, with all it does between two passes."""
+        return self.seconds / self.steps
+
+
+class Generator:
+    """An engine that decodes one request at a time, with a draft model in its own thread or without."""
+
+    def __init__(self, target: PackedModel, cost: StepCost, draft: PackedModel | None = None):
+        self._engine = VerificationEngine(target, cost, EngineLimits())
+        self._drafts = draft is not None
+        if draft is not None:
+            share = min(1.0, draft.parameters / target.parameters)
+            self._engine.add_drafter(_SOURCE, LocalModelDrafter(draft, share))
+
+    def run(self, prompts: Sequence[Sequence[int]], max_tokens: int, temperature: float) -> Run:
+        """Generate from each prompt, with its number as the seed."""
+        outputs: list[tuple[int, ...]] = []
+        total, decoded, steps, drafted, accepted = 0.0, 0, 0, 0, 0
+        engine = self._engine
+        for number, prompt in enumerate(prompts):
+            sampling = SamplingParams(temperature=temperature, seed=number)
+            engine.add(SequenceSpec(number, prompt, len(prompt) + max_tokens, sampling))
+            if self._drafts:
+                engine.attach(number, _SOURCE)
+            tokens: list[int] = []
+            began = 0.0
+            while engine.running:
+                for outcome in engine.step().outcomes:
+                    if tokens:
+                        steps += 1
+                        decoded += len(outcome.tokens)
+                        drafted += sum(outcome.drafted.values())
+                        accepted += outcome.accepted
+                    else:
+                        began = time.perf_counter()
+                    tokens += outcome.tokens
+            total += time.perf_counter() - began
+            outputs.append(tuple(tokens))
+        return Run(tuple(outputs), total, decoded, steps, drafted, accepted)

@@ -1,0 +1,42 @@
+"""How the gateway's requests are spread over its verifiers, for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from draftwire import AsyncClient
+
+
+class VerifierMetrics(Collector):
+    """Tells what the gateway's client counts, at the time it is asked."""
+
+    def __init__(self) -> None:
+        """Tell of no verifier yet."""
+        self._client: AsyncClient | None = None
+
+    def follow(self, client: AsyncClient) -> None:
+        """Tell of this client's verifiers from now on."""
+        self._client = client
+
+    def collect(self) -> Iterator[Metric]:
+        """Return what prometheus_client wants to know, called for every exposition."""
+        requests = CounterMetricFamily(
+            "draftwire:gateway_verifier_requests", "Attempts at choices, by the verifier they were sent to.",
+            labels=("verifier",),
+        )  # fmt: skip
+        in_flight = GaugeMetricFamily(
+            "draftwire:gateway_verifier_in_flight", "Choices that are at a verifier.", labels=("verifier",)
+        )
+        reachable = GaugeMetricFamily(
+            "draftwire:gateway_verifier_up",
+            "1 while a verifier gets requests; 0 after it was lost or has begun to drain, until it serves again.",
+            labels=("verifier",),
+        )
+        for each in self._client.verifiers if self._client is not None else ():
+            requests.add_metric((each.address,), each.requests)
+            in_flight.add_metric((each.address,), each.in_flight)
+            reachable.add_metric((each.address,), each.reachable)
+        yield from (requests, in_flight, reachable)

@@ -1,0 +1,101 @@
+"""The processes of a group's ranks: started by rank 0, or all by torchrun."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from datetime import timedelta
+
+import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
+
+from speculative_engine.rank_group import RankGroup, RankLostError
+from speculative_engine.split_check import check_devices
+
+_START_SECONDS = 300.0
+_STOP_SECONDS = 5.0
+"""Time that ranks have to end once they were told, or have lost rank 0."""
+_POLL_SECONDS = 0.05
+
+LAUNCHED = "TORCHELASTIC_RUN_ID"
+"""The variable by which a process knows that it was started as one of several ranks; torchrun sets it."""
+
+
+class RankProcesses:
+    """A group of ranks, and at rank 0 the processes that it started for it."""
+
+    def __init__(self, ranks: RankGroup, children: list[subprocess.Popen[bytes]]):
+        self.ranks = ranks
+        self._children = children
+
+    @classmethod
+    def open(cls, size: int, *, device: str, timeout_seconds: float) -> RankProcesses:
+        """Joins the group of this process. The first process of a group starts the others: its own command again, with
+        the variables that torchrun sets, which also may have started all of them.
+
+        device, timeout_seconds: see RankGroup. Takes seconds. Raises SplitError for more ranks than GPUs, and
+        RankLostError.
+        """
+        check_devices(device, size)
+        if LAUNCHED in os.environ:
+            try:
+                store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=_START_SECONDS)))
+            except RuntimeError as error:
+                raise RankLostError(f"rank {os.environ['RANK']} does not reach rank 0: {error}") from error
+            return cls(RankGroup(store, rank, size, device=device, timeout_seconds=timeout_seconds), [])
+        listener = socket.create_server(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        # By itself the store would listen on all of this machine's addresses.
+        store = dist.TCPStore(
+            "127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+        )
+        children = [_start(rank, size, port) for rank in range(1, size)]
+        try:
+            _await_joining(store, children)
+            return cls(RankGroup(store, 0, size, device=device, timeout_seconds=timeout_seconds), children)
+        except BaseException:
+            _end(children, 0.0)
+            raise
+
+    def close(self) -> None:
+        """Ends the group: the others end when they are told, or by force."""
+        told = self.ranks.leads
+        self.ranks.close()
+        _end(self._children, _STOP_SECONDS if told else 0.0)
+
+
+def _start(rank: int, size: int, port: int) -> subprocess.Popen[bytes]:
+    place = {
+        "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size,
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, LAUNCHED: "draftwire",
+    }  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, *sys.orig_argv[1:]],
+        env=os.environ | {name: str(value) for name, value in place.items()},
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def _await_joining(store: dist.Store, children: list[subprocess.Popen[bytes]]) -> None:
+    """Raises RankLostError for one that ends before it has joined."""
+    deadline = time.monotonic() + _START_SECONDS
+    while not store.check([f"pid/{rank}" for rank, _ in enumerate(children, start=1)]):
+        for rank, child in enumerate(children, start=1):
+            if (status := child.poll()) is not None:
+                raise RankLostError(f"rank {rank} of {len(children) + 1} has ended with status {status} at its start")
+        if time.monotonic() > deadline:
+            raise RankLostError(f"not all {len(children) + 1} ranks have started within {_START_SECONDS:g} seconds")
+        time.sleep(_POLL_SECONDS)
+
+
+def _end(children: list[subprocess.Popen[bytes]], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    for child in children:
+        try:
+            child.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()

@@ -1,0 +1,226 @@
+"""A model split between two processes over gloo: the tokens of one process, and what becomes of a lost rank."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from draftwire import Client, Speculation, UnsupportedDrafterError
+from speculative_engine.engine_limits import EngineLimits
+from speculative_engine.packed_model import PackedModel
+from speculative_engine.plain_generation import generate_all
+from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.sequence import SequenceSpec
+from speculative_engine.step_timing import measure_step_cost
+from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.verification_engine import VerificationEngine
+from tests.end_to_end.waiting import PATIENCE, eventually
+
+if TYPE_CHECKING:
+    from tests.end_to_end.conftest import RunningService
+
+pytestmark = pytest.mark.timeout(900)
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+PROMPTS = ["def read_config(path):\n", "class Stack:\n    def push(self, item):\n", "import os\n", "# größer → "]
+TEMPERATURES = [0.0, 0.8, 1.2, 0.0]
+TOKENS = 48
+START_SECONDS = 300.0
+"""Two ranks may take this long to start, one after the other, on a busy machine."""
+FLAGS = ("--dtype", "float32", "--kv-slots", "4096", "--tensor-parallel", "2")
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[list[int]]:
+    """What one process says, without drafters, one request after the other."""
+    model = PackedModel.load(str(MODELS / "target"), slots=1024, dtype="float32")
+    tokenizer = Tokenizer.load(str(MODELS / "target"))
+    engine = VerificationEngine(model, measure_step_cost(model), EngineLimits(prefix_cache=False))
+    found = []
+    for number, (prompt, temperature) in enumerate(zip(PROMPTS, TEMPERATURES, strict=True)):
+        tokens = tokenizer.encode(prompt)
+        sampling = SamplingParams(temperature=temperature, seed=number)
+        found += generate_all(engine, [SequenceSpec(number, tokens, len(tokens) + TOKENS, sampling)])
+    return found
+
+
+@pytest.fixture(scope="module")
+def split(shared: Callable[..., "RunningService"]) -> "RunningService":
+    """A verifier of two ranks."""
+    service = shared("verifier_service", "target", *FLAGS)
+    assert service.address
+    return service
+
+
+def others(service: "RunningService") -> list[int]:
+    """The processes that a service has started."""
+    tasks = Path(f"/proc/{service.pid}/task").iterdir()
+    return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+
+
+def ended(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat")
+    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def ask(client: Client, **options: object) -> list[list[int]]:
+    """What a verifier says to the prompts, all at once where options say nothing else."""
+    return [
+        client.generate(
+            prompt,
+            max_tokens=TOKENS,
+            temperature=temperature,
+            seed=number,
+            ignore_eos=True,
+            **options,  # type: ignore[arg-type]
+        ).token_ids
+        for number, (prompt, temperature) in enumerate(zip(PROMPTS, TEMPERATURES, strict=True))
+    ]
+
+
+def test_two_ranks_say_what_one_process_says(split: "RunningService", expected: list[list[int]]) -> None:
+    with Client(split.address, timeout=PATIENCE) as client:
+        assert client.model_info().bit_exact
+        assert ask(client, speculation=Speculation(enabled=False)) == expected
+        batch = client.generate_batch(
+            PROMPTS[1:3], max_tokens=TOKENS, temperature=0.0, seed=1, ignore_eos=True,
+            speculation=Speculation(enabled=False),
+        )  # fmt: skip
+        alone = [
+            client.generate(prompt, max_tokens=TOKENS, temperature=0.0, ignore_eos=True) for prompt in PROMPTS[1:3]
+        ]
+        assert [each.token_ids for each in batch] == [each.token_ids for each in alone]
+
+
+def test_trees_and_rollback_change_nothing(
+    split: "RunningService", good_drafter: str, bad_drafter: str, expected: list[list[int]]
+) -> None:
+    with Client(split.address, timeout=PATIENCE) as client:
+        for address in (good_drafter, bad_drafter):
+            client.drafters.attach(address, name="drafter")
+            eventually(lambda: client.drafters.list()[0].state == "ready", "the drafter is ready")
+            rejected = eventually(lambda: drafted(client, expected), "draft tokens were verified")
+            assert rejected
+            client.drafters.detach("drafter")
+
+
+def drafted(client: Client, expected: list[list[int]]) -> int:
+    """Asks again, all with drafts; how many of those were rejected."""
+    rejected = 0
+    for number, (prompt, temperature) in enumerate(zip(PROMPTS, TEMPERATURES, strict=True)):
+        result = client.generate(prompt, max_tokens=TOKENS, temperature=temperature, seed=number, ignore_eos=True)
+        assert result.token_ids == expected[number]
+        rejected += result.speculation.draft_tokens - result.speculation.accepted_tokens
+    return rejected
+
+
+def test_the_prefix_cache_holds_at_all_ranks(split: "RunningService") -> None:
+    prompt = "def read_config(path):\n    " * 8
+    with Client(split.address, timeout=PATIENCE) as client:
+        first, second = (client.generate(prompt, max_tokens=TOKENS, ignore_eos=True) for _ in range(2))
+        assert second.usage.cached_tokens > 40
+        assert first.token_ids == second.token_ids
+
+
+def test_a_part_of_the_layers_is_refused(split: "RunningService") -> None:
+    with (
+        Client(split.address, timeout=PATIENCE) as client,
+        pytest.raises(UnsupportedDrafterError, match="--tensor-parallel"),
+    ):
+        client.drafters.attach("local:early_exit?layers=2")
+
+
+def test_all_ranks_end_together(split: "RunningService") -> None:
+    """The last test of the shared pair: a signal ends them in order."""
+    (follower,) = others(split)
+    assert split.stop() == 0
+    assert eventually(lambda: ended(follower), "the other rank has ended")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
+def test_a_lost_rank_ends_the_verifier_and_requests_go_on(
+    verifier: "RunningService", start_verifier: Callable[..., "RunningService"], number: signal.Signals
+) -> None:
+    """The other verifier runs in bfloat16, as does this pair."""
+    pair = start_verifier("target", "--tensor-parallel", "2", "--tensor-parallel-timeout-seconds", "5")
+    with Client([pair.address, verifier.address], timeout=PATIENCE) as client:
+        (follower,) = others(pair)
+        stream = client.stream(PROMPTS[0], max_tokens=600, ignore_eos=True)
+        tokens: list[int] = []
+        for chunk in stream:
+            if not tokens:
+                os.kill(follower, number)
+            tokens += chunk.token_ids
+    assert len(tokens) == 600
+    assert pair.process.wait(PATIENCE) == 1
+    (lost,) = [event["reason"] for event in pair.events() if event["event"] == "model lost"]
+    assert "rank 1" in lost
+    assert eventually(lambda: ended(follower), "no process is left")
+
+
+def test_a_dead_rank_is_noticed_when_nobody_asks(start_verifier: Callable[..., "RunningService"]) -> None:
+    pair = start_verifier("target", *FLAGS)
+    assert pair.address
+    os.kill(others(pair)[0], signal.SIGKILL)
+    assert pair.process.wait(PATIENCE) == 1
+    assert "rank 1 of 2 has ended" in pair.log.read_text()
+
+
+def test_the_others_end_with_rank_0(start_verifier: Callable[..., "RunningService"]) -> None:
+    pair = start_verifier("target", *FLAGS)
+    assert pair.address
+    (follower,) = others(pair)
+    pair.kill()
+    assert eventually(lambda: ended(follower), "the other rank has ended")
+
+
+def test_what_cannot_be_split_is_refused(start_verifier: Callable[..., "RunningService"]) -> None:
+    service = start_verifier("target", "--tensor-parallel", "4")
+    assert service.process.wait(START_SECONDS) == 1
+    (refusal,) = [event["reason"] for event in service.events() if event["event"] == "cannot start"]
+    assert refusal.endswith(
+        "--tensor-parallel: 4 ranks cannot share 6 equally, which is num_attention_heads of the model's configuration"
+    )
+
+
+def test_a_drafter_by_torchrun_drafts(verifier: "RunningService", client: Client, tmp_path: Path) -> None:
+    """torchrun starts both ranks, and a signal to it ends both."""
+    root = MODELS.parent
+    log = tmp_path / "torchrun.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [
+                sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone",
+                "-m", "drafter_service", "--model", str(MODELS / "draft"), "--listen", "127.0.0.1:0",
+                "--log-format", "json", "--verifier", verifier.address, "--name", "split", "--kv-slots", "4096",
+            ],
+            cwd=root,
+            env=os.environ | {"PYTHONPATH": f"{root}:{root / 'sdk'}", "HF_HUB_OFFLINE": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while [each.state for each in client.drafters.list()] != ["ready"]:
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+        plain = client.generate(PROMPTS[0], max_tokens=TOKENS, ignore_eos=True, speculation=Speculation(enabled=False))
+
+        def accepted() -> int:
+            result = client.generate(PROMPTS[0], max_tokens=TOKENS, ignore_eos=True)
+            assert result.token_ids == plain.token_ids
+            return result.speculation.accepted_tokens
+
+        assert eventually(accepted, "draft tokens were accepted")
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+    assert log.read_text().count('"event": "shutting down"') == 1
+    assert "rank failed" not in log.read_text()

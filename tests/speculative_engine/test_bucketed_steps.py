@@ -1,0 +1,84 @@
+"""Steps in fixed sizes, on a CPU: what a GPU runs, but for the graphs, whose captured calls are made again here."""
+
+import pytest
+
+from speculative_engine import bucketed_steps
+from speculative_engine.bucketed_steps import BucketedSteps
+from speculative_engine.packed_batch import BatchBuilder
+from speculative_engine.self_test import run_self_test
+from speculative_engine.step_buckets import StepBuckets
+from tests.speculative_engine.support import (
+    ARCHITECTURES,
+    check_against_plain,
+    error,
+    packed,
+    random_tokens,
+    tiny_model,
+    walk,
+)
+
+BUCKETS = StepBuckets(rows=(1, 2, 4, 8, 16), keys=(64, 256))
+"""Small enough for some of the tests' steps to lie beyond."""
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_bucketed_passes_say_what_plain_forwards_say(name: str) -> None:
+    model = tiny_model(name)
+    bucketed = packed(model, buckets=BUCKETS)
+    texts = [random_tokens(count, seed=count) for count in (33, 7, 50, 20)]
+    rows = walk(bucketed, texts, [15, 1, 40, 5], seed=1)
+    assert len(rows) > sum(map(len, texts)) // 2
+    assert check_against_plain(model, rows) < 1e-4
+    assert bucketed.pool.used == 0
+
+
+def test_captured_steps_say_what_others_say() -> None:
+    model = tiny_model("Qwen3")
+    eager, captured = packed(model, buckets=BUCKETS), packed(model, buckets=BUCKETS)
+    captured.capture_graphs()
+    assert isinstance(captured.steps, BucketedSteps) and captured.steps.captured == 10
+    texts = [random_tokens(count, seed=count) for count in (33, 7, 50)]
+    expected = walk(eager, texts, [15, 1, 40], seed=2)
+    found = walk(captured, texts, [15, 1, 40], seed=2)
+    assert found.keys() == expected.keys() and all(error(found[row], expected[row]) < 1e-4 for row in expected)
+
+
+def test_hidden_states_are_those_of_the_wanted_rows() -> None:
+    model = tiny_model("Llama")
+    plain, bucketed = packed(model), packed(model, buckets=BUCKETS)
+    for capture in (False, True):
+        if capture:
+            bucketed.capture_graphs()
+        found = []
+        for each in (plain, bucketed):
+            builder = BatchBuilder()
+            slots = each.pool.take(5)
+            builder.add_lane(slots[:0], [builder.add_row(9 + i, i, int(slot), i > 2) for i, slot in enumerate(slots)])
+            found.append(each.forward_with_states(builder.build(each.group_size, each.device)))
+            each.pool.give_back(slots)
+        (logits, states), (same_logits, same_states) = found
+        assert same_logits.shape == (2, plain.vocab_size) and same_states.shape == (2, plain.hidden_size)
+        assert error(same_logits, logits) < 1e-4 and error(same_states, states) < 1e-4
+
+
+def test_a_view_of_the_first_layers_has_steps_of_its_own() -> None:
+    model = tiny_model("Llama")
+    plain, bucketed = packed(model), packed(model, buckets=BUCKETS)
+    bucketed.capture_graphs()
+    text = random_tokens(20, seed=1)
+    found = walk(bucketed.first_layers(2), [text], [12], seed=1)
+    for prefix, row in walk(plain.first_layers(2), [text], [12], seed=1).items():
+        assert error(found[prefix], row) < 1e-4
+
+
+def test_a_model_that_cannot_be_captured_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    bucketed = packed(tiny_model("Llama"), buckets=BUCKETS)
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+    monkeypatch.setattr(bucketed_steps, "_captured", refuse)
+    bucketed.capture_graphs()
+    assert isinstance(bucketed.steps, BucketedSteps) and bucketed.steps.captured == 0
+    assert bucketed.steps.unavailable == "operation not permitted when stream is capturing"
+    assert run_self_test(bucketed).error < 1e-3

@@ -1,0 +1,87 @@
+"""Drawing on the device, with one copy back, gives what drawing on the host gives."""
+
+import random
+
+import pytest
+import torch
+
+from speculative_engine import step_draw
+from speculative_engine.device_sampler import DeviceDraw
+from speculative_engine.sampling_batch import SamplingBatch
+from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.step_buckets import StepBuckets
+from speculative_engine.step_draw import draw_step, draw_step_on_device
+from tests.speculative_engine.support import (
+    GREEDY,
+    ScriptedDrafter,
+    engine_of,
+    generate,
+    packed,
+    random_tokens,
+    specs_of,
+    tiny_model,
+)
+from tests.speculative_engine.test_device_walk import random_job
+
+SAMPLINGS = [GREEDY, SamplingParams(temperature=0.8, seed=1), SamplingParams(temperature=1.2, seed=2)]
+FILTERED = [*SAMPLINGS, SamplingParams(temperature=1.0, top_p=0.9, seed=3)]
+
+
+@pytest.mark.parametrize("samplings", [SAMPLINGS, FILTERED], ids=["plain", "filtered"])
+def test_a_step(samplings: list[SamplingParams]) -> None:
+    rng = random.Random(1)
+    jobs = [random_job(rng, number) for number in range(4)]
+    params: list[SamplingParams] = []
+    for job in jobs:
+        job.sampled_positions = list(range(1 + len(job.nodes)))
+        params += [rng.choice(samplings)] * len(job.sampled_positions)
+    jobs.insert(2, random_job(rng, 9))  # a prompt's first part: draws nothing
+    jobs[2].nodes.clear()
+    logits = torch.randn(len(params), 300)
+    logits[:, :3] += 6  # tokens that nodes have
+    logits[5] = torch.nan
+    batch = SamplingBatch.build(params, list(range(len(params))))
+    expected = draw_step(logits, batch)
+    found = draw_step_on_device(logits, batch, jobs)
+    assert found.tokens == expected.tokens and found.tokens[5] == -1
+    assert (found.on_path is None) == batch.filters
+    first = 0
+    for job in jobs:
+        last = first + len(job.sampled_positions)
+        if last > first:
+            path = None if found.on_path is None else found.on_path[first:last]
+            assert job.walk(found.tokens[first:last], path) == job.walk(expected.tokens[first:last])
+        first = last
+
+
+def test_rows_that_are_not_settled_are_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = random_job(random.Random(2), 0)
+    job.sampled_positions = list(range(1 + len(job.nodes)))
+    count = len(job.sampled_positions)
+    logits = torch.randn(count, 300)
+    batch = SamplingBatch.build([SAMPLINGS[1]] * count, list(range(count)))
+    unsettled = torch.arange(count) % 2 == 0
+
+    def half(logits: torch.Tensor, batch: SamplingBatch) -> DeviceDraw:
+        token_ids = step_draw.sample(logits, batch).token_ids
+        return DeviceDraw(token_ids.masked_fill(unsettled, 299), ~unsettled)
+
+    monkeypatch.setattr(step_draw, "draw", half)
+    found = draw_step_on_device(logits, batch, [job])
+    assert found == draw_step(logits, batch)
+
+
+@pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
+def test_the_engine_generates_the_same_in_steps_of_fixed_sizes(captured: bool) -> None:
+    model = tiny_model("Llama")
+    prompts = [random_tokens(count, seed=count) for count in (24, 7, 60, 1)]
+    specs = specs_of(prompts, 14, FILTERED)
+    expected = generate(engine_of(packed(model)), specs, together=False).tokens
+    bucketed = packed(model, buckets=StepBuckets(rows=(1, 2, 4, 8, 16), keys=(64, 256)))
+    if captured:
+        bucketed.capture_graphs()
+    engine = engine_of(bucketed)
+    assert generate(engine, specs).tokens == expected
+    drafted = generate(engine, specs, ScriptedDrafter(expected))
+    assert drafted.tokens == expected and drafted.accepted > 14
+    assert bucketed.pool.used == 0

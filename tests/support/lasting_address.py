@@ -1,0 +1,18 @@
+"""Addresses that stay free for a service that starts later, or again."""
+
+import random
+import socket
+
+# Below the ports that systems give to whoever asks for any, so that no other test's connection takes one meanwhile.
+PORTS = range(20_000, 30_000)
+
+
+def lasting_address() -> str:
+    """HOST:PORT on this machine where nobody listens."""
+    while True:
+        address = ("127.0.0.1", random.SystemRandom().choice(PORTS))
+        try:
+            socket.create_server(address).close()
+        except OSError:
+            continue
+        return "{}:{}".format(*address)
