@@ -23,12 +23,14 @@ from speculative_engine.tree_growth import TreeGrowth
 MAX_TREE_NODES = 64
 MAX_STEP_ROWS = 256
 """The services' own defaults."""
-_TOKENS = 1600
-"""Of all sequences of a cell together, about."""
-_LEAST_TOKENS = 32
-"""Of each sequence."""
-_WARM_UP = 0.25
-"""Share of a cell's verdicts that do not count: calibration and timing begin with guesses."""
+_STEPS = 480
+"""Of all sequences of a cell together, after the first ones."""
+_LEAST_STEPS = 12
+"""Of each verifier, after the first ones."""
+_FIRST_STEPS, _FIRST_SHARE = 8, 0.25
+"""What does not count, the longer of the two: trees are small then, and calibration and timing begin with guesses."""
+_LONGEST = 8
+"""Tokens of a step, on average, for which there is text; a sequence that gets more ends early."""
 _BATCHES = tuple(1 << power for power in range(7))
 _DRAFTED = tuple(1 << power for power in range(10))
 """Loads for which there are cells; between them a sequence belongs to one of two, by chance, and beyond to the last."""
@@ -64,35 +66,38 @@ def simulate(
     target_share: int = 1,
     draft_share: int = 1,
     step_rows: int = MAX_STEP_ROWS,
-    tokens: int = _TOKENS,
+    steps: int = _STEPS,
     seed: int = 1,
 ) -> Trace:
     """Verifiers with `batch` sequences each, drafters with `drafted` each, for some time.
 
     round_trip: seconds between them, beside what messages take. reading: whether prompts of others are computed in
     every step, as many rows of them as the services plan with. target_share, draft_share: processes that share a core
-    with one, so that its steps take so many times as long. step_rows: most rows of a verifier's step. tokens: of all
-    sequences, about.
+    with one, so that its steps take so many times as long. step_rows: most rows of a verifier's step. steps: of
+    all sequences together that count, about.
     """
     clock = VirtualClock()
     verifiers = max(1, round(drafted / batch))
     total = verifiers * batch
-    each = max(_LEAST_TOKENS, tokens // total)
+    counted = max(_LEAST_STEPS, steps // total)
+    first = max(_FIRST_STEPS, round(_FIRST_SHARE * counted))
+    length = _LONGEST * (first + counted)
     one_way = (round_trip + pair.line) / 2
     target, draft = _slower(pair.target.cost(), target_share), _slower(pair.draft.cost(), draft_share)
     prompt_rows = target.prompt_rows(batch, step_rows // 2) if reading else 0
+    waited_before: dict[int, float] = {}
+    """By verifier, until its first step: it began when it was told to."""
     traces: list[list[tuple[int, int]]] = [[] for _ in range(total)]
-    ended = False
 
     def drafter_of(key: int) -> SimulatedDrafter:
         return drafters[key // drafted]
 
     def settled(verdicts: list[Verdict]) -> None:
-        nonlocal ended
+        index = verdicts[0].sequence // batch
+        waited_before.setdefault(index, running[index].tally.waited)
         by_drafter: dict[int, list[Verdict]] = {}
         for verdict in verdicts:
             traces[verdict.sequence].append((verdict.verified, len(verdict.tokens)))
-            ended |= verdict.ended
             by_drafter.setdefault(verdict.sequence // drafted, []).append(verdict)
         for index, told in by_drafter.items():
             clock.after(one_way, lambda index=index, told=told: drafters[index].receive(told))
@@ -126,19 +131,18 @@ def simulate(
         for _ in range(math.ceil(total / drafted))
     ]
     for key in range(total):
-        text = ModelPair(pair.places(each, f"{seed} {key}"), each + 1, f"{seed} {key}")
-        running[key // batch].add(key, text, MAX_TREE_NODES, each + 1, drafted=True)
+        text = ModelPair(pair.places(length, f"{seed} {key}"), length + 1, f"{seed} {key}")
+        running[key // batch].add(key, text, MAX_TREE_NODES, length + 1, drafted=True)
         clock.after(
             one_way,
-            lambda key=key, text=text: drafter_of(key).open(key, text, MAX_TREE_NODES, each + 1),
+            lambda key=key, text=text: drafter_of(key).open(key, text, MAX_TREE_NODES, length + 1),
         )
     for index, verifier in enumerate(running):  # they do not step at the same moments
         clock.after(index / verifiers * target.seconds(batch), verifier.start)
-    clock.run(lambda: ended)
-    kept = [trace[int(_WARM_UP * len(trace)) :] for trace in traces]
-    steps = sum(verifier.tally.steps for verifier in running)
-    waited = sum(verifier.tally.waited for verifier in running)
-    return Trace(tuple(step for trace in kept for step in trace), waited / steps)
+    clock.run(lambda: all(verifier.tally.steps >= first + counted or verifier.done for verifier in running))
+    done = sum(verifier.tally.steps - 1 for verifier in running)
+    waited = sum(verifier.tally.waited for verifier in running) - sum(waited_before.values())
+    return Trace(tuple(step for trace in traces for step in trace[first:]), waited / done)
 
 
 class Cells:
@@ -150,14 +154,14 @@ class Cells:
         round_trip: float,
         *,
         step_rows: int = MAX_STEP_ROWS,
-        tokens: int = _TOKENS,
+        steps: int = _STEPS,
         seed: int = 1,
     ):
         """As `simulate` has it."""
         self._pair = pair
         self._round_trip = round_trip
         self._step_rows = step_rows
-        self._tokens = tokens
+        self._steps = steps
         self._seed = seed
         self._traces: dict[tuple[int, int, bool, int, int], Trace] = {}
         self._batches, self._drafted = _between(_BATCHES), _between(_DRAFTED)
@@ -189,7 +193,7 @@ class Cells:
                 target_share=target_share,
                 draft_share=draft_share,
                 step_rows=self._step_rows,
-                tokens=self._tokens,
+                steps=self._steps,
                 seed=self._seed,
             )
         return found

@@ -21,7 +21,7 @@ from draftwire import Speculation as Asked
 
 TOLERANCE = 0.15
 _SEEDS = range(1, 6)
-_CELL_TOKENS = 6000
+_CELL_STEPS = 2000
 """More than usual: here a cell's own chance would be taken for an error of the model."""
 _AWAY = 3600.0
 """Seconds for which a killed verifier is away: to the end."""
@@ -116,7 +116,7 @@ class Simulated:
         """lengths: prompt and output of each request."""
         self._pair = pair
         self._lengths = list(lengths)
-        self._drafted = RemoteSpeculation(Cells(pair, 0.0, tokens=_CELL_TOKENS))
+        self._drafted = RemoteSpeculation(Cells(pair, 0.0, steps=_CELL_STEPS))
 
     def run(self, case: Case, seed: int) -> Outcome:
         """One run of a case."""

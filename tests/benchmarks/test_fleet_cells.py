@@ -20,7 +20,7 @@ def test_a_fleet_of_two_goes_as_fast_as_the_pair_that_is_simulated_node_by_node(
 ) -> None:
     setting = Setting(PAIR.target, PAIR.draft, PAIR.agreement, round_trip, 240, streams=streams, max_tree_nodes=64)
     tree_by_tree = drafted_ahead(setting).tokens_per_second
-    speculation = RemoteSpeculation(Cells(PAIR, round_trip, tokens=800))
+    speculation = RemoteSpeculation(Cells(PAIR, round_trip, steps=300))
     outcome = Simulation(Fleet(PAIR, speculation, 1, 1, round_trip), Outcome()).run_closed(
         given([(1, 240)] * streams, "equal"), streams
     )
@@ -28,16 +28,16 @@ def test_a_fleet_of_two_goes_as_fast_as_the_pair_that_is_simulated_node_by_node(
 
 
 def test_a_drafter_that_is_far_or_busy_brings_less() -> None:
-    near = simulate(PAIR, 0.0, 2, 2, tokens=800).tokens_per_step
-    assert simulate(PAIR, 0.1, 2, 2, tokens=800).tokens_per_step < near
-    assert simulate(PAIR, 0.0, 2, 2, draft_share=8, tokens=800).tokens_per_step < near
-    assert simulate(PAIR, 0.0, 2, 2, reading=True, tokens=800).wait == 0.0
-    busy = simulate(PAIR, 0.0, 2, 32, draft_share=8, tokens=800).tokens_per_step
-    assert busy < simulate(PAIR, 0.0, 2, 2, draft_share=8, tokens=800).tokens_per_step
+    near = simulate(PAIR, 0.0, 2, 2, steps=300).tokens_per_step
+    assert simulate(PAIR, 0.1, 2, 2, steps=300).tokens_per_step < near
+    assert simulate(PAIR, 0.0, 2, 2, draft_share=8, steps=300).tokens_per_step < near
+    assert simulate(PAIR, 0.0, 2, 2, reading=True, steps=300).wait == 0.0
+    busy = simulate(PAIR, 0.0, 2, 32, draft_share=8, steps=300).tokens_per_step
+    assert busy < simulate(PAIR, 0.0, 2, 2, draft_share=8, steps=300).tokens_per_step
 
 
 def test_cells_are_simulated_once_and_stand_for_the_loads_between() -> None:
-    cells = Cells(gpu_like(), 0.0, tokens=200)
+    cells = Cells(gpu_like(), 0.0, steps=60)
     one, two = cells.trace(1, 1, 0.5), cells.trace(2, 2, 0.5)
     assert cells.trace(1, 1, 0.1) is one and len(cells) == 2
     three = {id(cells.trace(3, 2, chance)) for chance in (0.2, 0.9)}

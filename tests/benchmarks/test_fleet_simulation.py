@@ -26,7 +26,7 @@ ALONE = {"reading": False, "target_share": 1, "draft_share": 1}
 @pytest.fixture(scope="module")
 def drafted() -> RemoteSpeculation:
     """With drafters 5 ms away; cells are simulated once."""
-    return RemoteSpeculation(Cells(PAIR, 0.005, tokens=300))
+    return RemoteSpeculation(Cells(PAIR, 0.005, steps=100))
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_without_speculation_a_step_brings_each_stream_a_token(streams: int) -> 
 
 def test_speculation_is_faster_and_more_so_with_more_drafters() -> None:
     pair = replace(BARE, draft=Curve.cpu(0.008))
-    speculation = RemoteSpeculation(Cells(pair, 0.0, tokens=600))
+    speculation = RemoteSpeculation(Cells(pair, 0.0, steps=200))
     rates = []
     for drafters in (0, 1, 2, 4):
         fleet = Fleet(pair, speculation, verifiers=2, drafters=drafters, places=4)

@@ -123,7 +123,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.package_index
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
 def test_the_steps_make_the_gateways_environment(environment: Path) -> None:
     (wheel,) = (environment / "wheels").iterdir()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from drafter_service import model_changes
 from drafter_service.loaded_model import LoadedModel, model_info
 from drafter_service.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
@@ -23,6 +24,12 @@ from speculative_engine.step_cost import StepCost
 from tests.drafter_service.verifier_side import VerifierSide
 from tests.end_to_end.waiting import PATIENCE
 from tests.support.tiny_checkpoint import write_checkpoint
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for verifiers to move until the time is over, where there is no need, fails the test."""
+    monkeypatch.setattr(model_changes, "_MOVE_SECONDS", 10 * PATIENCE)
 
 
 @pytest.fixture(scope="session")
@@ -101,6 +108,11 @@ class InProcessDrafter:
         status = await self.changes.status()
         assert status is not None
         return status
+
+    async def shares(self) -> dict[str, drafter_service_pb2.VerifierShare]:
+        """What its verifiers have, by name, once the drafting thread has done all it was told."""
+        await self.changes.serving._drafting.open_sequences()
+        return {each.name: each for each in self.changes.verifiers()}
 
     async def open_sequences(self) -> int:
         return (await self.status()).open_sequences

@@ -16,16 +16,12 @@ from tests.drafter_service.verifier_side import VerifierSide
 PROMPT = list(range(5, 45))
 
 
-async def flood(verifier: VerifierSide, sequences: int) -> None:
-    """Opens sequences, and waits until as many draft as there is room for."""
+async def flood(verifier: VerifierSide, sequences: int, drafted: int) -> None:
+    """Opens sequences, and waits until so many of them are drafted for. A tree of one node leaves room to reckon with:
+    a sequence takes 41 slots, and 32 are left for its tree."""
     for number in range(sequences):
-        await verifier.open(number, [number + 3, *PROMPT], max_length=100)
-    await verifier.ping(0)
-    await verifier.until(lambda: verifier.pongs and verifier.opened)
-
-
-async def told(drafter: InProcessDrafter) -> dict[str, pb.VerifierShare]:
-    return {each.name: each for each in (await drafter.status()).verifiers}
+        await verifier.open(number, [number + 3, *PROMPT], max_length=100, credit=1)
+    await verifier.until(lambda: len(verifier.opened) == drafted)
 
 
 async def test_whoever_came_first_gives_back_slots(make_drafter: MakeDrafter) -> None:
@@ -33,13 +29,13 @@ async def test_whoever_came_first_gives_back_slots(make_drafter: MakeDrafter) ->
     same, and keeps its half."""
     async with make_drafter(kv_slots=300, max_tree_nodes=16) as drafter:
         async with drafter.connected("greedy") as greedy, drafter.connected("modest") as modest:
-            await flood(greedy, 12)
-            before = (await told(drafter))["greedy"]
+            await flood(greedy, 12, drafted=4)
+            before = (await drafter.shares())["greedy"]
             assert before.open_sequences == 12 and before.open_sequences - before.waiting_sequences == 4
             for number in (1, 2):
-                await modest.open(number, [number, *PROMPT], max_length=100)
+                await modest.open(number, [number, *PROMPT], max_length=100, credit=1)
             await modest.until(lambda: len(modest.opened) == 2 and all(m.tree.size for m in modest.mirrors.values()))
-            shares = await told(drafter)
+            shares = await drafter.shares()
             assert shares["greedy"].open_sequences - shares["greedy"].waiting_sequences == 2
             assert shares["greedy"].preemptions == 2
             assert (shares["modest"].open_sequences, shares["modest"].waiting_sequences) == (2, 0)
@@ -53,7 +49,7 @@ async def test_whoever_came_first_gives_back_slots(make_drafter: MakeDrafter) ->
             await modest.close(1, 2)
             await eventually(lambda: metric(drafter, "drafting_verifier_waiting_sequences", verifier="greedy") < 10)
             await modest.end()
-            shares = await told(drafter)
+            shares = await drafter.shares()
             assert list(shares) == ["greedy"]
             assert shares["greedy"].preemptions == 2
 
@@ -64,10 +60,9 @@ async def test_a_weight_is_a_larger_part(make_drafter: MakeDrafter) -> None:
         drafter.connected("light") as light,
         drafter.connected("heavy") as heavy,
     ):
-        await flood(light, 12)
-        await flood(heavy, 12)
-        await heavy.until(lambda: len(heavy.opened) == 3)
-        shares = await told(drafter)
+        await flood(light, 12, drafted=4)
+        await flood(heavy, 12, drafted=3)
+        shares = await drafter.shares()
         running = {name: each.open_sequences - each.waiting_sequences for name, each in shares.items()}
         assert running == {"light": 1, "heavy": 3}
         assert {name: each.weight for name, each in shares.items()} == {"light": 1.0, "heavy": 3.0}
@@ -83,11 +78,10 @@ async def test_more_streams_are_no_larger_part(make_drafter: MakeDrafter) -> Non
     ):
         for verifier in (first, second, third):
             for number in range(4):
-                await verifier.open(number, [number + 3, *PROMPT], max_length=100)
+                await verifier.open(number, [number + 3, *PROMPT], max_length=100, credit=1)
         await first.until(lambda: first.opened)
-        await flood(one, 4)
-        await one.until(lambda: len(one.opened) == 2)
-        shares = await told(drafter)
+        await flood(one, 4, drafted=2)
+        shares = await drafter.shares()
         assert shares["many"].streams == 3 and shares["many"].open_sequences == 12
         assert shares["many"].open_sequences - shares["many"].waiting_sequences <= 3
         assert shares["one"].open_sequences - shares["one"].waiting_sequences == 2
@@ -97,7 +91,7 @@ async def test_rows_and_nodes_are_counted_for_whom_they_were(drafter: InProcessD
     async with drafter.connected("alice") as alice, drafter.connected("bob"):
         await alice.open(1, PROMPT, credit=8)
         await alice.until(lambda: alice.mirrors[1].tree.size == 8)
-        shares = await told(drafter)
+        shares = await drafter.shares()
         assert shares["alice"].drafted_nodes == 8
         assert shares["alice"].rows >= len(PROMPT) + 1, "the prompt and nodes"
         assert (shares["bob"].drafted_nodes, shares["bob"].rows, shares["bob"].streams) == (0, 0, 1)
@@ -125,5 +119,7 @@ async def test_who_is_told_of_whom(
     async with drafter.connected("alice"), drafter.connected("bob"):
         set_caller(None if role is None else Caller("alice", frozenset({role})))
         request = pb.DrafterServiceGetModelInfoRequest()
-        answer = await drafter.servicer.GetModelInfo(request, None)  # type: ignore[arg-type]
+        answer = pb.DrafterServiceGetModelInfoResponse()
+        while not answer.HasField("status"):  # the thread may be slow to say what it holds
+            answer = await drafter.servicer.GetModelInfo(request, None)  # type: ignore[arg-type]
         assert [each.name for each in answer.status.verifiers] == names

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 PROMPTS = ["def read_config(path):\n", "class Stack:\n"]
 OPTIONS: dict[str, Any] = {"max_tokens": 300, "temperature": 1.1, "seed": 5}
-GRACE = ("--shutdown-grace-seconds", "60")
+GRACE = ("--shutdown-grace-seconds", "600")
 DRAFT_MODELS = ("draft", "draft-early")
 PATIENT = RetryPolicy(attempts_per_address=60)
 """On a busy machine a verifier may take a while to be back, and the other one goes next."""
 
-pytestmark = pytest.mark.timeout(900)  # twelve processes start
+pytestmark = pytest.mark.timeout(1800)  # twelve processes start
 
 
 @dataclass

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE = 120.0
+PATIENCE = 240.0
 """Seconds: the deadline of whatever a test waits for. A busy machine needs its time."""
 TRIES = 10
 

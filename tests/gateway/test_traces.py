@@ -201,7 +201,8 @@ def test_a_trace_that_is_not_recorded_leaves_nothing(traced: Traced) -> None:
 
 
 def test_probes_and_pages_are_no_traces(traced: Traced) -> None:
-    assert httpx.get(f"{traced.gateway.url}/health", timeout=PATIENCE).status_code == 200
+    url = f"{traced.gateway.url}/health"
+    eventually(lambda: httpx.get(url, timeout=PATIENCE).status_code == 200, "the verifier answers in time")
     line = eventually(
         lambda: next((event for event in traced.gateway.events() if event.get("path") == "/health"), None), "its line"
     )

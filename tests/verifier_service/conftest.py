@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from drafter_pool import drafter_credit
+from drafter_pool import drafter_credit, sequence_move
+from tests.end_to_end.waiting import PATIENCE
 from tests.support.tiny_checkpoint import write_checkpoint
 from tests.verifier_service.in_process_drafter import InProcessDrafter, in_process_drafter
 from tests.verifier_service.in_process_verifier import InProcessVerifier, in_process_verifier
@@ -82,3 +83,9 @@ def scripted_drafters_found_nothing_wrong() -> Iterator[None]:
 def tireless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafters are told of each step whatever they bring: tests wait for what they draft, and some draft badly."""
     monkeypatch.setattr(drafter_credit, "_LEAST_GAIN", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for a drafter to catch up until the time is over, where there is no need, fails the test."""
+    monkeypatch.setattr(sequence_move, "_MOVE_SECONDS", 10 * PATIENCE)

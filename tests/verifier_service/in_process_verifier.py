@@ -94,7 +94,7 @@ class SteppedEngine(VerificationEngine):
     long the system has its threads wait.
     """
 
-    TURNS = 32
+    TURNS = 16
     """Turns of the loop between two steps: so long a verdict takes to a drafter, and its answer back, at the most."""
 
     def __init__(self, model: PackedModel, limits: EngineLimits) -> None:
@@ -136,7 +136,7 @@ class SteppedEngine(VerificationEngine):
             and len(sequence.tokens) <= sequence.spec.max_length - 2
             for sequence in self._running.values()
         )
-        return 0.05 if lacking and now < self._waiting_since + PATIENCE / 2 else 0.0
+        return 0.05 if lacking and now < self._waiting_since + PATIENCE / 8 else 0.0
 
     def step(self) -> StepResult:
         self._waiting_since = None

@@ -149,7 +149,7 @@ class TestDetach:
         async with Running(verifier):
             await verifier.until(lambda: first.open)
             await verifier.pool.attach("b:1", "")
-            async with asyncio.timeout(PATIENCE / 2):
+            async with asyncio.timeout(PATIENCE):
                 await asyncio.gather(verifier.pool.detach("a:1"), verifier.pool.detach("a:1"))
             assert len(second.open) == 1
         assert [drafter.name for drafter in verifier.pool.describe()] == ["b:1"]
@@ -192,7 +192,7 @@ class TestDetach:
         detaching = asyncio.create_task(verifier.pool.detach("a:1"))
         await verifier.until(lambda: second.open)
         request.cancel()
-        async with asyncio.timeout(PATIENCE / 2):
+        async with asyncio.timeout(PATIENCE):
             await detaching
         await verifier.until(lambda: not second.open)
         assert verifier.state("b:1").sequences == 0
