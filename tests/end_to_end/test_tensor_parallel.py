@@ -53,8 +53,16 @@ def expected() -> list[list[int]]:
 @pytest.fixture(scope="module")
 def split(shared: Callable[..., "RunningService"]) -> "RunningService":
     """A verifier of two ranks."""
-    service = shared("verifier_service", "target", *FLAGS)
-    assert service.address
+    return serving(shared("verifier_service", "target", *FLAGS))
+
+
+def serving(service: "RunningService") -> "RunningService":
+    """The service once it serves."""
+    deadline = time.monotonic() + START_SECONDS
+    while all(event["event"] != "listening" for event in service.events()):
+        assert service.process.poll() is None, service.log.read_text()
+        assert time.monotonic() < deadline, service.log.read_text()
+        time.sleep(0.1)
     return service
 
 
@@ -148,7 +156,7 @@ def test_a_lost_rank_ends_the_verifier_and_requests_go_on(
     verifier: "RunningService", start_verifier: Callable[..., "RunningService"], number: signal.Signals
 ) -> None:
     """The other verifier runs in bfloat16, as does this pair."""
-    pair = start_verifier("target", "--tensor-parallel", "2", "--tensor-parallel-timeout-seconds", "5")
+    pair = serving(start_verifier("target", "--tensor-parallel", "2", "--tensor-parallel-timeout-seconds", "5"))
     with Client([pair.address, verifier.address], timeout=PATIENCE) as client:
         (follower,) = others(pair)
         stream = client.stream(PROMPTS[0], max_tokens=600, ignore_eos=True)
@@ -165,16 +173,14 @@ def test_a_lost_rank_ends_the_verifier_and_requests_go_on(
 
 
 def test_a_dead_rank_is_noticed_when_nobody_asks(start_verifier: Callable[..., "RunningService"]) -> None:
-    pair = start_verifier("target", *FLAGS)
-    assert pair.address
+    pair = serving(start_verifier("target", *FLAGS))
     os.kill(others(pair)[0], signal.SIGKILL)
     assert pair.process.wait(PATIENCE) == 1
     assert "rank 1 of 2 has ended" in pair.log.read_text()
 
 
 def test_the_others_end_with_rank_0(start_verifier: Callable[..., "RunningService"]) -> None:
-    pair = start_verifier("target", *FLAGS)
-    assert pair.address
+    pair = serving(start_verifier("target", *FLAGS))
     (follower,) = others(pair)
     pair.kill()
     assert eventually(lambda: ended(follower), "the other rank has ended")
