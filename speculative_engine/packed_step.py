@@ -46,10 +46,10 @@ class StepEncoder:
         self._before, self._marks = told, {}
         for index, context in enumerate(told):
             _mark(context, index, self._marks)
-        head = np.array([len(batch), len(batch.logit_rows), len(batch.lanes), batch.group_size], dtype=np.int64)
-        rows = [np.array(lane.rows, dtype=np.int64) for lane in batch.lanes]
-        tensors = (batch.token_ids, batch.positions, batch.slots, batch.logit_rows)
-        return np.concatenate([head, *(each.cpu().numpy() for each in tensors), lanes.reshape(-1), *tails, *rows])
+        head = [len(batch), len(batch.wanted), len(batch.lanes), batch.group_size]
+        parts: list[list[int] | np.ndarray] = [head, batch.host.numpy().reshape(-1), batch.wanted, lanes.reshape(-1)]
+        parts += [*tails, *(lane.rows for lane in batch.lanes)]
+        return np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
 
 
 class StepDecoder:
@@ -61,9 +61,9 @@ class StepDecoder:
     def decode(self, numbers: np.ndarray, device: torch.device) -> PackedBatch:
         """The batch of int64 [numbers], whose memory it uses on. Raises ValueError for another length."""
         rows, wanted, lane_count, group_size = (int(each) for each in numbers[:_HEAD])
-        lengths = [rows, rows, rows, wanted, lane_count * _LANE]
+        lengths = [3 * rows, wanted, lane_count * _LANE]
         *parts, rest = np.split(numbers[_HEAD:], np.cumsum(lengths))
-        lanes = parts[4].reshape(-1, _LANE)
+        lanes = parts[2].reshape(-1, _LANE)
         lane_rows = rest[int(lanes[:, 2].sum()) :]
         if len(lane_rows) != lanes[:, 3].sum():
             raise ValueError(f"a packed step of {len(numbers)} numbers does not hold what its head says")
@@ -77,8 +77,8 @@ class StepDecoder:
             told.append(Lane(context, lane_rows[row : row + count].tolist(), first_query))
             slot, row = slot + tail, row + count
         self._before = [lane.context for lane in told]
-        token_ids, positions, slots, logit_rows = (torch.from_numpy(part).to(device) for part in parts[:4])
-        return PackedBatch(token_ids, positions, slots, logit_rows, told, group_size)
+        host = torch.from_numpy(numbers[_HEAD : _HEAD + 3 * rows]).view(3, rows)
+        return PackedBatch(host, parts[1].tolist(), told, group_size, device)
 
 
 def _begun(context: np.ndarray, known: list[np.ndarray], marks: dict[tuple[int, int], int]) -> tuple[int, int]:
