@@ -46,10 +46,10 @@ class StepEncoder:
         self._before, self._marks = told, {}
         for index, context in enumerate(told):
             _mark(context, index, self._marks)
-        head = np.array([len(batch), len(batch.wanted), len(batch.lanes), batch.group_size], dtype=np.int64)
-        rows = [np.array(lane.rows, dtype=np.int64) for lane in batch.lanes]
-        wanted = np.array(batch.wanted, dtype=np.int64)
-        return np.concatenate([head, batch.host.numpy().reshape(-1), wanted, lanes.reshape(-1), *tails, *rows])
+        head = [len(batch), len(batch.wanted), len(batch.lanes), batch.group_size]
+        parts: list[list[int] | np.ndarray] = [head, batch.host.numpy().reshape(-1), batch.wanted, lanes.reshape(-1)]
+        parts += [*tails, *(lane.rows for lane in batch.lanes)]
+        return np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
 
 
 class StepDecoder:

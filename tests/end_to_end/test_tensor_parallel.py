@@ -157,7 +157,7 @@ def test_a_lost_rank_ends_the_verifier_and_requests_go_on(
 ) -> None:
     """The other verifier runs in bfloat16, as does this pair."""
     pair = serving(start_verifier("target", "--tensor-parallel", "2", "--tensor-parallel-timeout-seconds", "5"))
-    with Client([pair.address, verifier.address], timeout=PATIENCE) as client:
+    with Client([pair.address, f"{verifier.address}?weight=0"], timeout=PATIENCE) as client:
         (follower,) = others(pair)
         stream = client.stream(PROMPTS[0], max_tokens=600, ignore_eos=True)
         tokens: list[int] = []
