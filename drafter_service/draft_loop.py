@@ -143,7 +143,9 @@ class DraftLoop:
     async def stop(self) -> None:
         """Ends the thread after the step it is at, and lets go of the drafter. To be called once."""
         await self._engine.stop()
-        del self._drafter  # and with it the model's memory, whoever still holds the loop
+        # And with these the model's memory, whoever still holds the loop.
+        del self._drafter
+        self._keep_alive = None
         self._shared = None
 
     def attach(self, listener: Callable[[DraftReport], None], name: str = "", weight: float = 1.0) -> int:

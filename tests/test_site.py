@@ -82,7 +82,7 @@ def test_pages_are_there(site: Path) -> None:
     assert '<a href="engine.html">Engine</a>' in (site / "concepts.html").read_text(encoding="utf-8")
     assert "make demo" in (site / "index.html").read_text(encoding="utf-8")
     api = (site / "python-api.html").read_text(encoding="utf-8")
-    assert "Talks to a verifier, or to the first of several" in api  # a docstring
+    assert "Talks to a verifier, or to several that serve the same target model" in api  # a docstring
     assert "ERROR_REASON_NOTHING_ALLOWED" in (site / "grpc-api.html").read_text(encoding="utf-8")
 
 

@@ -131,7 +131,7 @@ def drafted(client: Client, expected: list[list[int]]) -> int:
 def test_the_prefix_cache_holds_at_all_ranks(split: "RunningService") -> None:
     prompt = "def read_config(path):\n    " * 8
     with Client(split.address, timeout=PATIENCE) as client:
-        first, second = (client.generate(prompt, max_tokens=TOKENS, ignore_eos=True) for _ in range(2))
+        first, second = (client.generate(prompt, max_tokens=TOKENS, seed=3, ignore_eos=True) for _ in range(2))
         assert second.usage.cached_tokens > 40
         assert first.token_ids == second.token_ids
 
@@ -217,10 +217,11 @@ def test_a_drafter_by_torchrun_drafts(verifier: "RunningService", client: Client
         while [each.state for each in client.drafters.list()] != ["ready"]:
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.1)
-        plain = client.generate(PROMPTS[0], max_tokens=TOKENS, ignore_eos=True, speculation=Speculation(enabled=False))
+        request = {"max_tokens": TOKENS, "seed": 3, "ignore_eos": True}
+        plain = client.generate(PROMPTS[0], speculation=Speculation(enabled=False), **request)
 
         def accepted() -> int:
-            result = client.generate(PROMPTS[0], max_tokens=TOKENS, ignore_eos=True)
+            result = client.generate(PROMPTS[0], **request)
             assert result.token_ids == plain.token_ids
             return result.speculation.accepted_tokens
 

@@ -86,7 +86,9 @@ def drafts_are_trusted(patch: Patch) -> None:
     """The first draft token is taken for the target's, whatever the target says."""
     walk = VerificationJob.walk
 
-    def trust(self: VerificationJob, drawn: list[int]) -> tuple[list[Node], list[int]]:
+    def trust(
+        self: VerificationJob, drawn: list[int], on_path: list[bool] | None = None
+    ) -> tuple[list[Node], list[int]]:
         return walk(self, [self.nodes[0].token, *drawn[1:]] if self.nodes else drawn)
 
     patch.setattr(VerificationJob, "walk", trust)

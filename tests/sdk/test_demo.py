@@ -133,18 +133,25 @@ def make_models(directory: Path) -> None:
     (directory / "inflate.py").write_text("")
 
 
+# A shell starts its background jobs with SIGINT ignored, and ignoring is inherited. It is undone in the new process
+# itself: with code between fork and exec gRPC, whose threads this process has, can crash the child (grpc/grpc#43055).
+DEMO = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("draftwire.cli", run_name="__main__", alter_sys=True)
+"""
+
+
 def start_demo(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
     make_models(tmp_path)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT / "sdk")])}
     return subprocess.Popen(
-        [sys.executable, "-m", "draftwire.cli", "demo", "--models", str(tmp_path), *arguments],
+        [sys.executable, "-c", DEMO, "demo", "--models", str(tmp_path), *arguments],
         env=environment,
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A shell starts its background jobs with SIGINT ignored, and ignoring is inherited.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,  # noqa: PLW1509 - no thread here
     )
 
 
