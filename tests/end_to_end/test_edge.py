@@ -8,7 +8,7 @@ import pytest
 from draftwire import Client, SpeculationStats
 from draftwire.edge import AsyncEdgeClient, EdgeClient, LocalDrafter
 from tests.end_to_end.conftest import MODELS, RunningService
-from tests.end_to_end.waiting import PATIENCE, eventually
+from tests.end_to_end.waiting import PATIENCE, TRIES, eventually, sometimes
 
 PROMPT = "def read_config(path):\n"
 GREEDY = {"max_tokens": 96, "temperature": 0.0, "seed": 7, "ignore_eos": True}
@@ -39,12 +39,16 @@ def drafted_nodes(stats: SpeculationStats) -> int:
 @pytest.mark.parametrize("options", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 def test_the_same_tokens(client: Client, edge: EdgeClient, options: dict[str, Any]) -> None:
     plain = client.generate(PROMPT, **options)
-    r = edge.generate(PROMPT, **options)
-    assert r.token_ids == plain.token_ids
-    assert r.text == plain.text
-    assert drafted_nodes(r.speculation) > 0
-    assert {share.name for share in r.speculation.drafters} <= {"caller"}
-    assert r.speculation.steps == 96 - r.speculation.accepted_tokens
+
+    def play() -> int:
+        r = edge.generate(PROMPT, **options)
+        assert r.token_ids == plain.token_ids
+        assert r.text == plain.text
+        assert {share.name for share in r.speculation.drafters} <= {"caller"}
+        assert r.speculation.steps == 96 - r.speculation.accepted_tokens
+        return drafted_nodes(r.speculation)
+
+    sometimes(play, "the caller drafts before it is over")
 
 
 def test_the_same_is_told(client: Client, edge: EdgeClient) -> None:
@@ -58,9 +62,13 @@ def test_the_same_is_told(client: Client, edge: EdgeClient) -> None:
 def test_several_at_once(client: Client, edge: EdgeClient) -> None:
     prompts = ["def fib(n):", "class Stack:", "import os\n", "for line in"]
     plain = client.generate_batch(prompts, **SAMPLED)
-    drafted = edge.generate_batch(prompts, **SAMPLED)
-    assert [r.token_ids for r in drafted] == [r.token_ids for r in plain]
-    assert all(drafted_nodes(r.speculation) > 0 for r in drafted)
+
+    def play() -> int:
+        drafted = edge.generate_batch(prompts, **SAMPLED)
+        assert [r.token_ids for r in drafted] == [r.token_ids for r in plain]
+        return sum(drafted_nodes(r.speculation) for r in drafted)
+
+    sometimes(play, "the caller drafts before all is over")
 
 
 def test_beside_a_drafter_of_the_pool(client: Client, edge: EdgeClient, bad_drafter: str) -> None:
@@ -74,12 +82,15 @@ def test_beside_a_drafter_of_the_pool(client: Client, edge: EdgeClient, bad_draf
 async def test_asyncio(client: Client, drafter: LocalDrafter) -> None:
     plain = client.generate(PROMPT, **SAMPLED)
     async with AsyncEdgeClient(client.address, model=drafter, timeout=PATIENCE) as edge:
-        chunks = []
-        async with edge.stream(PROMPT, **SAMPLED) as stream:
-            async for chunk in stream:
-                chunks += chunk.token_ids
-        assert chunks == stream.result.token_ids == plain.token_ids
-        assert drafted_nodes(stream.result.speculation) > 0
+        for _ in range(TRIES):
+            chunks = []
+            async with edge.stream(PROMPT, **SAMPLED) as stream:
+                async for chunk in stream:
+                    chunks += chunk.token_ids
+            assert chunks == stream.result.token_ids == plain.token_ids
+            if drafted_nodes(stream.result.speculation) > 0:
+                return
+    raise AssertionError(f"the caller was never in time, in {TRIES} plays")
 
 
 def test_a_verifier_that_dies(
