@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from drafter_pool import drafter_credit
 from draftwire import Client
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
-from draftwire_vllm import RemoteDrafter, pool_thread
+from draftwire_vllm import RemoteDrafter, pool_thread, remote_drafter
 from tests.draftwire_vllm.fake_vllm import VOCABULARY, FakeVllm, text_after, vllm_config
 from tests.support.tiny_checkpoint import write_checkpoint
 from tests.verifier_service.in_process_verifier import Network
@@ -19,6 +21,18 @@ from tests.verifier_service.scripted_drafter import Opening, ScriptedDrafter, ba
 
 MakeVllm = Callable[..., FakeVllm]
 Listen = Callable[..., ScriptedDrafter]
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """A proposer sets up its loggers, which other tests in this process have, too."""
+    loggers = [logging.getLogger(name) for name in remote_drafter._LOGGERS]
+    before = [(each.handlers, each.level, each.propagate) for each in loggers]
+    yield
+    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -34,11 +34,11 @@ def test_json_lines_from_both_kinds_of_loggers() -> None:
     output = io.StringIO()
     configure_logs("json", "info", output)
     with log_context(request_id="r1", sequence_id=7):
-        get_logger("draftwire.a").info("began", tokens=3)
+        get_logger("a").info("began", tokens=3)
         logging.getLogger("library").warning("watch %s", "out")
-    get_logger("draftwire.a").debug("hidden")
-    ours, theirs = records(output, "draftwire.a", "library")
-    assert (ours["event"], ours["tokens"], ours["level"], ours["logger"]) == ("began", 3, "info", "draftwire.a")
+    get_logger("a").debug("hidden")
+    ours, theirs = records(output, "a", "library")
+    assert (ours["event"], ours["tokens"], ours["level"], ours["logger"]) == ("began", 3, "info", "a")
     assert (theirs["event"], theirs["level"], theirs["logger"]) == ("watch out", "warning", "library")
     for record in (ours, theirs):
         assert (record["request_id"], record["sequence_id"]) == ("r1", 7)
@@ -52,8 +52,8 @@ def test_context_ends_with_its_block() -> None:
     configure_logs("json", "info", output)
     with log_context(request_id="r1"):
         pass
-    get_logger("draftwire.a").info("after")
-    assert "request_id" not in records(output, "draftwire.a")[0]
+    get_logger("a").info("after")
+    assert "request_id" not in records(output, "a")[0]
 
 
 def test_a_traceback_is_part_of_the_json_record() -> None:
@@ -63,8 +63,8 @@ def test_a_traceback_is_part_of_the_json_record() -> None:
     try:
         raise KeyError(len(prompt))
     except KeyError:
-        get_logger("draftwire.a").exception("failed")
-    [record] = records(output, "draftwire.a")
+        get_logger("a").exception("failed")
+    [record] = records(output, "a")
     assert record["exception"][0]["exc_type"] == "KeyError"
     assert "private text" not in json.dumps(record["exception"][0].get("frames", []))
 
@@ -72,12 +72,12 @@ def test_a_traceback_is_part_of_the_json_record() -> None:
 def test_console_lines_are_plain_and_keep_local_variables_to_themselves() -> None:
     output = io.StringIO()
     configure_logs("console", "info", output)
-    get_logger("draftwire.a").info("listening", address="127.0.0.1:5")
+    get_logger("a").info("listening", address="127.0.0.1:5")
     secret = "".join(["pri", "vate"])
     try:
         raise KeyError(len(secret))
     except KeyError:
-        get_logger("draftwire.a").exception("failed")
+        get_logger("a").exception("failed")
     text = output.getvalue()
     assert "listening address=127.0.0.1:5" in text
     assert "\x1b" not in text
