@@ -115,17 +115,24 @@ AMX static void amx_product(const Int8Product *p, int64_t first, int64_t last) {
     free(all);
 }
 
-/* `count` is a constant where this is inlined. */
-AVX static inline __attribute__((always_inline)) void avx_rows(const Int8Product *p, int64_t group, int64_t row, int count) {
+/* `count` is a constant where this is inlined; fetches as the product of bfloat16 weights does (row_product.c). */
+AVX static inline __attribute__((always_inline)) void avx_rows(const Int8Product *p, int64_t group, int64_t row, int count,
+                                                               int64_t block, int64_t blocks) {
     const int64_t inputs = p->inputs;
     const int8_t *weight = p->weight + group * BLOCK * inputs;
     const uint16_t *rows = p->rows + row * inputs;
+    const int64_t lines = (TILE + blocks - 1) / blocks; /* of the next group, for each block of inputs */
+    const char *next = (const char *)(weight + BLOCK * inputs) + block * (inputs / BLOCK) * lines * 64;
     __m512 left[AVX_ROWS], right[AVX_ROWS];
     for (int r = 0; r < count; r++) left[r] = right[r] = _mm512_setzero_ps();
     for (int64_t k = 0; k < inputs; k += BLOCK, weight += 2 * TILE_ELEMENTS) {
         for (int pair = 0; pair < TILE; pair++) {
             const int8_t *at = weight + pair * PAIR;
-            if (row == 0) _mm_prefetch((const char *)weight + AHEAD + pair * 64, _MM_HINT_T1);
+            if (blocks == 1) _mm_prefetch((const char *)weight + AHEAD + pair * 64, _MM_HINT_T1);
+            else if (pair < lines) {
+                _mm_prefetch(next, _MM_HINT_T1);
+                next += 64;
+            }
             __m512bh first = (__m512bh)widened_pair(at);
             __m512bh second = (__m512bh)widened_pair(at + TILE_ELEMENTS);
             for (int r = 0; r < count; r++) {

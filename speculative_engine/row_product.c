@@ -104,18 +104,26 @@ AMX static void amx_product(const Product *p, int64_t first, int64_t last) {
     _tile_loadconfig(&before);
 }
 
-/* `count` is a constant where this is inlined. */
-AVX static inline __attribute__((always_inline)) void avx_rows(const Product *p, int64_t group, int64_t row, int count) {
+/* `count` is a constant where this is inlined. The only block of rows fetches what it comes to soon; one of several, its
+ * share of the next group, as the memory would rest while later ones find this group in the cache. All by T1: by T0 fewer
+ * lines can be under way. */
+AVX static inline __attribute__((always_inline)) void avx_rows(const Product *p, int64_t group, int64_t row, int count,
+                                                               int64_t block, int64_t blocks) {
     const int64_t inputs = p->inputs;
     const uint16_t *weight = p->weight + group * BLOCK * inputs, *rows = p->rows + row * inputs;
+    const int64_t lines = (2 * TILE + blocks - 1) / blocks; /* of the next group, for each block of inputs */
+    const char *next = (const char *)(weight + BLOCK * inputs) + block * (inputs / BLOCK) * lines * 64;
     __m512 left[AVX_ROWS], right[AVX_ROWS];
     for (int r = 0; r < count; r++) left[r] = right[r] = _mm512_setzero_ps();
     for (int64_t k = 0; k < inputs; k += BLOCK, weight += 2 * TILE_ELEMENTS) {
         for (int pair = 0; pair < TILE; pair++) {
             const uint16_t *at = weight + pair * BLOCK;
-            if (row == 0) { /* later rows find the group in the cache; by T0 fewer lines can be under way */
+            if (blocks == 1) {
                 _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T1);
                 _mm_prefetch((const char *)(at + TILE_ELEMENTS) + AHEAD, _MM_HINT_T1);
+            } else if (pair < lines) {
+                _mm_prefetch(next, _MM_HINT_T1);
+                next += 64;
             }
             __m512bh first = (__m512bh)_mm512_loadu_si512(at);
             __m512bh second = (__m512bh)_mm512_loadu_si512(at + TILE_ELEMENTS);

@@ -19,23 +19,28 @@
 #define AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")))
 #define AVX __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
 
-/* All rows by avx_rows, which has a copy of its own for each number of rows that it takes at a time. */
+/* All rows by avx_rows, in blocks as even as can be, which has a copy of its own for each number of rows that it takes at
+ * a time. `blocks` of them fetch the next group between them. */
 #define AVX_ALL_ROWS(P, GROUP)                                                                                         \
     do {                                                                                                               \
-        int64_t row_ = 0, left_ = (P)->row_count;                                                                      \
-        for (; left_ >= AVX_ROWS; row_ += AVX_ROWS, left_ -= AVX_ROWS) avx_rows(P, GROUP, row_, AVX_ROWS);             \
-        switch (left_) {                                                                                               \
-            case 1: avx_rows(P, GROUP, row_, 1); break;                                                                \
-            case 2: avx_rows(P, GROUP, row_, 2); break;                                                                \
-            case 3: avx_rows(P, GROUP, row_, 3); break;                                                                \
-            case 4: avx_rows(P, GROUP, row_, 4); break;                                                                \
-            case 5: avx_rows(P, GROUP, row_, 5); break;                                                                \
-            case 6: avx_rows(P, GROUP, row_, 6); break;                                                                \
-            case 7: avx_rows(P, GROUP, row_, 7); break;                                                                \
-            case 8: avx_rows(P, GROUP, row_, 8); break;                                                                \
-            case 9: avx_rows(P, GROUP, row_, 9); break;                                                                \
-            case 10: avx_rows(P, GROUP, row_, 10); break;                                                              \
-            case 11: avx_rows(P, GROUP, row_, 11); break;                                                              \
+        const int64_t rows_ = (P)->row_count, blocks_ = (rows_ + AVX_ROWS - 1) / AVX_ROWS;                             \
+        for (int64_t block_ = 0, row_ = 0; block_ < blocks_; block_++) {                                               \
+            const int64_t end_ = rows_ * (block_ + 1) / blocks_;                                                       \
+            switch (end_ - row_) {                                                                                     \
+                case 1: avx_rows(P, GROUP, row_, 1, block_, blocks_); break;                                           \
+                case 2: avx_rows(P, GROUP, row_, 2, block_, blocks_); break;                                           \
+                case 3: avx_rows(P, GROUP, row_, 3, block_, blocks_); break;                                           \
+                case 4: avx_rows(P, GROUP, row_, 4, block_, blocks_); break;                                           \
+                case 5: avx_rows(P, GROUP, row_, 5, block_, blocks_); break;                                           \
+                case 6: avx_rows(P, GROUP, row_, 6, block_, blocks_); break;                                           \
+                case 7: avx_rows(P, GROUP, row_, 7, block_, blocks_); break;                                           \
+                case 8: avx_rows(P, GROUP, row_, 8, block_, blocks_); break;                                           \
+                case 9: avx_rows(P, GROUP, row_, 9, block_, blocks_); break;                                           \
+                case 10: avx_rows(P, GROUP, row_, 10, block_, blocks_); break;                                         \
+                case 11: avx_rows(P, GROUP, row_, 11, block_, blocks_); break;                                         \
+                case 12: avx_rows(P, GROUP, row_, 12, block_, blocks_); break;                                         \
+            }                                                                                                          \
+            row_ = end_;                                                                                               \
         }                                                                                                              \
     } while (0)
 
