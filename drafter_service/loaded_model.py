@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -9,11 +10,12 @@ import torch
 from drafter_service.settings import DrafterSettings
 from draftwire.v1 import model_info_pb2
 from service_runtime.logs import get_logger
-from service_runtime.startup_error import StartupError
+from service_runtime.startup_error import StartupError, startup_errors
 from speculative_engine.cpu_threads import share_of_threads
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import ModelLoadError, PackedModel
-from speculative_engine.rank_group import RankGroup, RankLostError
+from speculative_engine.rank_group import RankGroup
+from speculative_engine.rank_processes import RANK_ERRORS, follow_ranks
 from speculative_engine.self_test import run_self_test
 from speculative_engine.step_cost import StepCost
 from speculative_engine.step_timing import measure_step_cost
@@ -101,6 +103,13 @@ def load_part(settings: DrafterSettings, ranks: RankGroup | None) -> PackedModel
     )
 
 
+def follow(settings: DrafterSettings) -> None:
+    """What a rank beside rank 0 does, from its start to its end. Raises StartupError."""
+    set_threads(settings)
+    with startup_errors(*RANK_ERRORS):
+        follow_ranks(settings, partial(load_part, settings))
+
+
 def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> LoadedModel:
     """Loads the model, which this process leads the `ranks` in, and its tokenizer, and tests the model. Too slow for
     the event loop.
@@ -110,7 +119,7 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
     started = time.perf_counter()
     log.info("loading", model=settings.model)
     set_threads(settings)
-    try:
+    with startup_errors(*RANK_ERRORS):
         model = load_part(settings, ranks)
         report = run_self_test(model)  # of which every rank runs its part
         if ranks is not None:
@@ -120,8 +129,6 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
         if settings.cuda_graphs:
             _capture_graphs(model)
         cost = measure_step_cost(model)
-    except (ModelLoadError, RankLostError) as error:
-        raise StartupError(str(error)) from error
     info = model_info(model, translation.own.sha256, bit_exact=report.bit_exact)
     translation.present(info)
     log.info(

@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _follow(settings: DrafterSettings) -> None:
-    from drafter_service.ranks import follow
+    from drafter_service.loaded_model import follow
 
     follow(settings)
 

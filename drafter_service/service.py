@@ -9,7 +9,6 @@ from drafter_service.loaded_heads import LoadedHeads, load_heads
 from drafter_service.loaded_model import LoadedModel, load_model
 from drafter_service.metrics import DrafterCollector
 from drafter_service.model_changes import ModelChanges
-from drafter_service.ranks import running_ranks
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
 from drafter_service.verifier_pool import VerifierPool
@@ -19,10 +18,12 @@ from service_runtime.lifecycle import Shutdown, serve
 from service_runtime.metrics_server import serving_metrics
 from service_runtime.security import peer_channels
 from service_runtime.server import ServiceServer
+from service_runtime.slow_start import started
 from service_runtime.startup_error import StartupError
 from service_runtime.tasks import BackgroundTasks
 from service_runtime.tracing import running_tracing
 from speculative_engine.rank_group import RankGroup
+from speculative_engine.rank_processes import RANK_ERRORS, running_ranks
 
 
 async def run_drafter(settings: DrafterSettings, server: ServiceServer, shutdown: Shutdown) -> None:
@@ -39,7 +40,7 @@ async def run_drafter(settings: DrafterSettings, server: ServiceServer, shutdown
             raise StartupError(f"--verifier: {error}") from error
     async with (
         running_tracing(settings, "draftwire-drafter") as tracing,
-        running_ranks(settings) as ranks,
+        started(running_ranks(settings), *RANK_ERRORS) as ranks,
         ModelChanges(settings, shutdown, _loader(settings, ranks), tracing).running() as changes,
     ):
         servicer = DrafterServicer(changes, settings.max_streams)

@@ -7,13 +7,18 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from typing import Protocol
 
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
+from speculative_engine.packed_model import ModelLoadError, PackedModel, check_model_splits
 from speculative_engine.rank_group import RankGroup, RankLostError
-from speculative_engine.split_check import check_devices
+from speculative_engine.self_test import run_self_test
+from speculative_engine.split_check import SplitError, check_devices
 
 _START_SECONDS = 300.0
 _STOP_SECONDS = 5.0
@@ -22,6 +27,56 @@ _POLL_SECONDS = 0.05
 
 LAUNCHED = "TORCHELASTIC_RUN_ID"
 """The variable by which a process knows that it was started as one of several ranks; torchrun sets it."""
+
+RANK_ERRORS = (ModelLoadError, SplitError, RankLostError)
+"""What can prevent a model from being held by several processes."""
+
+
+class SplitSettings(Protocol):
+    """What a service's settings say of the processes that hold its model."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def trust_remote_code(self) -> bool: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def tensor_parallel(self) -> int: ...
+    @property
+    def tensor_parallel_timeout_seconds(self) -> float: ...
+
+
+@contextmanager
+def running_ranks(settings: SplitSettings) -> Iterator[RankGroup | None]:
+    """This process's place among the ranks, which all end with the `with`; None where the model is whole.
+
+    Raises RANK_ERRORS.
+    """
+    if settings.tensor_parallel == 1:
+        yield None
+        return
+    # Before there is more than one process to tell of it.
+    check_model_splits(settings.model, settings.tensor_parallel, trust_remote_code=settings.trust_remote_code)
+    processes = RankProcesses.open(
+        settings.tensor_parallel, device=settings.device, timeout_seconds=settings.tensor_parallel_timeout_seconds
+    )
+    try:
+        yield processes.ranks
+    finally:
+        processes.close()
+
+
+def follow_ranks(settings: SplitSettings, load_part: Callable[[RankGroup], PackedModel]) -> None:
+    """What a rank beside rank 0 does: loads its part of the model, and runs the passes that rank 0 announces.
+
+    Raises RANK_ERRORS.
+    """
+    with running_ranks(settings) as ranks:
+        assert ranks is not None
+        model = load_part(ranks)
+        run_self_test(model)
+        ranks.follow(model)
 
 
 class RankProcesses:

@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _follow(settings: VerifierSettings) -> None:
-    from verifier_service.ranks import follow
+    from verifier_service.target import follow
 
     follow(settings)
 

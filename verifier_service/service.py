@@ -16,12 +16,13 @@ from service_runtime.lifecycle import Shutdown, serve
 from service_runtime.metrics_server import serving_metrics
 from service_runtime.security import peer_channels
 from service_runtime.server import ServiceServer
+from service_runtime.slow_start import started
 from service_runtime.startup_error import StartupError
 from service_runtime.tasks import BackgroundTasks
 from service_runtime.tracing import Tracing, running_tracing
+from speculative_engine.rank_processes import RANK_ERRORS, running_ranks
 from verifier_service.metrics.collector import VerifierCollector
 from verifier_service.peer_limits import PeerLimits
-from verifier_service.ranks import running_ranks
 from verifier_service.settings import VerifierSettings
 from verifier_service.target import Target, load_target, set_threads
 from verifier_service.verifier import Verifier
@@ -51,7 +52,7 @@ async def _run(
     tracing: Tracing,
 ) -> None:
     # A signal meanwhile is obeyed once the model is loaded: a thread inside torch cannot be ended safely.
-    async with running_ranks(settings) as ranks:
+    async with started(running_ranks(settings), *RANK_ERRORS) as ranks:
         target = await asyncio.to_thread(load_target, settings, ranks)
         await _serve(settings, server, shutdown, trusted, announcements, tracing, target)
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from draftwire.v1.model_info_pb2 import ModelInfo
 from service_runtime.logs import get_logger
-from service_runtime.startup_error import StartupError
+from service_runtime.startup_error import startup_errors
 from speculative_engine.cpu_threads import share_of_threads
 from speculative_engine.engine_limits import EngineLimits
-from speculative_engine.packed_model import ModelLoadError, PackedModel
-from speculative_engine.rank_group import RankGroup, RankLostError
+from speculative_engine.packed_model import PackedModel
+from speculative_engine.rank_group import RankGroup
+from speculative_engine.rank_processes import RANK_ERRORS, follow_ranks
 from speculative_engine.self_test import run_self_test
 from speculative_engine.step_timing import measure_step_cost
 from speculative_engine.tokenizer import Tokenizer
@@ -54,11 +56,18 @@ def load_part(settings: VerifierSettings, ranks: RankGroup | None) -> PackedMode
     )
 
 
+def follow(settings: VerifierSettings) -> None:
+    """What a rank beside rank 0 does, from its start to its end. Raises StartupError."""
+    set_threads(settings)
+    with startup_errors(*RANK_ERRORS):
+        follow_ranks(settings, partial(load_part, settings))
+
+
 def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> Target:
     """Load, test and time the target model, which this process leads the `ranks` in. Raises StartupError."""
     set_threads(settings)
     log.info("loading model", model=settings.model)
-    try:
+    with startup_errors(*RANK_ERRORS):
         tokenizer = Tokenizer.load(settings.model, trust_remote_code=settings.trust_remote_code)
         model = load_part(settings, ranks)
         report = run_self_test(model)  # of which every rank runs its part
@@ -67,8 +76,6 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         if ranks is not None:
             ranks.lead()
         cost = measure_step_cost(model)
-    except (ModelLoadError, RankLostError) as error:
-        raise StartupError(str(error)) from error
     log.info(
         "model ready",
         parameters=model.parameters,
