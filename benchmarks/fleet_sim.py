@@ -93,6 +93,8 @@ async def calibrated(options: argparse.Namespace, validating: bool) -> tuple[Mod
             "measured, tokens/s": _spread(each.measured),
             "simulated, tokens/s": _spread(each.simulated),
             "simulated / measured": round(each.ratio, 3),
+            "measured, tokens a step": "" if each.tokens_a_step is None else f"{each.tokens_a_step:.2f}",
+            "simulated, tokens a step": f"{each.simulated_tokens_a_step:.2f}",
             "cores taken by others": f"{each.other_cores:.2f}",
         }
         for each in compare(pair, measured, lengths)

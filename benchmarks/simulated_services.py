@@ -245,6 +245,7 @@ class SimulatedVerifier:
         self._prompt_rows = prompt_rows
         self._sequences: dict[int, _Sequence] = {}
         self._inbox: list[tuple[float, dict[int, Proposal]]] = []
+        self._started = False
         self._stepping = False
         self._wait_number = 0
         self._idle_since = 0.0
@@ -265,12 +266,13 @@ class SimulatedVerifier:
 
     def start(self) -> None:
         """Begin."""
+        self._started = True
         self._work()
 
     def receive(self, proposals: dict[int, Proposal]) -> None:
         """A message came."""
         self._inbox.append((self._clock.now, proposals))
-        if not self._stepping:
+        if self._started and not self._stepping:
             self._work()
 
     def _work(self, just_settled: bool = False) -> None:

@@ -34,6 +34,8 @@ class RealRun:
     """From a request's last tokens to the next request of its stream."""
     resumes: int
     """Requests that went on at another verifier."""
+    steps: int
+    """Of all sequences; where a request went on elsewhere, those there."""
     other_cores: float
     """Cores that processes outside the fleet took, on average."""
 
@@ -41,6 +43,11 @@ class RealRun:
     def tokens_per_second(self) -> float:
         """Prompts included."""
         return sum(map(len, self.outputs)) / self.seconds
+
+    @property
+    def tokens_a_step(self) -> float | None:
+        """Of a sequence. None where a request's steps are not all known."""
+        return None if self.resumes else sum(map(len, self.outputs)) / self.steps
 
 
 class RealFleet:
@@ -100,10 +107,10 @@ class RealFleet:
         outputs: dict[int, tuple[int, ...]] = {}
         first: list[float] = []
         between: list[float] = []
-        resumes = 0
+        resumes = steps = 0
 
         async def stream(number: int, client: AsyncClient) -> None:
-            nonlocal resumes
+            nonlocal resumes, steps
             last = None
             for index, prompt in waiting:
                 asked = time.perf_counter()
@@ -120,12 +127,14 @@ class RealFleet:
                             began = False
                 outputs[index] = tuple(chunks.result.token_ids)
                 resumes += chunks.result.resumes
+                steps += chunks.result.speculation.steps
 
         async with AsyncExitStack() as stack:
             clients = []
             for number in range(streams):
                 home = number % verifiers
-                order = [*addresses[home:], *addresses[:home]]
+                others_too = [f"{address}?weight=0" for address in (*addresses[home + 1 :], *addresses[:home])]
+                order = [addresses[home], *others_too]
                 clients.append(await stack.enter_async_context(AsyncClient(order, timeout=120.0, retry=_PATIENT)))
             others = OtherLoad([service.pid for service in (*self.verifiers, *self.drafters)])
             start = time.perf_counter()
@@ -139,7 +148,7 @@ class RealFleet:
                     await asyncio.to_thread(self.verifiers[index].kill)
             seconds, other_cores = time.perf_counter() - start, others.cores()
         told = [outputs[index] for index in range(len(prompts))]
-        return RealRun(seconds, told, first, between, resumes, other_cores)
+        return RealRun(seconds, told, first, between, resumes, steps, other_cores)
 
     async def _start_verifier(self) -> Service:
         verifier = self._services.verifier(self._target, *_SLOTS, cores=self._cores[0])

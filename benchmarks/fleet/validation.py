@@ -65,6 +65,9 @@ class Comparison:
     case: Case
     measured: Spread
     simulated: Spread
+    tokens_a_step: float | None
+    """Of a sequence, measured; None where services were lost."""
+    simulated_tokens_a_step: float
     other_cores: float
     """Cores that other processes took while it was measured, on average."""
 
@@ -136,10 +139,9 @@ class Simulated:
         )
         return Simulation(fleet, Outcome()).run_closed(given(self._lengths, f"{seed}"), case.streams)
 
-    def tokens_per_second(self, case: Case) -> Spread:
+    def runs(self, case: Case) -> list[Outcome]:
         """Of some seeds."""
-        outcomes = [self.run(case, seed) for seed in _SEEDS]
-        return Spread.of([outcome.all_tokens / outcome.last_end for outcome in outcomes])
+        return [self.run(case, seed) for seed in _SEEDS]
 
 
 def compare(
@@ -147,12 +149,16 @@ def compare(
 ) -> list[Comparison]:
     """Every case that was measured."""
     simulated = Simulated(pair, lengths)
-    return [
-        Comparison(
-            case,
-            Spread.of([run.tokens_per_second for run in runs]),
-            simulated.tokens_per_second(case),
-            statistics.median(run.other_cores for run in runs),
-        )
-        for case, runs in measured.items()
-    ]
+    return [_compared(case, runs, simulated.runs(case)) for case, runs in measured.items()]
+
+
+def _compared(case: Case, runs: Sequence[RealRun], outcomes: Sequence[Outcome]) -> Comparison:
+    known = [run.tokens_a_step for run in runs if run.tokens_a_step is not None]
+    return Comparison(
+        case,
+        Spread.of([run.tokens_per_second for run in runs]),
+        Spread.of([outcome.all_tokens / outcome.last_end for outcome in outcomes]),
+        statistics.median(known) if known else None,
+        statistics.median(outcome.tokens_per_step for outcome in outcomes),
+        statistics.median(run.other_cores for run in runs),
+    )
