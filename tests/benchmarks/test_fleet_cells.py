@@ -8,8 +8,10 @@ from benchmarks.fleet.outcome import Outcome
 from benchmarks.fleet.request import given
 from benchmarks.fleet.simulation import Fleet, Simulation
 from benchmarks.fleet.speculation import RemoteSpeculation
-from benchmarks.simulated_models import Agreement
+from benchmarks.simulated_models import Agreement, ModelPair
+from benchmarks.simulated_services import SimulatedVerifier, VirtualClock
 from benchmarks.simulated_setting import Curve, Setting, drafted_ahead
+from speculative_engine.planner import Planner
 
 PAIR = ModelPairTimes("bare", "assumed", Curve.flat(0.030), Curve.flat(0.003), Agreement.of(0.75))
 
@@ -34,6 +36,20 @@ def test_a_drafter_that_is_far_or_busy_brings_less() -> None:
     assert simulate(PAIR, 0.0, 2, 2, reading=True, steps=300).wait == 0.0
     busy = simulate(PAIR, 0.0, 2, 32, draft_share=8, steps=300).tokens_per_step
     assert busy < simulate(PAIR, 0.0, 2, 2, draft_share=8, steps=300).tokens_per_step
+
+
+def test_a_verifier_takes_one_step_at_a_time_from_when_it_begins() -> None:
+    clock = VirtualClock()
+    settled: list[float] = []
+    verifier = SimulatedVerifier(
+        clock, Planner(PAIR.target.cost(), 64), PAIR.target.cost(), lambda verdicts: settled.append(clock.now)
+    )
+    verifier.add(0, ModelPair(PAIR.agreement, 20, "text"), 8, 20, drafted=False)
+    clock.after(0.010, lambda: verifier.receive({}))
+    clock.after(0.020, verifier.start)
+    clock.after(0.030, lambda: verifier.receive({}))
+    clock.run(lambda: verifier.done)
+    assert settled == pytest.approx([0.020 + 0.030 * (step + 1) for step in range(19)])
 
 
 def test_cells_are_simulated_once_and_stand_for_the_loads_between() -> None:
