@@ -45,7 +45,8 @@ def test_the_same_tokens(client: Client, edge: EdgeClient, options: dict[str, An
         assert r.token_ids == plain.token_ids
         assert r.text == plain.text
         assert {share.name for share in r.speculation.drafters} <= {"caller"}
-        assert r.speculation.steps == 96 - r.speculation.accepted_tokens
+        if not r.resumes:  # else those of the last part of the request
+            assert r.speculation.steps == 96 - r.speculation.accepted_tokens
         return drafted_nodes(r.speculation)
 
     sometimes(play, "the caller drafts before it is over")
