@@ -92,14 +92,20 @@ def top_candidates(logits: Tensor, batch: SamplingBatch, k: int, vocab_size: int
     bad_rows = ~top.isfinite()
     token_ids, scores = _best(logits, block_top, batch, k)
     token_ids.masked_fill_(bad_rows.unsqueeze(1), NO_TOKEN)
+    log_probs = log_probs_of(logits, batch, top, token_ids)
+    return Candidates(token_ids, scores.masked_fill_(token_ids == NO_TOKEN, -torch.inf), log_probs, bad_rows)
+
+
+def log_probs_of(logits: Tensor, batch: SamplingBatch, top: Tensor, token_ids: Tensor) -> Tensor:
+    """Natural log of softmax(z / T) of some tokens, before the filters, [R, k] float32; -inf for `NO_TOKEN`.
+
+    logits [R, V], top [R] float32 their largest values, token_ids [R, k] int64.
+    """
     top = top / batch.temperatures[:, 0]
     mass = total_mass(logits, batch.temperatures, top).double().mul_(2.0**-MASS_BITS)
     scaled = logits.gather(1, token_ids.clamp(min=0)).float() / batch.temperatures
     log_probs = ((scaled - top.unsqueeze(1)).double() - mass.log().unsqueeze(1)).float()
-    missing = token_ids == NO_TOKEN
-    return Candidates(
-        token_ids, scores.masked_fill_(missing, -torch.inf), log_probs.masked_fill_(missing, -torch.inf), bad_rows
-    )
+    return log_probs.masked_fill_(token_ids == NO_TOKEN, -torch.inf)
 
 
 def _limited(logits: Tensor, batch: SamplingBatch, vocab_size: int | None) -> Tensor:

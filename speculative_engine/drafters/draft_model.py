@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from speculative_engine.coupled_sampler import top_candidates
+from speculative_engine.candidate_draw import candidates, candidates_on_device
 from speculative_engine.draft_distribution import DraftDistribution
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
 from speculative_engine.drafters.pending_tokens import add_pending
@@ -240,8 +240,8 @@ class DraftModelDrafter:
             cooler = [row for row in sampling.sampled_rows if expanded[row][1].spec.dynamic_temperature]
             if cooler:
                 sampling = by_entropy(logits, sampling, cooler)
-            found = top_candidates(logits, sampling, self._growth.width)
-            token_ids, log_probs = found.token_ids.tolist(), found.log_probs.tolist()
+            find = candidates if self.model.steps is None else candidates_on_device
+            token_ids, log_probs = find(logits, sampling, self._growth.width)
             drawn = self._draw(logits, [draft.spec for _, draft, _ in expanded], sampling)
             self.clock.enter("walk")
             fresh: dict[Hashable, list[Node]] = {}

@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from speculative_engine.coupled_sampler import top_candidates
+from speculative_engine.candidate_draw import candidates, candidates_on_device
 from speculative_engine.drafters.drafter import DraftSpec, EngineState, Growth, OutOfSyncError
 from speculative_engine.drafters.round_worth import RoundWorth
 from speculative_engine.field_error import FieldError
@@ -238,11 +238,10 @@ class EarlyExitDrafter:
             [node.position + 1 for _, node in asked],
             self.model.device,
         )
-        found = top_candidates(logits, sampling, self._growth.width)
+        find = candidates if self.model.steps is None else candidates_on_device
+        found = find(logits, sampling, self._growth.width)
         self.clock.enter("walk")
-        for (member, node), tokens, log_probs in zip(
-            asked, found.token_ids.tolist(), found.log_probs.tolist(), strict=True
-        ):
+        for (member, node), tokens, log_probs in zip(asked, *found, strict=True):
             for child in self._growth.children(member.growing, node, tokens, log_probs):
                 child.id = member.draft.next_id
                 member.draft.next_id += 1

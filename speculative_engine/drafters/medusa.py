@@ -17,7 +17,7 @@ from itertools import count
 import torch
 
 from speculative_engine.acceptance_model import AcceptanceModel, observe_commit
-from speculative_engine.coupled_sampler import top_candidates
+from speculative_engine.candidate_draw import candidates, candidates_on_device
 from speculative_engine.drafters.drafter import DraftSpec, Growth, OutOfSyncError
 from speculative_engine.drafters.medusa_heads import MedusaHeads, load_heads
 from speculative_engine.field_error import FieldError
@@ -168,10 +168,11 @@ class MedusaDrafter:
         )
         # Targets of one tokenizer differ in padding only, so no guess worth having is lost to the smallest of them.
         limit = min(draft.spec.vocab_size or self._heads.vocab_size for draft in drafts)
-        found = top_candidates(logits, sampling, _WIDTH, min(limit, self._heads.vocab_size))
+        find = candidates if self._device.type == "cpu" else candidates_on_device
+        found = find(logits[:, : min(limit, self._heads.vocab_size)], sampling, _WIDTH)
         rows = [
             [(token, log_prob) for token, log_prob in zip(tokens, log_probs, strict=True) if token >= 0]
-            for tokens, log_probs in zip(found.token_ids.tolist(), found.log_probs.tolist(), strict=True)
+            for tokens, log_probs in zip(*found, strict=True)
         ]
         return [rows[index :: len(drafts)] for index in range(len(drafts))]
 

@@ -3,8 +3,10 @@
 import pytest
 import torch
 
-from speculative_engine.coupled_sampler import sample
-from speculative_engine.device_sampler import draw
+from speculative_engine import candidate_draw
+from speculative_engine.candidate_draw import candidates, candidates_on_device
+from speculative_engine.coupled_sampler import sample, top_candidates
+from speculative_engine.device_sampler import DeviceCandidates, draw, draw_candidates
 from speculative_engine.sampling_batch import SamplingBatch
 from speculative_engine.sampling_params import SamplingParams
 
@@ -43,3 +45,42 @@ def test_bad_rows_are_told() -> None:
     logits[0, 7], logits[1, 8], logits[2] = torch.nan, torch.inf, -torch.inf
     token_ids, settled = draw(logits, batch_of([1.0, 0.0, 0.5, 1.0]))
     assert token_ids[:3].tolist() == [-1, -1, -1] and token_ids[3] >= 0 and settled.all()
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 10.0])
+@pytest.mark.parametrize("vocabulary", [3, 50, 64, 300, 9001])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_settled_candidates_are_those_of_the_sampler(dtype: torch.dtype, vocabulary: int, spread: float) -> None:
+    batch = batch_of([0.0, 0.3, 1.0, 2.0, 0.0, 1.0, 100.0] * 4)
+    logits = (spread * torch.randn(28, vocabulary, generator=torch.Generator().manual_seed(1))).to(dtype)
+    logits[3, 2:] = -torch.inf
+    logits[4, 0] = torch.nan
+    expected = top_candidates(logits, batch, 4)
+    for opened, least in ((64, 0.6), (1, 0.0)):
+        token_ids, log_probs, settled = draw_candidates(logits, batch, 4, opened)
+        assert settled.float().mean() >= (1.0 if vocabulary <= 64 else least)
+        assert torch.equal(token_ids[settled], expected.token_ids[settled])
+        # The compiled sampler's logarithm may differ in the last bit.
+        torch.testing.assert_close(log_probs[settled], expected.log_probs[settled], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("top_k", [0, 5], ids=["unfiltered", "filtered"])
+def test_candidates_that_are_not_settled_are_found_again(monkeypatch: pytest.MonkeyPatch, top_k: int) -> None:
+    def half(logits: torch.Tensor, batch: SamplingBatch, k: int) -> DeviceCandidates:
+        found = draw_candidates(logits, batch, k)
+        unsettled = torch.arange(len(batch)) % 2 == 0
+        return DeviceCandidates(found.token_ids.masked_fill(unsettled.unsqueeze(1), 299), found.log_probs, ~unsettled)
+
+    params = [SamplingParams(temperature=each, seed=5, top_k=top_k) for each in (0.0, 0.5, 1.0, 2.0, 1.0)]
+    batch = SamplingBatch.build(params, range(5))
+    logits = torch.randn(5, 300, generator=torch.Generator().manual_seed(1))
+    expected = candidates(logits, batch, 6)
+
+    def check() -> None:
+        token_ids, log_probs = candidates_on_device(logits, batch, 6)
+        assert token_ids == expected.token_ids
+        torch.testing.assert_close(torch.tensor(log_probs), torch.tensor(expected.log_probs), rtol=1e-6, atol=1e-6)
+
+    check()
+    monkeypatch.setattr(candidate_draw, "draw_candidates", half)
+    check()
