@@ -28,8 +28,8 @@ from draftwire import AsyncClient, Speculation
 DRAFTERS = ("no drafter", "one drafter", "two drafters")
 GOAL = 4.0
 """Total tokens/s at 16 streams over that at one."""
-_STEP_ROWS = 256
-"""Most rows of a verifier's step, by default: what decides how long prompts take."""
+_PROMPT_ROWS = 64
+"""Tokens of prompts that a step computes beside others at least, on the slowest of CPUs."""
 _LEAST_STEPS = 16
 """Steps that are timed for a step's cost."""
 _FEW = 4
@@ -49,7 +49,7 @@ def cell(streams: int, context: int) -> str:
 def cost_tokens(streams: int, context: int) -> int:
     """Tokens to generate so that all of the streams decode side by side for some steps: while the last prompts are
     read, the first streams go on."""
-    return _LEAST_STEPS + math.ceil(streams * context / (_STEP_ROWS - streams))
+    return _LEAST_STEPS + math.ceil(streams * context / _PROMPT_ROWS)
 
 
 def long_prompts(texts: Sequence[Sequence[int]], count: int, length: int) -> list[list[int]]:
@@ -135,7 +135,11 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
     for streams in options.cost_streams:
         for context in options.contexts:
             name = cell(streams, context)
-            if name in measured.batches:
+            if name not in measured.batches:
+                continue
+            if reason := measured.why_not(name):
+                found[name] = reason
+            else:
                 found[f"{name}, ms"] = measured.step_ms(name)
     return found | measured.figures()
 
