@@ -28,7 +28,7 @@ from draftwire import AsyncClient, Speculation
 DRAFTERS = ("no drafter", "one drafter", "two drafters")
 GOAL = 4.0
 """Total tokens/s at 16 streams over that at one."""
-_PROMPT_ROWS = 64
+_PROMPT_ROWS = 24
 """Tokens of prompts that a step computes beside others at least, on the slowest of CPUs."""
 _LEAST_STEPS = 16
 """Steps that are timed for a step's cost."""
