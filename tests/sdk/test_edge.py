@@ -27,7 +27,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def drafter(checkpoint: Path) -> Iterator[LocalDrafter]:
     made = LocalDrafter(str(checkpoint), dtype="float32", threads=1, kv_slots=4096)
     yield made
-    assert made.thread.open_sequences() == 0
+    # The thread that reads a call hears of its end a moment after the call was cancelled.
+    eventually(lambda: made.thread.open_sequences() == 0, "nothing is drafted for")
     made.close()
 
 
