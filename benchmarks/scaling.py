@@ -29,7 +29,7 @@ DRAFTERS = ("no drafter", "one drafter", "two drafters")
 GOAL = 4.0
 """Total tokens/s at 16 streams over that at one."""
 _PROMPT_ROWS = 24
-"""Tokens of prompts that a step computes beside others at least, on the slowest of CPUs."""
+"""Tokens of prompts that a step is taken to compute beside others: on the low side, as more tokens only take time."""
 _LEAST_STEPS = 16
 """Steps that are timed for a step's cost."""
 _FEW = 4

@@ -16,12 +16,17 @@ def batch_of(temperatures: list[float]) -> SamplingBatch:
     return SamplingBatch.build(params, [7 * row for row in range(len(params))])
 
 
+def rows(vocabulary: int, spread: float, dtype: torch.dtype) -> tuple[SamplingBatch, torch.Tensor]:
+    batch = batch_of([0.0, 0.3, 1.0, 2.0, 0.0, 1.0, 100.0] * 4)
+    logits = torch.randn(len(batch), vocabulary, generator=torch.Generator().manual_seed(1))
+    return batch, (spread * logits).to(dtype)
+
+
 @pytest.mark.parametrize("spread", [0.0, 1.0, 10.0])
 @pytest.mark.parametrize("vocabulary", [50, 64, 300, 4096, 9001])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def test_settled_rows_are_what_the_sampler_draws(dtype: torch.dtype, vocabulary: int, spread: float) -> None:
-    batch = batch_of([0.0, 0.3, 1.0, 2.0, 0.0, 1.0, 100.0] * 4)
-    logits = (spread * torch.randn(28, vocabulary, generator=torch.Generator().manual_seed(1))).to(dtype)
+    batch, logits = rows(vocabulary, spread, dtype)
     expected = sample(logits, batch).token_ids
     token_ids, settled = draw(logits, batch)
     assert torch.equal(token_ids[settled], expected[settled])
@@ -51,8 +56,7 @@ def test_bad_rows_are_told() -> None:
 @pytest.mark.parametrize("vocabulary", [3, 50, 64, 300, 9001])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def test_settled_candidates_are_those_of_the_sampler(dtype: torch.dtype, vocabulary: int, spread: float) -> None:
-    batch = batch_of([0.0, 0.3, 1.0, 2.0, 0.0, 1.0, 100.0] * 4)
-    logits = (spread * torch.randn(28, vocabulary, generator=torch.Generator().manual_seed(1))).to(dtype)
+    batch, logits = rows(vocabulary, spread, dtype)
     logits[3, 2:] = -torch.inf
     logits[4, 0] = torch.nan
     expected = top_candidates(logits, batch, 4)
