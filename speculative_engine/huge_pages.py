@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import mmap
 import sys
 
@@ -16,10 +16,10 @@ def in_huge_pages(tensor: torch.Tensor) -> torch.Tensor:
     size = tensor.nbytes
     if not sys.platform.startswith("linux") or size < _PAGE:
         return tensor.contiguous()
-    whole = torch.empty(size + _PAGE, dtype=torch.uint8)
+    # Memory of the allocator's may have been used before, and then has usual pages already.
+    memory = mmap.mmap(-1, -(-size // _PAGE) * _PAGE + _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    whole = torch.frombuffer(memory, dtype=torch.uint8)
     start = -whole.data_ptr() % _PAGE
-    # Before anything is written there. A system that declines gives usual pages.
-    ctypes.CDLL(None).madvise(
-        ctypes.c_void_p(whole.data_ptr() + start), ctypes.c_size_t(size), ctypes.c_int(mmap.MADV_HUGEPAGE)
-    )
+    with contextlib.suppress(OSError):  # a kernel without huge pages gives usual ones
+        memory.madvise(mmap.MADV_HUGEPAGE)
     return whole[start : start + size].view(tensor.dtype).view(tensor.shape).copy_(tensor)
