@@ -1,15 +1,23 @@
-"""What a drafter is told and asked for: little while it brings next to nothing."""
+"""What a drafter is told and asked for: little while it brings less than that costs."""
 
 from __future__ import annotations
+
+import math
 
 _LEAST = 4
 """Nodes: enough to go on measuring how often it is right, and to start anew when it is of use again."""
 _REST = 8
 """Steps of which it is then told at once."""
 _MEMORY = 8.0
-"""Steps after which older ones have lost most of their weight."""
-_LEAST_GAIN = 0.02
-"""Accepted tokens a step and sequence: about what telling and reading cost, of a step."""
+"""Tellings after which older ones have lost most of their weight."""
+_STEP_SECONDS = 1.5e-3
+_SEQUENCE_SECONDS = 0.3e-3
+"""What a step takes longer, and for each sequence, when a drafter is told of it and answers: messages to and fro, and the
+tree. Measured with one core for everything (benchmarks/profile_step.py)."""
+_MOST = 0.1
+"""Of a step's time, that this is taken to be: where steps take a millisecond or two, caches are warm."""
+_UNKNOWN = 0.02
+"""The same where nothing is known of a step's time."""
 
 
 class DrafterCredit:
@@ -19,23 +27,43 @@ class DrafterCredit:
 
     def __init__(self) -> None:
         self._gain = 1.0
-        self._accepted = 0
+        """Tokens that a telling brought of a sequence in its best step, less what verifying took: a running average. The
+        step after it is the best, as a rule, and what each would be if the drafter were told of all."""
+        self._cost = _UNKNOWN
+        """What telling and reading cost, in the same: a step without nodes brings one token."""
+        self._step_seconds = 0.0
+        self._node_tokens = 0.0
+        self._saved = 0.0
+        self._best = -math.inf
+        self._steps = 0
 
-    def accepted(self, tokens: int) -> None:
-        """A step has accepted so many of the drafter's tokens."""
-        self._accepted += tokens
+    def price(self, step_seconds: float, node_tokens: float) -> None:
+        """What the step that is over would have taken without nodes (0 if unknown), and how many tokens would have been
+        generated without any in the time that each node took."""
+        self._step_seconds, self._node_tokens = step_seconds, node_tokens
+
+    def verified(self, nodes: int, accepted: int) -> None:
+        """The step has verified so many of the drafter's nodes, and accepted so many of them."""
+        self._saved += accepted - nodes * self._node_tokens
 
     def stepped(self, sequences: int) -> None:
         """A step is over that went on with so many sequences, at least one, that the drafter drafts for."""
-        self._gain += (self._accepted / sequences - self._gain) / _MEMORY
-        self._accepted = 0
+        self._best = max(self._best, self._saved / sequences)
+        self._saved = 0.0
+        if self._step_seconds:
+            self._cost = min(_MOST, (_STEP_SECONDS + _SEQUENCE_SECONDS * sequences) / self._step_seconds)
+        self._steps += 1
+        if self._steps >= self.steps_at_once:
+            self._gain += (self._best - self._gain) / _MEMORY
+            self._best = -math.inf
+            self._steps = 0
 
     @property
     def max_tree_nodes(self) -> int | None:
         """Most live nodes of a tree; None: as many as the opening allows."""
-        return _LEAST if self._gain < _LEAST_GAIN else None
+        return _LEAST if self._gain < self._cost else None
 
     @property
     def steps_at_once(self) -> int:
         """Of how many steps the drafter is told together."""
-        return _REST if self._gain < _LEAST_GAIN else 1
+        return _REST if self._gain < self._cost else 1

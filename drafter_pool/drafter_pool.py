@@ -145,13 +145,16 @@ class DrafterPool(ProposalSource):
                 accepted = outcome.sources.count(source)
                 link.stats.count(nodes, accepted, lossless=lossless)
                 link.speed.count_accepted(accepted)
-                link.credit.accepted(accepted)
+                link.credit.verified(nodes, accepted)
         if lossless:
             self._rollouts.count(outcome)
 
-    def count_drafting(self, result: StepResult) -> None:
-        """Count what the drafters in the engine's thread did for a step. They draft once a step, however fast they
-        are, so it is the step's time that their accepted tokens are set against."""
+    def count_step(self, result: StepResult) -> None:
+        """Know what a step took, before its outcomes are counted, and what the drafters in the engine's thread did for
+        it. They draft once a step, however fast they are, so it is the step's time that their accepted tokens are set
+        against."""
+        for link in self._roster:
+            link.credit.price(result.plain_seconds, result.node_tokens)
         for source, seconds in result.drafting.items():
             link = self._roster.find(source)
             if link is not None:

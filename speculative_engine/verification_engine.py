@@ -222,6 +222,7 @@ class VerificationEngine:
             else:
                 job.keep([], self.model.pool)
         self._local.accounts.settle(len(decoding), jobs, outcomes)
+        plain_seconds, node_tokens = self._prices(len(decoding), computed.rows, sum(map(len, plan.nodes)))
         if computed.rows <= 64 and not scored and not any(job.sequence.pending > 1 for job in jobs):
             self.planner.cost.observe(computed.rows, now - started, computed.seen)
         self._queue.admit()
@@ -230,7 +231,25 @@ class VerificationEngine:
             self.record.stepped(started, decoded, sum(map(len, plan.nodes)), tokens)
         seconds = time.perf_counter() - started
         drafting = self._local.accounts.take_seconds()
-        return StepResult(outcomes, computed.rows, seconds, drafting, computed.scores, computed.prompts)
+        return StepResult(
+            outcomes,
+            computed.rows,
+            seconds,
+            plain_seconds,
+            node_tokens,
+            drafting,
+            computed.scores,
+            computed.prompts,
+        )
+
+    def _prices(self, sequences: int, rows: int, nodes: int) -> tuple[float, float]:
+        """See StepResult.plain_seconds and node_tokens."""
+        if not sequences:
+            return 0.0, 0.0
+        cost = self.planner.cost
+        plain = cost.seconds(sequences)
+        added = cost.seconds(rows) - cost.seconds(rows - nodes)
+        return plain, added / nodes * sequences / plain if nodes else 0.0
 
     def _jobs(self, decoding: list[Sequence], plan: Plan) -> tuple[list[VerificationJob], int]:
         """What each sequence computes in a step, and how many tokens of texts are scored in it."""

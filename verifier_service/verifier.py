@@ -266,7 +266,7 @@ class Verifier:
                 self._requests[sequence_id].count_stale(nodes)
         now = time.perf_counter()
         self.step_counts.count(result, self._engine.planner.cost)
-        self.pool.count_drafting(result)
+        self.pool.count_step(result)
         self._wait.step(sum(len(outcome.tokens) for outcome in result.outcomes), self._places())
         self.scores.take(result.scores)
         for sequence_id, told in result.prompts.items():
