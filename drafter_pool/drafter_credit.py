@@ -12,8 +12,8 @@ _MEMORY = 8.0
 """Tellings after which older ones have lost most of their weight."""
 _STEP_SECONDS = 1.5e-3
 _SEQUENCE_SECONDS = 0.3e-3
-"""What a step takes longer, and for each sequence, when a drafter is told of it and answers: messages to and fro, and the
-tree. Measured with one core for everything (benchmarks/profile_step.py)."""
+"""What a step takes longer, and for each sequence, when a drafter is told of it and answers: messages to and fro, and
+the tree. Measured with one core for everything (benchmarks/profile_step.py)."""
 _MOST = 0.1
 """Of a step's time, that this is taken to be: where steps take a millisecond or two, caches are warm."""
 _UNKNOWN = 0.02
@@ -27,8 +27,8 @@ class DrafterCredit:
 
     def __init__(self) -> None:
         self._gain = 1.0
-        """Tokens that a telling brought of a sequence in its best step, less what verifying took: a running average. The
-        step after it is the best, as a rule, and what each would be if the drafter were told of all."""
+        """Tokens that a telling brought of a sequence in its best step, less what verifying took: a running average.
+        The step after it is the best, as a rule, and what each would be if the drafter were told of all."""
         self._cost = _UNKNOWN
         """What telling and reading cost, in the same: a step without nodes brings one token."""
         self._step_seconds = 0.0

@@ -153,8 +153,8 @@ class DrafterPool(ProposalSource):
         """Know what a step took, before its outcomes are counted, and what the drafters in the engine's thread did for
         it. They draft once a step, however fast they are, so it is the step's time that their accepted tokens are set
         against."""
-        for link in self._roster:
-            link.credit.price(result.plain_seconds, result.node_tokens)
+        for member in self._roster:
+            member.credit.price(result.plain_seconds, result.node_tokens)
         for source, seconds in result.drafting.items():
             link = self._roster.find(source)
             if link is not None:

@@ -92,7 +92,8 @@ class DraftingAccounts:
         if not self._names:
             return
         rows = max(1, sum(job.rows for job in jobs))
-        seconds, plain = self._cost.seconds(rows), self._cost.seconds(max(1, decoding))
+        sequences = max(1, decoding)
+        seconds, plain = self._cost.seconds(rows, sequences), self._cost.seconds(sequences, sequences)
         names = set(self._names.values())
         elapsed = seconds / plain / len(names)
         if rows == decoding and not self._seconds:  # nobody did anything

@@ -122,19 +122,20 @@ class Planner:
 
         expected = float(len(candidates))
         # What other rows take buys prompts, not tokens: a token costs what it does in a step without them.
-        others = self.cost.seconds(base) - self.cost.seconds(len(candidates))
+        sequences = len(candidates)
+        others = self.cost.seconds(base, sequences) - self.cost.seconds(sequences, sequences)
         best_count, best_expected = 0, expected
-        best_rate = (expected + prompts) / (self.cost.seconds(base) - others)
+        best_rate = (expected + prompts) / (self.cost.seconds(base, sequences) - others)
         for size, (_, _, probability) in enumerate(ordered, start=1):
             expected += probability
-            rate = (expected + prompts) / (self.cost.seconds(base + size) - others)
+            rate = (expected + prompts) / (self.cost.seconds(base + size, sequences) - others)
             if rate > best_rate:
                 best_count, best_rate, best_expected = size, rate, expected
         nodes: list[list[Node]] = [[] for _ in candidates]
         for index, node, _ in ordered[:best_count]:
             nodes[index].append(node)
         full = base + best_count >= most
-        return Plan(nodes, best_expected, self.cost.seconds(base + best_count), full, leaf)
+        return Plan(nodes, best_expected, self.cost.seconds(base + best_count, sequences), full, leaf)
 
     def worthwhile_wait(self, plan: Plan, candidates: Sequence[Candidate], now: float) -> float:
         """Seconds to wait for the next proposal before stepping with `plan`; 0 when stepping now is better."""

@@ -1,6 +1,7 @@
 """c(n): the time of one forward pass by its number of rows, measured at load and kept up to date.
 
-What a row costs depends on how many positions it sees, too. Those are taken to be as many as rows have seen lately.
+What a row costs depends on how many positions it sees, too, and what a sequence costs on how many it has to read: rows
+of one sequence read them together. Those are taken to be as many as rows have seen lately.
 """
 
 from __future__ import annotations
@@ -24,10 +25,16 @@ class StepCost:
     lately."""
 
     def __init__(
-        self, rows: Sequence[int], seconds: Sequence[float], seconds_per_seen: float = 0.0, context: float = 0.0
+        self,
+        rows: Sequence[int],
+        seconds: Sequence[float],
+        seconds_per_seen: float = 0.0,
+        context: float = 0.0,
+        seconds_per_read: float = 0.0,
     ):
         """rows: ascending; seconds: the time of a step of so many rows that see nothing; seconds_per_seen: what each
-        position adds that a row sees; context: how many each is taken to see at first.
+        position adds that a row sees; context: how many each is taken to see at first; seconds_per_read: what each
+        position adds that a further sequence than the first one has.
 
         Raises ValueError if they do not match."""
         if not rows or len(rows) != len(seconds) or list(rows) != sorted(set(rows)) or min(seconds) <= 0:
@@ -37,18 +44,19 @@ class StepCost:
         # say what fewer take at most.
         self._seconds = [min(seconds[index:]) for index in range(len(seconds))]
         self._seconds_per_seen = seconds_per_seen
+        self._seconds_per_read = seconds_per_read
         self._context = context
         self._scale = 1.0
         self._on_curve: dict[int, float] = {}
         """By rows: the curve does not change, and each step asks for some dozen of its points."""
 
     def points(self) -> list[tuple[int, float]]:
-        """The curve's points: rows, and the expected time in seconds of a step of so many."""
+        """The curve's points: rows, and the expected time in seconds of a step of so many of one sequence."""
         return [(rows, self.seconds(rows)) for rows in self._rows]
 
-    def seconds(self, rows: int) -> float:
-        """Expected time of a step of `rows` rows, in seconds."""
-        return self._expected(rows, rows * self._context)
+    def seconds(self, rows: int, sequences: int = 1) -> float:
+        """Expected time of a step of `rows` rows of so many sequences, in seconds."""
+        return self._expected(rows, rows * self._context, sequences)
 
     def prompt_rows(self, waiting: int, most: int) -> int:
         """How many tokens of prompts, at most `most`, to compute in a step with `waiting` rows of other sequences.
@@ -56,29 +64,32 @@ class StepCost:
         Those have to wait for as long as it takes: at most three times as long as without, but for a few rows by which
         prompts always get on.
         """
-        return max(self.further_rows(waiting, _STRETCH, most), min(_LEAST_PROMPT_ROWS, most)) if waiting else most
+        if not waiting:
+            return most
+        return max(self.further_rows(waiting, _STRETCH, most, waiting), min(_LEAST_PROMPT_ROWS, most))
 
-    def further_rows(self, rows: int, stretch: float, most: int) -> int:
-        """How many rows, at most `most`, a step of `rows` rows can take on and be no more than `stretch` times as
-        long."""
-        limit = stretch * self.seconds(rows)
+    def further_rows(self, rows: int, stretch: float, most: int, sequences: int = 1) -> int:
+        """How many rows, at most `most`, a step of `rows` rows of so many sequences can take on and be no more than
+        `stretch` times as long."""
+        limit = stretch * self.seconds(rows, sequences)
         low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2
-            if self.seconds(rows + middle) <= limit:
+            if self.seconds(rows + middle, sequences) <= limit:
                 low = middle
             else:
                 high = middle - 1
         return low
 
-    def observe(self, rows: int, seconds: float, seen: int = 0) -> None:
-        """Take in a measured step. seen: positions that its rows have seen, all together."""
-        ratio = min(seconds / self._expected(rows, seen), _OUTLIER)
+    def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
+        """Take in a measured step of so many sequences. seen: positions that its rows have seen, all together."""
+        ratio = min(seconds / self._expected(rows, seen, sequences), _OUTLIER)
         self._scale *= 1 + _WEIGHT * (ratio - 1)
         self._context += _WEIGHT * (seen / rows - self._context)
 
-    def _expected(self, rows: int, seen: float) -> float:
-        return self._scale * (self._curve(rows) + self._seconds_per_seen * seen)
+    def _expected(self, rows: int, seen: float, sequences: int) -> float:
+        read = (sequences - 1) * seen / rows
+        return self._scale * (self._curve(rows) + self._seconds_per_seen * seen + self._seconds_per_read * read)
 
     def _curve(self, rows: int) -> float:
         seconds = self._on_curve.get(rows)

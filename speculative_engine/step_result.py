@@ -81,7 +81,7 @@ class StepResult:
     plain_seconds: float = 0.0
     """What a step that had verified nothing would take for the same sequences, by the cost model."""
     node_tokens: float = 0.0
-    """What each verified draft token took, by the cost model, in tokens: so many are generated in that time without any."""
+    """What each verified draft token took, by the cost model, in tokens: so many are generated in that time without."""
     drafting: dict[str, float] = field(default_factory=dict)
     """Seconds that drafters of the engine's own thread took since the last step, by source."""
     scores: list[Score] = field(default_factory=list)

@@ -224,7 +224,7 @@ class VerificationEngine:
         self._local.accounts.settle(len(decoding), jobs, outcomes)
         plain_seconds, node_tokens = self._prices(len(decoding), computed.rows, sum(map(len, plan.nodes)))
         if computed.rows <= 64 and not scored and not any(job.sequence.pending > 1 for job in jobs):
-            self.planner.cost.observe(computed.rows, now - started, computed.seen)
+            self.planner.cost.observe(computed.rows, now - started, computed.seen, len(jobs))
         self._queue.admit()
         if decoded:
             tokens = sum(len(outcome.tokens) for outcome in outcomes if outcome.sequence_id in decoded)
@@ -247,7 +247,7 @@ class VerificationEngine:
         if not sequences:
             return 0.0, 0.0
         cost = self.planner.cost
-        plain = cost.seconds(sequences)
+        plain = cost.seconds(sequences, sequences)
         added = cost.seconds(rows) - cost.seconds(rows - nodes)
         return plain, added / nodes * sequences / plain if nodes else 0.0
 

@@ -96,8 +96,8 @@ class ExpectedWait:
         if not tokens:
             return 0.0
         rows = max(1, self._cost.prompt_rows(decoding, self._max_step_rows - decoding))
-        return math.ceil(tokens / rows) * self._cost.seconds(decoding + min(rows, math.ceil(tokens)))
+        return math.ceil(tokens / rows) * self._cost.seconds(decoding + min(rows, math.ceil(tokens)), max(1, decoding))
 
     def _plain_rate(self, places: int) -> float:
         """Tokens a second of so many requests that are decoded plainly."""
-        return places / self._cost.seconds(places)
+        return places / self._cost.seconds(places, places)

@@ -41,5 +41,5 @@ class StepCounts:
             self.sequences.observe(sequences)
             self.draft_tokens.observe(drafted)
             if tokens > sequences:
-                plain += (tokens / sequences - 1) * cost.seconds(sequences)
+                plain += (tokens / sequences - 1) * cost.seconds(sequences, sequences)
         self.plain_seconds += max(0.0, plain)

@@ -20,7 +20,7 @@ class KnownCost(StepCost):
     def __init__(self) -> None:
         super().__init__([1, 4, 16, 128], [0.028, 0.038, 0.08, 0.47])
 
-    def observe(self, rows: int, seconds: float, seen: int = 0) -> None:
+    def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
         """Learn nothing of this machine."""
 
 

@@ -92,3 +92,16 @@ def test_rows_cost_more_after_a_longer_context() -> None:
         cost.observe(4, 0.013 + 4 * 1000e-6, seen=4 * 1000)
     assert cost.seconds(11) == pytest.approx(0.020 + 11 * 1000e-6), "it is the contexts that grew, not the machine"
     assert cost.points() == [(1, cost.seconds(1)), (11, cost.seconds(11))]
+
+
+def test_sequences_read_contexts_of_their_own() -> None:
+    cost = StepCost([1, 100], [0.010, 0.109], seconds_per_seen=1e-6, context=100, seconds_per_read=5e-6)
+    assert cost.seconds(16) == pytest.approx(0.025 + 16 * 100e-6)
+    assert cost.seconds(16, 16) == pytest.approx(0.025 + 16 * 100e-6 + 15 * 500e-6)
+    assert cost.seconds(32, 16) - cost.seconds(16, 16) == pytest.approx(cost.seconds(32) - cost.seconds(16))
+
+
+def test_a_step_of_many_sequences_says_nothing_new_if_it_took_what_was_expected() -> None:
+    cost = StepCost([1, 100], [0.010, 0.109], seconds_per_seen=1e-6, context=100, seconds_per_read=5e-6)
+    cost.observe(16, cost.seconds(16, 16), seen=1600, sequences=16)
+    assert cost.seconds(1) == pytest.approx(0.0101)

@@ -380,7 +380,7 @@ def test_useless_drafters_are_given_up(model: PackedModel) -> None:
     expected = outputs(model, PROMPTS[:1], 60)
 
     class Clock(StepCost):
-        def observe(self, rows: int, seconds: float, seen: int = 0) -> None:
+        def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
             """A machine that never changes."""
 
     engine = VerificationEngine(model, Clock([1, 65], [0.010, 0.074]), EngineLimits(max_sequences=1))

@@ -83,7 +83,7 @@ class SteadyCost(StepCost):
     def __init__(self) -> None:
         super().__init__([1, 256], [0.05, 0.05])
 
-    def observe(self, rows: int, seconds: float, seen: int = 0) -> None:
+    def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
         """Learn nothing: how busy the machine is must not decide what a test covers."""
 
 

@@ -92,7 +92,7 @@ async def test_the_drafter_is_told(verifier: InProcessVerifier) -> None:
     await verifier.generate(order(max_tokens=80))
     at_once = silent.credits.count(0)
     assert silent.credits == [0] * at_once + [4] * (len(silent.credits) - at_once)
-    # The first steps may be over before it has caught up. Steps of so small a model are short, and telling a part of them.
+    # The first steps may be over before it has caught up. So small a model has short steps, of which telling is a part.
     assert 15 <= at_once < 45
     steps = [after - before for before, after in zip([len(PROMPT), *silent.lengths], silent.lengths, strict=False)]
     assert steps[:at_once] == [1] * at_once

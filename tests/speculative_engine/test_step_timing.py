@@ -1,0 +1,17 @@
+"""c(n) of a loaded model: whatever its KV cache has room for is measured, and nothing is left behind."""
+
+import pytest
+import torch
+
+from speculative_engine.packed_model import PackedModel
+from speculative_engine.step_timing import measure_step_cost
+from tests.speculative_engine.support import tiny_model
+
+
+@pytest.mark.parametrize("slots", [1, 2, 40, 300, 5000])
+def test_any_kv_cache(slots: int) -> None:
+    model = PackedModel(tiny_model("Llama"), slots)
+    with torch.inference_mode():
+        cost = measure_step_cost(model)
+    assert model.pool.free == slots
+    assert 0 < cost.seconds(1) <= cost.seconds(16) <= cost.seconds(16, 16)
