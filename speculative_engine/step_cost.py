@@ -56,7 +56,7 @@ class StepCost:
 
     def seconds(self, rows: int, sequences: int = 1) -> float:
         """Expected time of a step of `rows` rows of so many sequences, in seconds."""
-        return self._expected(rows, rows * self._context, sequences)
+        return self._expected(rows, rows * self._context, (sequences - 1) * self._context)
 
     def prompt_rows(self, waiting: int, most: int) -> int:
         """How many tokens of prompts, at most `most`, to compute in a step with `waiting` rows of other sequences.
@@ -83,12 +83,11 @@ class StepCost:
 
     def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
         """Take in a measured step of so many sequences. seen: positions that its rows have seen, all together."""
-        ratio = min(seconds / self._expected(rows, seen, sequences), _OUTLIER)
+        ratio = min(seconds / self._expected(rows, seen, (sequences - 1) * seen / rows), _OUTLIER)
         self._scale *= 1 + _WEIGHT * (ratio - 1)
         self._context += _WEIGHT * (seen / rows - self._context)
 
-    def _expected(self, rows: int, seen: float, sequences: int) -> float:
-        read = (sequences - 1) * seen / rows
+    def _expected(self, rows: int, seen: float, read: float) -> float:
         return self._scale * (self._curve(rows) + self._seconds_per_seen * seen + self._seconds_per_read * read)
 
     def _curve(self, rows: int) -> float:

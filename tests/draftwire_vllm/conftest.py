@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,8 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     """Where drafters listen."""
     made = Network()
     monkeypatch.setattr(pool_thread, "drafter_channels", lambda channels: made.connect)
-    monkeypatch.setattr(drafter_credit, "_LEAST_GAIN", 0.0)
+    for cost in ("_MOST", "_UNKNOWN"):
+        monkeypatch.setattr(drafter_credit, cost, -math.inf)
     return made
 
 

@@ -39,7 +39,8 @@ def test_the_protocol_keeps_its_promises(checkpoints: Checkpoints, reference: Pl
 def test_also_while_drafters_rest(
     checkpoints: Checkpoints, reference: PlainReference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drafter_credit, "_LEAST_GAIN", 99.0)  # whatever they bring
+    for cost in ("_STEP_SECONDS", "_MOST", "_UNKNOWN"):  # whatever they bring
+        monkeypatch.setattr(drafter_credit, cost, 99.0)
     seen: Counter[str] = Counter()
     run_state_machine_as_test(
         lambda: ProtocolMachine(checkpoints, reference, seen),

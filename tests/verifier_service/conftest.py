@@ -1,6 +1,7 @@
 """Verifiers and drafters of these tests."""
 
 import gc
+import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,8 @@ def scripted_drafters_found_nothing_wrong() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def tireless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafters are told of each step whatever they bring: tests wait for what they draft, and some draft badly."""
-    monkeypatch.setattr(drafter_credit, "_LEAST_GAIN", 0.0)
+    for cost in ("_MOST", "_UNKNOWN"):
+        monkeypatch.setattr(drafter_credit, cost, -math.inf)
 
 
 @pytest.fixture(autouse=True)
