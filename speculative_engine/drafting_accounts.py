@@ -112,12 +112,12 @@ class DraftingAccounts:
             self._account(name).stepped(
                 elapsed,
                 saved=saved / max(1, len(sources) - saved),
-                cost=(own.get(name, 0.0) - read + self._of_rows(rows, own_rows.get(name, 0))) / plain,
+                cost=(own.get(name, 0.0) - read + self._cost.added(rows, own_rows.get(name, 0))) / plain,
                 reading=read / plain,
                 drafted=name in drafted,
             )
         for source in self._seconds.keys() | probes.keys():
-            told = self._seconds.get(source, 0.0) + self._of_rows(rows, probes[source])
+            told = self._seconds.get(source, 0.0) + self._cost.added(rows, probes[source])
             self._told[source] = self._told.get(source, 0.0) + told
         self._seconds.clear()
         self._reading.clear()
@@ -127,10 +127,6 @@ class DraftingAccounts:
         """How long each has drafted since this was last asked, and had rows of its own computed to learn from."""
         seconds, self._told = self._told, {}
         return seconds
-
-    def _of_rows(self, rows: int, own: int) -> float:
-        """Seconds of a step that some of its rows have added."""
-        return self._cost.seconds(rows) - self._cost.seconds(max(1, rows - own)) if own else 0.0
 
     def _by_account(self, amounts: Mapping[str, AmountT]) -> dict[str, AmountT]:
         """Sums by account of what is known by source."""

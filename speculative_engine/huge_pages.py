@@ -16,7 +16,7 @@ def in_huge_pages(tensor: torch.Tensor) -> torch.Tensor:
     size = tensor.nbytes
     if not sys.platform.startswith("linux") or size < _PAGE:
         return tensor.contiguous()
-    # Memory of the allocator's may have been used before, and then has usual pages already.
+    # Not torch's: what its allocator has had in use before has usual pages already, and keeps them.
     memory = mmap.mmap(-1, -(-size // _PAGE) * _PAGE + _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     whole = torch.frombuffer(memory, dtype=torch.uint8)
     start = -whole.data_ptr() % _PAGE

@@ -49,7 +49,7 @@ class ProbePlanner:
             if prober is not None and self._accounts.open(prober):
                 job.prober = prober
                 probing.append((job, prober))
-        most = left = self._most([prober for _, prober in probing], sum(job.rows for job in jobs), room)
+        most = left = self._most([prober for _, prober in probing], jobs, room)
         for index, (job, prober) in enumerate(probing):
             started = time.perf_counter()
             drafter, sequence, share = self._drafters[prober], job.sequence, left // (len(probing) - index)
@@ -67,13 +67,16 @@ class ProbePlanner:
             self._drafters[job.prober].learn(job.sequence.spec.sequence_id, job.told(drawn))
             self._accounts.spent(job.prober, time.perf_counter() - started)
 
-    def _most(self, probers: ListLike[str], rows: int, room: int) -> int:
-        """The most probes for these drafters in a step that has so many rows without."""
+    def _most(self, probers: ListLike[str], jobs: ListLike[VerificationJob], room: int) -> int:
+        """The most probes for these drafters in a step of these jobs."""
         if not probers:
             return 0
         fewest = sum(self._drafters[prober].least_rows for prober in probers)
-        most = self._cost.further_rows(rows, _STRETCH, room)
-        return most if most >= fewest else self._cost.further_rows(rows, _STRETCH_FOR_FEWEST, min(fewest, room))
+        rows = sum(job.rows for job in jobs)
+        most = self._cost.further_rows(rows, _STRETCH, room, len(jobs))
+        if most >= fewest:
+            return most
+        return self._cost.further_rows(rows, _STRETCH_FOR_FEWEST, min(fewest, room), len(jobs))
 
     def _prober(self, sequence: Sequence) -> str | None:
         """The drafter that probes for a sequence."""

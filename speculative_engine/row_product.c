@@ -123,10 +123,9 @@ AVX static inline __attribute__((always_inline)) void add_pair(__m512 *left, __m
     }
 }
 
-/* All inputs of so few rows that loads would run ahead of what has been fetched, as far as the processor looks ahead, and
- * take the places of fetches that could be under way: on a Zen 4 one row read the memory at two thirds of the speed of six.
- * So the vectors of the next few pairs are loaded while those of these are multiplied, and nothing begins before they are
- * there. */
+/* All inputs, for few rows: these multiply so fast that loads of what is still on its way would take the places of fetches,
+ * and on a Zen 4 one row read the memory at two thirds of the speed of six. So PACE pairs are loaded while the PACE before
+ * them are multiplied, and the fence lets nothing begin before those loads are done. */
 AVX static inline __attribute__((always_inline)) void add_paced(__m512 *left, __m512 *right, const uint16_t *weight,
                                                                 const uint16_t *rows, int64_t inputs, int count) {
     __m512bh first[PACE], second[PACE], next_first[PACE], next_second[PACE];
@@ -137,9 +136,8 @@ AVX static inline __attribute__((always_inline)) void add_paced(__m512 *left, __
     for (int64_t k = 0; k < inputs; k += BLOCK, weight += 2 * TILE_ELEMENTS) {
         for (int pair = 0; pair < TILE; pair += PACE) {
             const uint16_t *at = weight + pair * BLOCK;
-            const uint16_t *next = pair + PACE < TILE      ? at + PACE * BLOCK
-                                   : k + BLOCK < inputs ? weight + 2 * TILE_ELEMENTS
-                                                        : at;
+            const uint16_t *next = at + PACE * BLOCK;
+            if (pair + PACE == TILE) next = k + BLOCK < inputs ? weight + 2 * TILE_ELEMENTS : at; /* the last are there */
             _mm_lfence();
             for (int i = 0; i < PACE; i++) {
                 _mm_prefetch((const char *)(at + i * BLOCK) + PACED_AHEAD, _MM_HINT_T1);

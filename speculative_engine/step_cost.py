@@ -58,6 +58,10 @@ class StepCost:
         """Expected time of a step of `rows` rows of so many sequences, in seconds."""
         return self._expected(rows, rows * self._context, (sequences - 1) * self._context)
 
+    def added(self, rows: int, own: int) -> float:
+        """Expected seconds that `own` of a step's rows have added to it."""
+        return self.seconds(rows) - self.seconds(max(1, rows - own)) if own else 0.0
+
     def prompt_rows(self, waiting: int, most: int) -> int:
         """How many tokens of prompts, at most `most`, to compute in a step with `waiting` rows of other sequences.
 

@@ -246,10 +246,8 @@ class VerificationEngine:
         """See StepResult.plain_seconds and node_tokens."""
         if not sequences:
             return 0.0, 0.0
-        cost = self.planner.cost
-        plain = cost.seconds(sequences, sequences)
-        added = cost.seconds(rows) - cost.seconds(rows - nodes)
-        return plain, added / nodes * sequences / plain if nodes else 0.0
+        plain = self.planner.cost.seconds(sequences, sequences)
+        return plain, self.planner.cost.added(rows, nodes) / max(1, nodes) * sequences / plain
 
     def _jobs(self, decoding: list[Sequence], plan: Plan) -> tuple[list[VerificationJob], int]:
         """What each sequence computes in a step, and how many tokens of texts are scored in it."""

@@ -33,10 +33,8 @@ class StepCounts:
             sequences += bool(outcome.tokens)
             if outcome.drafted:
                 drafted += sum(outcome.drafted.values())
-        plain = result.seconds
-        if drafted:
-            # The same step without the nodes, and as many steps more as its further tokens take: one a sequence each.
-            plain -= cost.seconds(result.rows) - cost.seconds(max(1, result.rows - drafted))
+        # The same step without the nodes, and as many steps more as its further tokens take: one a sequence each.
+        plain = result.seconds - cost.added(result.rows, drafted)
         if sequences:
             self.sequences.observe(sequences)
             self.draft_tokens.observe(drafted)

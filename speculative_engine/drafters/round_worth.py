@@ -36,8 +36,9 @@ class RoundWorth:
     def _rate(self, decoding: int, worths: Sequence[float], seconds: float) -> float:
         """Expected tokens per second of a step after `seconds` of drafting, with the nodes that make the most of it."""
         expected = float(decoding)
-        best = expected / (seconds + self._step.seconds(decoding))
+        sequences = max(1, decoding)
+        best = expected / (seconds + self._step.seconds(decoding, sequences))
         for rows, worth in enumerate(sorted(worths, reverse=True), start=decoding + 1):
             expected += worth
-            best = max(best, expected / (seconds + self._step.seconds(rows)))
+            best = max(best, expected / (seconds + self._step.seconds(rows, sequences)))
         return best
