@@ -10,9 +10,9 @@ by turns:
 - stalled: shakes hands, answers pings, opens sequences and never proposes anything;
 - lying: answers each verdict at once with random tokens, and claims to be 99 % sure of each.
 
-All are drafter services of their own on the drafters' core; only the one that is measured has work. Rates are of the
-time in which all requests of a batch are decoding. A few tokens before the first run let the verifier see what each
-drafter is worth.
+All are drafter services of their own on the drafters' core; only the one that is measured has work. Plain decoding
+takes part twice: how far apart the two are is what runs differ by. Rates are of the time in which all requests of a
+batch are decoding. A few tokens before the first run let the verifier see what each drafter is worth.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ DRAFTERS = {
     "lying": ("draft", SHAPED, ("--instead", "lying")),
 }
 """By name: the model, the module that runs, and its flags."""
+PLAIN, CONTROL = "plain", "plain again"
 GOAL = 0.97
 
 
@@ -65,8 +66,8 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
         prompts = [(await client.tokenize(text))[: options.prompt_tokens] for text in texts]
         comparisons = []
         for size in options.batches:
-            plain = row(size, "plain")
-            arrangements = [Arrangement(plain, client, plain)]
+            plain = row(size, PLAIN)
+            arrangements = [Arrangement(plain, client, plain), Arrangement(row(size, CONTROL), client, plain)]
             arrangements += [
                 Arrangement(row(size, name), client, plain, Speculation(drafter=name)) for name in options.drafters
             ]
@@ -90,19 +91,22 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
     }
     ratios = {}
     for size in options.batches:
-        plain = row(size, "plain")
+        plain = row(size, PLAIN)
         if reason := measured.why_not(plain):
             found[plain] = reason
             continue
         found[f"{plain}, tokens/s"] = measured.rate(plain)
-        for name in options.drafters:
+        for name in (CONTROL, *options.drafters):
             each = row(size, name)
             if reason := measured.why_not(each):
                 found[each] = reason
                 continue
-            ratios[each] = measured.ratio(each, plain)
+            ratio = measured.ratio(each, plain)
             found[f"{each}, tokens/s"] = measured.rate(each)
-            found[f"{each} / plain"] = ratios[each]
+            found[f"{each} / plain"] = ratio
+            if name == CONTROL:
+                continue
+            ratios[each] = ratio
             found[f"{each}, speculation"] = (
                 f"{measured.acceptance_length(each):.2f} tokens and {measured.nodes_per_step(each):.2f} draft tokens a "
                 f"step, {measured.acceptance_rate(each):.0%} accepted"
