@@ -41,11 +41,15 @@ class ProposalClock:
         # When it was asked, by committed length: verdicts that left an empty tree and that it has not answered yet.
         self._asked: dict[int, float] = {}
         self._last_arrival: float | None = None
+        self._at_once = 1
+        """Verdicts that its last answer answered together. A drafter that brings little is told of several at once; it
+        owes no answer to what it has not been told."""
 
     def restart(self) -> None:
         """Forget what was asked and what came: the next proposal is as the first."""
         self._asked.clear()
         self._last_arrival = None
+        self._at_once = 1
 
     def asked(self, committed_length: int, now: float) -> None:
         """A verdict left an empty tree."""
@@ -59,22 +63,27 @@ class ProposalClock:
             self._timing.count_response(at - self._asked[committed_length])
         elif self._last_arrival is not None:
             self._timing.count_interval(at - self._last_arrival)
-        self._asked = {length: asked for length, asked in self._asked.items() if length > committed_length}
+        unanswered = {length: asked for length, asked in self._asked.items() if length > committed_length}
+        self._at_once = len(self._asked) - len(unanswered) or self._at_once
+        self._asked = unanswered
         self._last_arrival = at
 
     def expected_wait(self, now: float) -> float | None:
         """Seconds until the next useful proposal, None if nothing is known to be under way.
 
         A proposal that is overdue is expected to take as long again as it is late already. A drafter that leaves
-        verdicts unanswered is late since the first of them.
+        verdicts unanswered is late since the first of them; one that answered several at once will do so again, and is
+        late since the last of as many.
         """
         if self._last_arrival is None:
             return None
         if not self._asked:
             due = late_since = self._last_arrival + self._timing.interval
         else:
-            times = list(self._asked.values())
-            due, late_since = times[-1] + self._timing.response, times[0] + self._timing.response
+            told = list(self._asked.values())[self._at_once - 1 :]
+            if not told:
+                return None
+            due, late_since = told[-1] + self._timing.response, told[0] + self._timing.response
         if now < late_since:
             return due - now
         return max(due - now, (now - late_since) + 0.25 * self._timing.interval)

@@ -108,7 +108,22 @@ def test_a_silent_drafter_is_late_since_the_first_verdict_it_left_unanswered() -
     assert clock.expected_wait(21 * 0.05 + 0.001) > 0.9
     clock.arrived(21, 21 * 0.05 + 0.01)
     clock.asked(22, 2.0)
-    assert clock.expected_wait(2.0) == pytest.approx(0.01)
+    clock.arrived(22, 2.01)
+    clock.asked(23, 3.0)
+    assert clock.expected_wait(3.0) == pytest.approx(0.01)
+
+
+def test_a_drafter_that_is_told_of_several_verdicts_at_once_owes_no_answer_to_the_first_ones() -> None:
+    clock = clock_of(DrafterTiming(response=0.01))
+    length = 2
+    for _ in range(3):
+        for told_in in range(7, -1, -1):
+            clock.asked(length, length * 0.05)
+            waits = clock.expected_wait(length * 0.05)
+            if length > 9:
+                assert waits == (None if told_in else pytest.approx(0.01))
+            length += 1
+        clock.arrived(length - 1, (length - 1) * 0.05 + 0.01)
 
 
 def test_what_another_sequence_asked_is_its_own_affair() -> None:
