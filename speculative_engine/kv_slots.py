@@ -14,7 +14,8 @@ import torch
 
 PADDING_SLOT = 0
 """A slot no sequence owns; padded keys point at it and are masked."""
-
+BLOCK = 64
+"""Slots that one sequence has to itself while there is room."""
 
 _STAGGER = 112
 """Elements between the starts of scratch tensors within a page; a multiple of a vector register."""
@@ -36,13 +37,24 @@ class SlotReserve(Protocol):
 
 
 class SlotPool:
-    """The free list of slots 1..capacity. What its reserve can give back counts as free."""
+    """The slots 1..capacity, and which are free. What its reserve can give back counts as free.
+
+    Slots that follow each other lie next to each other in memory, and attention reads a sequence's slots in the order
+    of its tokens. So whoever takes more gets, if they are free, the slots behind its last one; and who begins, or finds
+    those taken, begins a stretch of BLOCK slots that is free altogether. Others begin there only when no such stretch
+    is left. Reading slots in no order takes twice as long and more (docs/benchmarks.md, "Where the slots lie").
+    """
 
     def __init__(self, capacity: int):
         if capacity < 1:
             raise ValueError("a slot pool needs at least one slot")
         self.capacity = capacity
-        self._free = np.arange(capacity, 0, -1, dtype=np.int64)
+        self._is_free = np.zeros(-(-(capacity + 1) // BLOCK) * BLOCK, dtype=np.bool_)
+        self._is_free[1 : capacity + 1] = True
+        self._blocks = self._is_free.reshape(-1, BLOCK)
+        self._sizes = self._blocks.sum(axis=1)
+        self._free_of = self._sizes.copy()
+        """Free slots of each block."""
         self._count = capacity
         self._reserve: SlotReserve | None = None
 
@@ -62,22 +74,63 @@ class SlotPool:
             self.give_back(self._reserve.evict(self._reserve.idle))
         self._reserve = reserve
 
-    def take(self, count: int) -> np.ndarray:
-        """Take `count` slots, int64 [count]. Raises OutOfSlotsError and takes none if fewer are free."""
+    def take(self, count: int, after: int = PADDING_SLOT) -> np.ndarray:
+        """Take `count` slots, int64 [count]. Raises OutOfSlotsError and takes none if fewer are free.
+
+        after: the slot that theirs are to follow; PADDING_SLOT for none.
+        """
         if count > self.free:
             raise OutOfSlotsError(f"{count} KV slots asked for, {self.free} of {self.capacity} free")
         if count > self._count and self._reserve is not None:
-            self.give_back(self._reserve.evict(count - self._count))
-        self._count -= count
-        return self._free[self._count : self._count + count][::-1].copy()
+            # A stretch at a time: slots that are evicted one by one go to all sequences by turns.
+            stretch = min(BLOCK, self.capacity // BLOCK, self._reserve.idle)
+            self.give_back(self._reserve.evict(max(count - self._count, stretch)))
+        taken = np.empty(count, dtype=np.int64)
+        done = 0
+        while done < count:
+            first = self._next_to(after) if after != PADDING_SLOT else self._begin()
+            done += self._take_run(first, taken[done:])
+            after = int(taken[done - 1])
+        return taken
 
     def give_back(self, slots: np.ndarray | list[int]) -> None:
-        """Return slots to the free list."""
-        count = len(slots)
-        if self._count + count > self.capacity:
+        """Return slots. Raises ValueError, and returns none, if one is free already."""
+        returned = np.asarray(slots, dtype=np.int64)
+        if not len(returned):
+            return
+        if self._is_free[returned].any():
             raise ValueError("more KV slots given back than were taken")
-        self._free[self._count : self._count + count] = slots
-        self._count += count
+        self._is_free[returned] = True
+        np.add.at(self._free_of, returned // BLOCK, 1)
+        self._count += len(returned)
+
+    def _next_to(self, slot: int) -> int:
+        """The free slot that follows a slot, or the next one in its block; where a new stretch begins, if none is."""
+        first = slot + 1
+        if first < len(self._is_free) and self._is_free[first]:
+            return first
+        rest = self._is_free[first : (slot // BLOCK + 1) * BLOCK]
+        ahead = int(rest.argmax()) if len(rest) else 0
+        return first + ahead if ahead else self._begin()
+
+    def _begin(self) -> int:
+        """Where a new stretch begins, if there is a free slot."""
+        whole = int(np.argmax(self._free_of == self._sizes))
+        block = whole if self._free_of[whole] == self._sizes[whole] else int(np.argmax(self._free_of))
+        return block * BLOCK + int(np.argmax(self._blocks[block]))
+
+    def _take_run(self, first: int, taken: np.ndarray) -> int:
+        """Take the free slot `first` and those behind it, up to one that is taken, as many as there is room for; how
+        many they are."""
+        run = self._is_free[first : first + len(taken)]
+        count = int(run.argmin()) or len(run)
+        run[:count] = False
+        end = first + count
+        taken[:count] = range(first, end)
+        for block in range(first // BLOCK, (end - 1) // BLOCK + 1):
+            self._free_of[block] -= min(end, (block + 1) * BLOCK) - max(first, block * BLOCK)
+        self._count -= count
+        return count
 
 
 class SlotList:
@@ -103,6 +156,11 @@ class SlotList:
     def array(self) -> np.ndarray:
         """The slots, int64 [length]; a view that the next `extend` may invalidate."""
         return self._slots[: self._length]
+
+    @property
+    def last(self) -> int:
+        """The last slot; PADDING_SLOT if there is none."""
+        return int(self._slots[self._length - 1]) if self._length else PADDING_SLOT
 
     def clear(self) -> np.ndarray:
         """Forget all slots and return them."""

@@ -82,10 +82,10 @@ def _refusal(model: PackedModel, reason: str) -> UnsupportedModelError:
 
 @contextmanager
 def _workbench(model: PackedModel) -> Iterator[None]:
-    """Give the model a small pool and cache of its own, with slots in no order, while the test runs."""
+    """Give the model a small pool and cache of its own, with gaps between its slots, while the test runs."""
     pool, cache = model.pool, model.cache
-    model.pool, model.cache = SlotPool(_SLOTS), KvCache(_SLOTS)
-    model.pool.give_back(np.random.default_rng(_SEED).permutation(model.pool.take(_SLOTS)))
+    model.pool, model.cache = SlotPool(2 * _SLOTS), KvCache(2 * _SLOTS)
+    model.pool.give_back(np.random.default_rng(_SEED).permutation(model.pool.take(2 * _SLOTS))[:_SLOTS])
     try:
         yield
     finally:

@@ -50,7 +50,7 @@ class VerificationJob:
         """Take slots and add this sequence's rows and lanes to a batch."""
         sequence = self.sequence
         start = len(sequence.slots)
-        self.slots = pool.take(self.rows)
+        self.slots = pool.take(self.rows, sequence.slots.last)
         slots = self.slots.tolist()
         end = start + self._chain_length
         chain = self.chain_rows

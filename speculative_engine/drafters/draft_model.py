@@ -265,7 +265,7 @@ class DraftModelDrafter:
     def _expand(self, builder: BatchBuilder, draft: _Draft, node: Node) -> None:
         """Add the row of a node whose ancestors have all been through the model."""
         ancestors = [ancestor.slot for ancestor in node.path_from(draft.tree.root)[:-1]]
-        node.slot = int(self.model.pool.take(1)[0])
+        node.slot = int(self.model.pool.take(1, ancestors[-1] if ancestors else draft.slots.last)[0])
         row = builder.add_row(node.token, node.position, node.slot, wants_logits=True)
         builder.add_lane(np.concatenate([draft.slots.array(), np.array(ancestors, dtype=np.int64)]), [row])
 

@@ -15,7 +15,7 @@ def add_pending(builder: BatchBuilder, pool: SlotPool, tokens: Sequence[int], sl
     """
     start = len(slots)
     end = start + count
-    taken = pool.take(count)
+    taken = pool.take(count, slots.last)
     reaches = end == len(tokens)
     rows = [
         builder.add_row(tokens[at], at, int(slot), reaches and at == end - 1)

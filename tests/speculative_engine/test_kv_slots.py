@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.kv_slots import PADDING_SLOT, KvCache, OutOfSlotsError, SlotList, SlotPool
+from speculative_engine.kv_slots import BLOCK, PADDING_SLOT, KvCache, OutOfSlotsError, SlotList, SlotPool
 
 
 @given(st.lists(st.integers(min_value=0, max_value=12), max_size=40), st.randoms(use_true_random=False))
@@ -79,3 +79,50 @@ def test_cache_makes_each_layer_once_and_full_of_zeros() -> None:
     assert cache.layer(0, key, value)[0] is keys
     assert cache.layers == 1
     assert cache.bytes == 2 * 11 * 4 * 4 + 2 * 11 * 6 * 2
+
+
+def test_sequences_that_grow_by_turns_have_their_slots_side_by_side() -> None:
+    pool = SlotPool(BLOCK * 16 - 1)
+    sequences = [SlotList() for _ in range(4)]
+    for _ in range(BLOCK * 3):
+        for slots in sequences:
+            slots.extend(pool.take(1, slots.last))
+    for slots in sequences:
+        breaks = np.flatnonzero(np.diff(slots.array()) != 1)
+        assert len(breaks) <= 3
+
+
+def test_what_was_rejected_is_filled_before_another_stretch_begins() -> None:
+    pool = SlotPool(BLOCK * 8 - 1)
+    first = pool.take(5)
+    pool.give_back(first[[2, 4]])
+    assert pool.take(3, int(first[1])).tolist() == [3, 5, 6]
+
+
+def test_without_whole_stretches_others_are_shared() -> None:
+    pool = SlotPool(BLOCK * 2 - 1)
+    taken = [pool.take(1), pool.take(1)]
+    assert {int(slots[0]) // BLOCK for slots in taken} == {0, 1}
+    assert len(pool.take(pool.free)) == BLOCK * 2 - 3
+    assert pool.free == 0
+
+
+def test_a_reserve_gives_back_a_stretch_at_a_time() -> None:
+    class Reserve:
+        def __init__(self, slots: np.ndarray) -> None:
+            self.slots = slots
+
+        @property
+        def idle(self) -> int:
+            return len(self.slots)
+
+        def evict(self, count: int) -> np.ndarray:
+            self.slots, evicted = self.slots[:-count], self.slots[-count:]
+            return evicted
+
+    pool = SlotPool(BLOCK * BLOCK)
+    reserve = Reserve(pool.take(pool.free))
+    pool.lean_on(reserve)
+    assert len(pool.take(1)) == 1
+    assert (reserve.idle, pool.free) == (BLOCK * BLOCK - BLOCK, BLOCK * BLOCK - 1)
+    assert len(pool.take(pool.free)) == BLOCK * BLOCK - 1
