@@ -1,7 +1,7 @@
 """KV slots: where the keys and values of each token live, in every layer.
 
 A slot belongs to a token, not to a place in a sequence. Committing tokens keeps their slots, rolling back returns
-them to the free list: no tensor is copied and the cost does not depend on the context.
+them to the pool: no tensor is copied and the cost does not depend on the context.
 """
 
 from __future__ import annotations
