@@ -82,7 +82,8 @@ class SlotPool:
         if count > self.free:
             raise OutOfSlotsError(f"{count} KV slots asked for, {self.free} of {self.capacity} free")
         if count > self._count and self._reserve is not None:
-            # A stretch at a time: slots that are evicted one by one go to all sequences by turns.
+            # A stretch at a time, or the 64th part of a small pool: what is evicted slot by slot goes to all sequences
+            # by turns.
             stretch = min(BLOCK, self.capacity // BLOCK, self._reserve.idle)
             self.give_back(self._reserve.evict(max(count - self._count, stretch)))
         taken = np.empty(count, dtype=np.int64)

@@ -17,6 +17,7 @@ from speculative_engine.drafters.pending_tokens import add_pending
 from speculative_engine.drafters.token_projection import TokenProjection
 from speculative_engine.drafters.translated_draft import PASSED, TranslatedDraft
 from speculative_engine.fair_shares import ServedVerifier
+from speculative_engine.kv_slots import PADDING_SLOT
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.proposal import Proposal
@@ -239,7 +240,8 @@ class TranslatingDrafter:
         if len(spelling.pieces) > room:
             return False
         context = draft.context(spelling)
-        slots = self.model.pool.take(len(spelling.pieces)).tolist()
+        before = int(context[-1]) if len(context) else PADDING_SLOT
+        slots = self.model.pool.take(len(spelling.pieces), before).tolist()
         last = len(slots) - 1
         rows = [
             builder.add_row(piece, spelling.start + offset, slot, wants_logits=offset == last)
