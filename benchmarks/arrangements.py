@@ -182,6 +182,13 @@ def summary(measured: Measured, name: str) -> str:
 
 
 def turned(ways: Sequence[WayT], by: int) -> list[WayT]:
-    """Ways to do something, another one first each time, so that none always follows the same moment."""
-    first = by % len(ways)
-    return [*ways[first:], *ways[:first]]
+    """Ways to do something, in another order each time: what one leaves behind (heat, memory, caches) falls on all.
+
+    The orders are those of a balanced Latin square (Williams 1949, "Experimental designs balanced for the estimation of
+    residual effects of treatments"): in as many turns as there are ways, or twice as many if that number is odd, each
+    is in each place and follows each other one equally often.
+    """
+    count = len(ways)
+    zigzag = [(place + 1) // 2 if place % 2 else -(place // 2) for place in range(count)]
+    order = [ways[(by + step) % count] for step in zigzag]
+    return order[::-1] if count % 2 and by // count % 2 else order

@@ -1,10 +1,12 @@
 """What is made of the runs of several arrangements."""
 
+from collections import Counter
+from itertools import pairwise, permutations
+
 import pytest
 
-from benchmarks.arrangements import Arrangement, Measured, turned
+from benchmarks.arrangements import Measured, turned
 from benchmarks.stream_batch import Arrival, Stream, StreamBatch
-from draftwire import AsyncClient
 
 
 def batch(seconds: float, token_ids: tuple[int, ...] = (1, 2, 3, 4), hits: int = 0) -> StreamBatch:
@@ -47,8 +49,13 @@ def test_an_output_that_differs_from_the_references_own_first_one_is_found(measu
     assert measured.differing() == ["plain: 1 of 2"]
 
 
-async def test_each_is_first_in_its_turn() -> None:
-    async with AsyncClient("127.0.0.1:1") as client:
-        arrangements = [Arrangement(name, client, name) for name in "abc"]
-        orders = ["".join(arrangement.name for arrangement in turned(arrangements, by)) for by in range(4)]
-    assert orders == ["abc", "bca", "cab", "abc"]
+@pytest.mark.parametrize("count", range(1, 9))
+def test_each_has_each_place_and_follows_each_other_equally_often(count: int) -> None:
+    turns = count * (1 + count % 2)
+    orders = [turned(range(count), by) for by in range(turns)]
+    assert all(sorted(order) == list(range(count)) for order in orders)
+    for place in range(count):
+        assert set(Counter(order[place] for order in orders).values()) == {turns // count}
+    pairs = Counter(pair for order in orders for pair in pairwise(order))
+    assert set(pairs) == set(permutations(range(count), 2))
+    assert len(set(pairs.values())) <= 1
