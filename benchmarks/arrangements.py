@@ -7,6 +7,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import mean
 from typing import Any, TypeVar
 
 from benchmarks.report import Spread, print_report
@@ -67,9 +68,10 @@ class Measured:
         """Tokens per second."""
         return Spread.of(self.rates(name))
 
-    def ratio(self, name: str, over: str) -> Spread:
-        """One arrangement's rate over another's in the same run."""
-        return Spread.of([a / b for a, b in zip(self.rates(name), self.rates(over), strict=True)])
+    def ratio(self, name: str, *over: str) -> Spread:
+        """One arrangement's rate over another's in the same run, or over the mean of several."""
+        means = map(mean, zip(*map(self.rates, over), strict=True))
+        return Spread.of([a / b for a, b in zip(self.rates(name), means, strict=True)])
 
     def step_ms(self, name: str) -> Spread:
         """Milliseconds of a step in which every stream gets one token: of plain decoding."""

@@ -11,8 +11,9 @@ by turns:
 - lying: answers each verdict at once with random tokens, and claims to be 99 % sure of each.
 
 All are drafter services of their own on the drafters' core; only the one that is measured has work. Plain decoding
-takes part twice: how far apart the two are is what runs differ by. Rates are of the time in which all requests of a
-batch are decoding. A few tokens before the first run let the verifier see what each drafter is worth.
+takes part twice: drafters are compared with the mean of both, and how far apart the two are is what rows differ by
+without any reason. Rates are of the time in which all requests of a batch are decoding. A few tokens before the first
+run let the verifier see what each drafter is worth.
 """
 
 from __future__ import annotations
@@ -91,22 +92,21 @@ def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object
     }
     ratios = {}
     for size in options.batches:
-        plain = row(size, PLAIN)
-        if reason := measured.why_not(plain):
+        plain, control = row(size, PLAIN), row(size, CONTROL)
+        if reason := measured.why_not(plain) or measured.why_not(control):
             found[plain] = reason
             continue
         found[f"{plain}, tokens/s"] = measured.rate(plain)
-        for name in (CONTROL, *options.drafters):
+        found[f"{control}, tokens/s"] = measured.rate(control)
+        found[f"{control} / {PLAIN}"] = measured.ratio(control, plain)
+        for name in options.drafters:
             each = row(size, name)
             if reason := measured.why_not(each):
                 found[each] = reason
                 continue
-            ratio = measured.ratio(each, plain)
+            ratios[each] = measured.ratio(each, plain, control)
             found[f"{each}, tokens/s"] = measured.rate(each)
-            found[f"{each} / plain"] = ratio
-            if name == CONTROL:
-                continue
-            ratios[each] = ratio
+            found[f"{each} / plain"] = ratios[each]
             found[f"{each}, speculation"] = (
                 f"{measured.acceptance_length(each):.2f} tokens and {measured.nodes_per_step(each):.2f} draft tokens a "
                 f"step, {measured.acceptance_rate(each):.0%} accepted"

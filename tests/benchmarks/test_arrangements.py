@@ -27,6 +27,8 @@ def test_ratios_are_taken_within_a_run(measured: Measured) -> None:
     assert measured.rate("plain").median == pytest.approx(2.25)
     ratio = measured.ratio("fast", "plain")
     assert (ratio.low, ratio.high, ratio.runs) == (pytest.approx(2.0), pytest.approx(4.0), 2)
+    ratio = measured.ratio("fast", "plain", "fast")
+    assert (ratio.low, ratio.high) == (pytest.approx(6 / 4.5), pytest.approx(6 / 3.75))
     assert measured.step_ms("plain").low == pytest.approx(1e3 / 3)
 
 
