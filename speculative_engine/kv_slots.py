@@ -49,10 +49,11 @@ class SlotPool:
         if capacity < 1:
             raise ValueError("a slot pool needs at least one slot")
         self.capacity = capacity
-        self._is_free = np.zeros(-(-(capacity + 1) // BLOCK) * BLOCK, dtype=np.bool_)
-        self._is_free[1 : capacity + 1] = True
-        self._blocks = self._is_free.reshape(-1, BLOCK)
-        self._sizes = self._blocks.sum(axis=1)
+        self._is_free = bytearray(-(-(capacity + 1) // BLOCK) * BLOCK)
+        self._is_free[1 : capacity + 1] = bytes([1]) * capacity
+        self._flags = np.frombuffer(self._is_free, dtype=np.bool_)
+        """The same memory, for many slots in no order; a step takes few that follow each other."""
+        self._sizes = self._flags.reshape(-1, BLOCK).sum(axis=1)
         self._free_of = self._sizes.copy()
         """Free slots of each block."""
         self._count = capacity
@@ -86,52 +87,48 @@ class SlotPool:
             # by turns.
             stretch = min(BLOCK, self.capacity // BLOCK, self._reserve.idle)
             self.give_back(self._reserve.evict(max(count - self._count, stretch)))
-        taken = np.empty(count, dtype=np.int64)
-        done = 0
-        while done < count:
+        taken: list[int] = []
+        while len(taken) < count:
             first = self._next_to(after) if after != PADDING_SLOT else self._begin()
-            done += self._take_run(first, taken[done:])
-            after = int(taken[done - 1])
-        return taken
+            taken += self._take_run(first, count - len(taken))
+            after = taken[-1]
+        return np.array(taken, dtype=np.int64)
 
     def give_back(self, slots: np.ndarray | list[int]) -> None:
         """Return slots. Raises ValueError, and returns none, if one is free already."""
         returned = np.asarray(slots, dtype=np.int64)
         if not len(returned):
             return
-        if self._is_free[returned].any():
+        if self._flags[returned].any():
             raise ValueError("more KV slots given back than were taken")
-        self._is_free[returned] = True
+        self._flags[returned] = True
         np.add.at(self._free_of, returned // BLOCK, 1)
         self._count += len(returned)
 
     def _next_to(self, slot: int) -> int:
         """The free slot that follows a slot, or the next one in its block; where a new stretch begins, if none is."""
         first = slot + 1
-        if first < len(self._is_free) and self._is_free[first]:
+        if self._is_free.startswith(b"\1", first):
             return first
-        rest = self._is_free[first : (slot // BLOCK + 1) * BLOCK]
-        ahead = int(rest.argmax()) if len(rest) else 0
-        return first + ahead if ahead else self._begin()
+        ahead = self._is_free.find(1, first, (slot // BLOCK + 1) * BLOCK)
+        return ahead if ahead >= 0 else self._begin()
 
     def _begin(self) -> int:
         """Where a new stretch begins, if there is a free slot."""
         whole = int(np.argmax(self._free_of == self._sizes))
         block = whole if self._free_of[whole] == self._sizes[whole] else int(np.argmax(self._free_of))
-        return block * BLOCK + int(np.argmax(self._blocks[block]))
+        return self._is_free.find(1, block * BLOCK)
 
-    def _take_run(self, first: int, taken: np.ndarray) -> int:
-        """Take the free slot `first` and those behind it, up to one that is taken, as many as there is room for; how
-        many they are."""
-        run = self._is_free[first : first + len(taken)]
-        count = int(run.argmin()) or len(run)
-        run[:count] = False
-        end = first + count
-        taken[:count] = range(first, end)
-        for block in range(first // BLOCK, (end - 1) // BLOCK + 1):
-            self._free_of[block] -= min(end, (block + 1) * BLOCK) - max(first, block * BLOCK)
-        self._count -= count
-        return count
+    def _take_run(self, first: int, most: int) -> range:
+        """Take the free slot `first` and those behind it, up to one that is taken, at most so many."""
+        end = min(first + most, len(self._is_free))
+        taken = self._is_free.find(0, first, end)
+        run = range(first, end if taken < 0 else taken)
+        self._is_free[run.start : run.stop] = bytes(len(run))
+        for block in range(run.start // BLOCK, run[-1] // BLOCK + 1):
+            self._free_of[block] -= min(run.stop, (block + 1) * BLOCK) - max(run.start, block * BLOCK)
+        self._count -= len(run)
+        return run
 
 
 class SlotList:

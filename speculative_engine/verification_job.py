@@ -89,9 +89,10 @@ class VerificationJob:
 
     def keep(self, accepted: list[Node], pool: SlotPool) -> None:
         """The sequence keeps the slots of its computed tokens and accepted nodes, the pool gets the others back."""
-        kept = [*self.chain, *(node.slot for node in accepted)]
-        self.sequence.slots.extend(kept)
-        pool.give_back(np.setdiff1d(self.slots, kept))
+        kept = {id(node) for node in accepted}
+        self.sequence.slots.extend(self.chain)
+        self.sequence.slots.extend([node.slot for node in accepted])
+        pool.give_back([node.slot for node in (*self.nodes, *self.probes.nodes) if id(node) not in kept])
 
     def walk(self, drawn: list[int], on_path: list[bool] | None = None) -> tuple[list[Node], list[int]]:
         """Follow the target's tokens: the accepted nodes, and all tokens to commit (the bonus token last).
