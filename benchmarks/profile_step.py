@@ -7,9 +7,9 @@ Both services count the seconds of their engine's thread by part, always, and te
 once when all requests of a batch decode and once when the first of them ends; a figure is the difference over the
 steps between the two.
 
-Outside the model's forward passes is all that the engine's thread does but forward and wait, and the CPU time of the
-event loop, which has the same core. That is an upper bound: what the loop does while the engine's thread waits for
-Python's interpreter lock is counted twice.
+Outside the model's forward passes is the CPU time of the engine's thread around them, and that of the event loop, which
+has the same core. Parts go by the clock on the wall: while the loop holds Python's interpreter lock, or the core, the
+engine's thread waits in one of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from draftwire.options import BatchOptions
 
 GOALS = {1: 1.5, 16: 6.0}
 """Milliseconds of a verifier's step outside the forward pass, at most, by batch."""
-_NOT_OURS = ("forward", "wait")
 _SPECULATIONS = {"plain": Speculation(enabled=False), "drafted": Speculation()}
 
 
@@ -84,14 +83,14 @@ async def step_ms(
 
 
 def difference(first: StepTimes, last: StepTimes) -> dict[str, float]:
-    """Milliseconds of a step between two readings, by part, and the sum outside of the forward pass; none without a
+    """Milliseconds of a step between two readings, by part, and what is outside of the forward pass; none without a
     step."""
     steps = last.steps - first.steps
     if not steps:
         return {}
     before, after = asdict(first), asdict(last)
     parts = {part: 1e3 * (after[part] - before[part]) / steps for part in after if part != "steps"}
-    return parts | {"outside forward": sum(ms for part, ms in parts.items() if part not in _NOT_OURS)}
+    return parts | {"outside forward": parts["cpu_around_forward"] + parts["event_loop"]}
 
 
 async def measure(options: argparse.Namespace, services: Services) -> dict[str, list[dict[str, float]]]:

@@ -208,7 +208,7 @@ class DraftLoop:
 
     def step_times(self) -> StepTimes:
         """Where the time of its steps goes."""
-        return step_times(self._clock.steps, self._clock.seconds())
+        return step_times(self._clock.steps, self._clock.seconds(), self._clock.cpu_around_forward)
 
     async def open_sequences(self) -> int:
         """Number of open sequences, once all that was posted before has been done."""

@@ -8,14 +8,21 @@ from collections.abc import Mapping
 from draftwire.v1.step_times_pb2 import StepTimes
 from service_runtime.duration import duration, seconds_of
 
+_NO_PARTS = ("steps", "event_loop", "cpu_around_forward")
 
-def step_times(steps: int, seconds: Mapping[str, float]) -> StepTimes:
+
+def step_times(steps: int, seconds: Mapping[str, float], cpu_around_forward: float) -> StepTimes:
     """The message. seconds: by part, named as its fields. To be called in the event loop, whose time is told, too."""
     by_part = {part: duration(each) for part, each in seconds.items()}
-    return StepTimes(steps=steps, event_loop=duration(time.thread_time()), **by_part)
+    return StepTimes(
+        steps=steps,
+        event_loop=duration(time.thread_time()),
+        cpu_around_forward=duration(cpu_around_forward),
+        **by_part,
+    )
 
 
 def seconds_by_part(times: StepTimes) -> dict[str, float]:
-    """The seconds in such a message, by part; the event loop is none."""
-    parts = [field.name for field in times.DESCRIPTOR.fields if field.name not in ("steps", "event_loop")]
+    """The seconds in such a message, by part; CPU times are none."""
+    parts = [field.name for field in times.DESCRIPTOR.fields if field.name not in _NO_PARTS]
     return {part: seconds_of(getattr(times, part)) for part in parts}

@@ -27,7 +27,7 @@ def engine_status(engine: VerificationEngine, acceptance: AcceptanceCounts) -> E
         total_slots=pool.capacity,
         preemptions=engine.preemptions,
         tasks=len(asyncio.all_tasks()),
-        times=step_times(clock.steps, clock.seconds()),
+        times=step_times(clock.steps, clock.seconds(), clock.cpu_around_forward),
         planner=_planner_status(engine.planner, engine.record),
         prefix_cache=_prefix_cache_status(engine.prefix_cache),
         acceptance=acceptance.messages(),

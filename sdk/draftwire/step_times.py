@@ -38,6 +38,9 @@ class StepTimes:
     """At a verifier: drafting by the drafters that run in it."""
     rollback: float = 0.0
     """At a verifier: giving back the KV slots of draft tokens that were not accepted, and re-rooting the token tree."""
+    cpu_around_forward: float = 0.0
+    """CPU time of the thread in all of these but forward; what it waits for a core or for the event loop is no part of
+    it, as it is of those that go by the clock on the wall."""
 
     @property
     def busy(self) -> float:
@@ -60,6 +63,7 @@ def read_step_times(message: step_times_pb2.StepTimes) -> StepTimes:
         event_loop=_seconds(message.event_loop),
         draft=_seconds(message.draft),
         rollback=_seconds(message.rollback),
+        cpu_around_forward=_seconds(message.cpu_around_forward),
     )
 
 

@@ -8,7 +8,7 @@ from draftwire import StepTimes
 
 def times(steps: int, seconds: float) -> StepTimes:
     """The n-th part took n times as long as the first."""
-    return StepTimes(steps, *(seconds * number for number in range(1, 9)))
+    return StepTimes(steps, *(seconds * number for number in range(1, 9)), cpu_around_forward=seconds / 2)
 
 
 def test_milliseconds_of_a_step_by_part() -> None:
@@ -16,7 +16,7 @@ def test_milliseconds_of_a_step_by_part() -> None:
     assert parts["plan"] == pytest.approx(1.0)
     assert parts["event_loop"] == pytest.approx(8.0)
     assert "steps" not in parts
-    assert parts["outside forward"] == pytest.approx(1 + 2 + 4 + 5 + 6 + 8)
+    assert parts["outside forward"] == pytest.approx(8 + 0.5)
 
 
 def test_no_step_has_no_parts() -> None:

@@ -1,5 +1,7 @@
 """Each moment counts for the part entered last."""
 
+import threading
+
 import pytest
 
 from speculative_engine import step_clock
@@ -12,6 +14,9 @@ class Time:
 
     def perf_counter(self) -> float:
         return self.now
+
+    def thread_time(self) -> float:
+        return self.now / 2
 
 
 @pytest.fixture
@@ -38,6 +43,22 @@ def test_parts_leave_nothing_out_but_idleness(time: Time) -> None:
         "wait": 0.0,
     }
     assert clock.steps == 1
+
+
+def test_cpu_time_is_that_between_forward_passes_of_one_thread(time: Time) -> None:
+    clock = StepClock()
+
+    def steps(*moments: float) -> None:
+        for number, now in enumerate(moments):
+            time.now = now
+            clock.enter("plan" if number % 2 else "forward")
+
+    steps(1.0, 3.0, 4.0, 9.0)
+    assert clock.cpu_around_forward == 0.5
+    thread = threading.Thread(target=steps, args=(11.0, 12.0, 13.0, 13.5))
+    thread.start()
+    thread.join()
+    assert clock.cpu_around_forward == 1.0
 
 
 def test_an_engine_counts_its_steps_and_enters_each_part() -> None:

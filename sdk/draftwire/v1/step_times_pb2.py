@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x64raftwire/v1/step_times.proto\x12\x0c\x64raftwire.v1\x1a\x1egoogle/protobuf/duration.proto\"\xc6\x03\n\tStepTimes\x12\r\n\x05steps\x18\x01 \x01(\x04\x12\'\n\x04plan\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06layout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07\x66orward\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06sample\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\'\n\x04walk\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\'\n\x04wire\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\'\n\x04wait\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\nevent_loop\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05\x64raft\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\x08rollback\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Durationb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x64raftwire/v1/step_times.proto\x12\x0c\x64raftwire.v1\x1a\x1egoogle/protobuf/duration.proto\"\xfd\x03\n\tStepTimes\x12\r\n\x05steps\x18\x01 \x01(\x04\x12\'\n\x04plan\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06layout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07\x66orward\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06sample\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\'\n\x04walk\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\'\n\x04wire\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\'\n\x04wait\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12-\n\nevent_loop\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05\x64raft\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\x08rollback\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x35\n\x12\x63pu_around_forward\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Durationb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,5 +33,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'draftwire.v1.step_times_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STEPTIMES']._serialized_start=80
-  _globals['_STEPTIMES']._serialized_end=534
+  _globals['_STEPTIMES']._serialized_end=589
 # @@protoc_insertion_point(module_scope)

@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class StepTimes(_message.Message):
-    __slots__ = ("steps", "plan", "layout", "forward", "sample", "walk", "wire", "wait", "event_loop", "draft", "rollback")
+    __slots__ = ("steps", "plan", "layout", "forward", "sample", "walk", "wire", "wait", "event_loop", "draft", "rollback", "cpu_around_forward")
     STEPS_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
@@ -21,6 +21,7 @@ class StepTimes(_message.Message):
     EVENT_LOOP_FIELD_NUMBER: _ClassVar[int]
     DRAFT_FIELD_NUMBER: _ClassVar[int]
     ROLLBACK_FIELD_NUMBER: _ClassVar[int]
+    CPU_AROUND_FORWARD_FIELD_NUMBER: _ClassVar[int]
     steps: int
     plan: _duration_pb2.Duration
     layout: _duration_pb2.Duration
@@ -32,4 +33,5 @@ class StepTimes(_message.Message):
     event_loop: _duration_pb2.Duration
     draft: _duration_pb2.Duration
     rollback: _duration_pb2.Duration
-    def __init__(self, steps: _Optional[int] = ..., plan: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., layout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., forward: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., sample: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., walk: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., wire: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., event_loop: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., draft: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., rollback: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    cpu_around_forward: _duration_pb2.Duration
+    def __init__(self, steps: _Optional[int] = ..., plan: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., layout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., forward: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., sample: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., walk: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., wire: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., event_loop: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., draft: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., rollback: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., cpu_around_forward: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
