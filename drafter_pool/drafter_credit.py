@@ -1,4 +1,4 @@
-"""What a drafter is told and asked for: little while it brings less than that costs."""
+"""What a drafter is told and asked for: nodes by how many are verified, little while it brings less than that costs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import math
 
 _LEAST = 4
 """Nodes: enough to go on measuring how often it is right, and to start anew when it is of use again."""
+_FEWEST = 8
+"""The same of a drafter whose nodes are verified: enough to find out that more of them are worth it."""
+_FOR_EACH = 8
+"""Nodes for each that a step verifies: beside those that are verified, the alternatives to them and what follows. More
+bring nothing (docs/benchmarks.md, "never_slower.py")."""
+_MOST_NODES = 64.0
+"""Nodes verified in a step, of a drafter that is not known."""
 _REST = 8
 """Steps of which it is then told at once."""
 _MEMORY = 8.0
@@ -36,6 +43,9 @@ class DrafterCredit:
         self._saved = 0.0
         self._best = -math.inf
         self._steps = 0
+        self._nodes = 0
+        self._nodes_verified = _MOST_NODES
+        """In a step and for a sequence: a running average."""
 
     def price(self, step_seconds: float, node_tokens: float) -> None:
         """What the step that is over would have taken without nodes (0 if unknown), and how many tokens would have been
@@ -45,11 +55,15 @@ class DrafterCredit:
     def verified(self, nodes: int, accepted: int) -> None:
         """The step has verified so many of the drafter's nodes, and accepted so many of them."""
         self._saved += accepted - nodes * self._node_tokens
+        self._nodes += nodes
 
     def stepped(self, sequences: int) -> None:
         """A step is over that went on with so many sequences, at least one, that the drafter drafts for."""
         self._best = max(self._best, self._saved / sequences)
         self._saved = 0.0
+        if not self.rests:
+            self._nodes_verified += (self._nodes / sequences - self._nodes_verified) / _MEMORY
+        self._nodes = 0
         if self._step_seconds:
             self._cost = min(_MOST, (_STEP_SECONDS + _SEQUENCE_SECONDS * sequences) / self._step_seconds)
         self._steps += 1
@@ -59,11 +73,16 @@ class DrafterCredit:
             self._steps = 0
 
     @property
-    def max_tree_nodes(self) -> int | None:
-        """Most live nodes of a tree; None: as many as the opening allows."""
-        return _LEAST if self._gain < self._cost else None
+    def max_tree_nodes(self) -> int:
+        """Most live nodes of a tree, if its opening allows as many."""
+        return _LEAST if self.rests else max(_FEWEST, math.ceil(_FOR_EACH * self._nodes_verified))
 
     @property
     def steps_at_once(self) -> int:
         """Of how many steps the drafter is told together."""
-        return _REST if self._gain < self._cost else 1
+        return _REST if self.rests else 1
+
+    @property
+    def rests(self) -> bool:
+        """Whether it brings less than it costs."""
+        return self._gain < self._cost

@@ -18,7 +18,7 @@ def tireless() -> None:
 def steps_until_little(credit: DrafterCredit, sequences: int = 1) -> int:
     """How many steps without an accepted token it takes."""
     steps = 0
-    while credit.max_tree_nodes is None:
+    while not credit.rests:
         assert credit.steps_at_once == 1
         credit.stepped(sequences)
         steps += 1
@@ -31,7 +31,7 @@ def all_told(credit: DrafterCredit, *, nodes: int, accepted: int, sequences: int
     for _ in range(steps):
         credit.verified(nodes, accepted)
         credit.stepped(sequences)
-    return credit.max_tree_nodes is None
+    return not credit.rests
 
 
 def test_little_after_some_thirty_steps_that_brought_nothing() -> None:
@@ -45,7 +45,7 @@ def test_all_again_with_the_first_token() -> None:
     for _ in range(8):
         assert credit.max_tree_nodes == 4, "a telling is of eight steps"
         credit.stepped(1)
-    assert (credit.max_tree_nodes, credit.steps_at_once) == (None, 1)
+    assert (credit.rests, credit.steps_at_once) == (False, 1)
     assert 10 < steps_until_little(credit) < 20
 
 
@@ -82,7 +82,31 @@ def test_a_drafter_that_rests_is_measured_by_the_telling() -> None:
     for step in range(32):  # told of eight steps at once, it is right after each telling
         credit.verified(*((24, 24) if step % 8 == 0 else (0, 0)))
         credit.stepped(16)
-    assert credit.max_tree_nodes is None
+    assert not credit.rests
+
+
+def test_a_tree_is_eight_times_what_a_step_verifies_of_it() -> None:
+    credit = DrafterCredit()
+    assert credit.max_tree_nodes > 256, "who is not known drafts as much as its opening allows"
+    for nodes, wanted in ((40, 20), (96, 48), (1, 8)):
+        for _ in range(80):
+            credit.verified(nodes, nodes)
+            credit.stepped(16)
+        assert credit.max_tree_nodes == pytest.approx(wanted, abs=1)
+
+
+def test_what_was_verified_is_remembered_while_it_rests() -> None:
+    credit = DrafterCredit()
+    assert all_told(credit, nodes=40, accepted=40, sequences=16)
+    most = credit.max_tree_nodes
+    credit.price(0.1, 1.0)
+    assert not all_told(credit, nodes=40, accepted=40, sequences=16)
+    assert credit.max_tree_nodes == 4
+    credit.price(0.1, 0.0)
+    while credit.rests:
+        credit.verified(40, 40)
+        credit.stepped(16)
+    assert credit.max_tree_nodes == most
 
 
 async def test_the_drafter_is_told(verifier: InProcessVerifier) -> None:
