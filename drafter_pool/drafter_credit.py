@@ -10,7 +10,7 @@ _FEWEST = 8
 """The same of a drafter whose nodes are verified: enough to find out that more of them are worth it."""
 _FOR_EACH = 8
 """Nodes for each that a step verifies: beside those that are verified, the alternatives to them and what follows. More
-bring nothing (docs/benchmarks.md, "never_slower.py")."""
+bring nothing (docs/benchmarks.md, "profile_step.py")."""
 _MOST_NODES = 64.0
 """Nodes verified in a step, of a drafter that is not known."""
 _REST = 8
