@@ -199,15 +199,18 @@ class DrafterConversation:
         self._held_steps += 1
         if self._held_steps >= credit.steps_at_once:
             self._held_steps = 0
-            told = [opening for opening in self._open.values() if opening.held is not None]
-            if told:
-                batch = VerdictBatch(verdicts=[opening.held for opening in told])
-                if credit.max_tree_nodes < min(opening.max_tree_nodes for opening in told):
+            batch = VerdictBatch()
+            allowed = []
+            for opening in self._open.values():
+                if opening.held is not None:
+                    batch.verdicts.append(opening.held)
+                    allowed.append(opening.max_tree_nodes)
+                    self._allowance.told(opening.max_tree_nodes)
+                    opening.held = None
+            if allowed:
+                if credit.max_tree_nodes < min(allowed):
                     batch.max_tree_nodes = credit.max_tree_nodes
                 self._send(DraftRequest(verdicts=batch))
-            for opening in told:
-                self._allowance.told(opening.max_tree_nodes)
-                opening.held = None
 
     def _hold(self, opening: _Opening, verdict: Verdict) -> None:
         held = opening.held
