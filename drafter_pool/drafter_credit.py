@@ -11,8 +11,8 @@ _FEWEST = 8
 _FOR_EACH = 8
 """Nodes for each that a step verifies: beside those that are verified, the alternatives to them and what follows. More
 bring nothing (docs/benchmarks.md, "profile_step.py")."""
-_MOST_NODES = 64.0
-"""Nodes verified in a step, of a drafter that is not known."""
+_UNKNOWN_NODES = 64.0
+"""Nodes that a step is taken to verify where nothing is known of the drafter."""
 _REST = 8
 """Steps of which it is then told at once."""
 _MEMORY = 8.0
@@ -44,7 +44,7 @@ class DrafterCredit:
         self._best = -math.inf
         self._steps = 0
         self._nodes = 0
-        self._nodes_verified = _MOST_NODES
+        self._nodes_verified = _UNKNOWN_NODES
         """In a step and for a sequence: a running average."""
 
     def price(self, step_seconds: float, node_tokens: float) -> None:

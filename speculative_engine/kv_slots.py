@@ -108,9 +108,7 @@ class SlotPool:
     def _next_to(self, slot: int) -> int:
         """The free slot that follows a slot, or the next one in its block; where a new stretch begins, if none is."""
         first = slot + 1
-        if self._is_free.startswith(b"\1", first):
-            return first
-        ahead = self._is_free.find(1, first, (slot // BLOCK + 1) * BLOCK)
+        ahead = self._is_free.find(1, first, max(first + 1, (slot // BLOCK + 1) * BLOCK))
         return ahead if ahead >= 0 else self._begin()
 
     def _begin(self) -> int:

@@ -1,12 +1,13 @@
 """A drafter of which nothing is worth verifying is told less and asked for less, until something is."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from drafter_pool.drafter_credit import DrafterCredit
 from draftwire.v1.drafter_service_pb2 import DraftResponse
-from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier, order
+from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order
 from tests.verifier_service.scripted_drafter import Opening, ScriptedDrafter, batch
 
 
@@ -123,16 +124,32 @@ async def test_the_drafter_is_told(verifier: InProcessVerifier) -> None:
     assert steps[at_once:] == [8] * ((79 - at_once) // 8)
 
 
-async def test_one_that_is_right_keeps_its_credit(verifier: InProcessVerifier) -> None:
-    plain = (await verifier.plain(order(max_tokens=80))).token_ids
+def oracle(plain: Sequence[int]) -> ScriptedDrafter:
+    """It drafts the next token, and is right."""
 
     def knows(opening: Opening) -> Sequence[DraftResponse]:
         done = len(opening.tokens) - len(PROMPT)
         return [batch(opening.proposal(plain[done : done + 1]))]
 
-    oracle = ScriptedDrafter(answer=knows)
-    verifier.network.listen("oracle:1", oracle.converse)
+    return ScriptedDrafter(answer=knows)
+
+
+async def test_one_that_is_right_keeps_its_credit(verifier: InProcessVerifier) -> None:
+    right = oracle((await verifier.plain(order(max_tokens=80))).token_ids)
+    verifier.network.listen("oracle:1", right.converse)
     await verifier.pool.attach("oracle:1", "")
     output = await verifier.generate(order(max_tokens=80))
     assert output.finished.speculation.accepted_tokens > 0
-    assert set(oracle.credits) == {0}
+    assert set(right.credits) == {0}
+
+
+async def test_one_of_which_a_node_is_verified_is_asked_for_eight(checkpoint: Path) -> None:
+    async with in_process_verifier(checkpoint, max_tree_nodes=64) as verifier:
+        right = oracle((await verifier.plain(order(max_tokens=80))).token_ids)
+        verifier.network.listen("oracle:1", right.converse)
+        await verifier.pool.attach("oracle:1", "")
+        await verifier.generate(order(max_tokens=80))
+    assert right.opened[0].max_tree_nodes == 64
+    assert right.credits[0] == 0
+    assert max(right.credits) < 64, "a verdict asks for less than the opening, or says nothing"
+    assert 8 <= right.credits[-1] < 12
