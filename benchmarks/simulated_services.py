@@ -23,7 +23,6 @@ from speculative_engine.step_cost import StepCost
 from speculative_engine.token_tree import Node, TokenTree
 from speculative_engine.tree_growth import GrowingTree
 
-SOURCE = "draft"
 _MAX_ROWS = 256
 
 
@@ -59,6 +58,21 @@ class Verdict:
     ended: bool
     verified: int
     """Nodes of the sequence in that step."""
+    accepted: int
+    """Of these."""
+    max_tree_nodes: int | None = None
+    """Most live nodes from now on, if fewer than the sequence was opened with."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettledStep:
+    """What a verifier's step came to."""
+
+    verdicts: list[Verdict]
+    plain_seconds: float
+    """See StepResult."""
+    node_tokens: float
+    """See StepResult."""
 
 
 class Growth(Protocol):
@@ -85,11 +99,19 @@ class _Draft:
         self.computed = 0
         """Committed tokens that have been through the model."""
         self.next_id = 1
-        self.growing = GrowingTree(TokenTree(1, pair.target(0)), max_nodes, max_length - 2)
+        self.tree = TokenTree(1, pair.target(0))
+        self.max_nodes = max_nodes
+        self.opened_with = max_nodes
+        self.max_position = max_length - 2
+
+    @property
+    def growing(self) -> GrowingTree:
+        """The tree and its bounds."""
+        return GrowingTree(self.tree, self.max_nodes, self.max_position)
 
     def on_path(self, node: Node) -> bool:
         """Whether the target would say what leads to the node."""
-        path = node.path_from(self.growing.tree.root)
+        path = node.path_from(self.tree.root)
         return all(each.token == self.pair.target(each.position) for each in path)
 
 
@@ -138,7 +160,7 @@ class SimulatedDrafter:
             if pending:
                 rows += pending
                 draft.computed = draft.length
-                expanded.append((key, draft.growing.tree.root))
+                expanded.append((key, draft.tree.root))
             else:
                 growing.append(key)
         trees = [self._drafts[key].growing for key in growing]
@@ -162,7 +184,7 @@ class SimulatedDrafter:
                 draft.next_id += 1
                 fresh.setdefault(key, []).append(node)
         if fresh:
-            self._send({key: Proposal.of(self._drafts[key].growing.tree, nodes) for key, nodes in fresh.items()})
+            self._send({key: Proposal.of(self._drafts[key].tree, nodes) for key, nodes in fresh.items()})
         self._work()
 
     def _commit(self, verdict: Verdict) -> None:
@@ -170,11 +192,12 @@ class SimulatedDrafter:
             del self._drafts[verdict.sequence]
             return
         draft = self._drafts[verdict.sequence]
-        tree = draft.growing.tree
-        self._growth.observe(tree, verdict.tokens)
-        walked, _ = tree.commit(verdict.tokens)
+        self._growth.observe(draft.tree, verdict.tokens)
+        walked, _ = draft.tree.commit(verdict.tokens)
         draft.length += len(verdict.tokens)
         draft.computed += sum(node.slot >= 0 for node in walked)
+        most = verdict.max_tree_nodes
+        draft.max_nodes = draft.opened_with if most is None else min(most, draft.opened_with)
 
 
 class _Sequence:
@@ -184,7 +207,7 @@ class _Sequence:
         self.pair = pair
         self.tokens = [pair.target(0)]
         self.tree = TokenTree(1, self.tokens[0])
-        self.reader = ProposalReader(SOURCE, max_nodes, VOCABULARY)
+        self.reader: ProposalReader | None = None
         self.clocks: dict[str, ProposalClock] = {}
         self.max_nodes = max_nodes
         self.max_length = max_length
@@ -230,7 +253,7 @@ class SimulatedVerifier:
         clock: VirtualClock,
         planner: Planner,
         cost: StepCost,
-        send: Callable[[list[Verdict]], None],
+        send: Callable[[SettledStep], None],
         around: float = 0.0,
         prompt_rows: int = 0,
     ):
@@ -256,13 +279,18 @@ class SimulatedVerifier:
         """Whether all sequences have ended."""
         return not self._sequences
 
-    def add(self, sequence: int, pair: ModelPair, max_nodes: int, max_length: int, drafted: bool) -> None:
-        """Run a sequence."""
+    def add(self, sequence: int, pair: ModelPair, max_nodes: int, max_length: int, source: str | None = None) -> None:
+        """Run a sequence. source: the drafter that drafts for it."""
         running = _Sequence(pair, max_nodes, max_length)
-        if drafted:
-            self._planner.add_source(SOURCE)
-            running.clocks[SOURCE] = ProposalClock(self._planner.timings[SOURCE])
+        if source is not None:
+            self._planner.add_source(source)
+            running.reader = ProposalReader(source, max_nodes, VOCABULARY)
+            running.clocks[source] = ProposalClock(self._planner.timings[source])
         self._sequences[sequence] = running
+
+    def rest(self, source: str, *, rests: bool) -> None:
+        """A drafter is told no verdicts from now on, or is told them again."""
+        self._planner.timings[source].rests = rests
 
     def start(self) -> None:
         """Begin."""
@@ -279,9 +307,10 @@ class SimulatedVerifier:
         self._wait_number += 1
         for arrived_at, proposals in self._inbox:
             for key, proposal in proposals.items():
-                if (sequence := self._sequences.get(key)) is not None:
+                sequence = self._sequences.get(key)
+                if sequence is not None and sequence.reader is not None:
                     sequence.reader.merge(proposal, sequence.tree, sequence.tokens)
-                    sequence.clocks[SOURCE].arrived(proposal.committed_length, arrived_at)
+                    sequence.clocks[sequence.reader.source].arrived(proposal.committed_length, arrived_at)
         self._inbox.clear()
         if self.done:
             return
@@ -318,20 +347,22 @@ class SimulatedVerifier:
         self.tally.seconds = self._clock.now
         if self.tally.steps == 1:
             self.tally.first_tokens, self.tally.first_seconds = self.tally.tokens, self.tally.seconds
-        self._send(verdicts)
+        cost, sequences, nodes = self._planner.cost, len(plan.nodes), rows - len(plan.nodes)
+        forgone = cost.node_tokens(rows + self._prompt_rows, nodes, sequences)
+        self._send(SettledStep(verdicts, cost.seconds(sequences, sequences), forgone))
         self._work(just_settled=True)
 
     def _settle(self, key: int, nodes: list[Node]) -> Verdict:
         sequence = self._sequences[key]
         verified = {id(node) for node in nodes}
-        node, tokens = sequence.tree.root, []
+        node, tokens, accepted = sequence.tree.root, [], 0
         while True:
             token = sequence.pair.target(len(sequence.tokens) + len(tokens))
             tokens.append(token)
             child = node.children.get(token)
             if child is None or id(child) not in verified:
                 break
-            node = child
+            node, accepted = child, accepted + 1
         tokens = tokens[: sequence.max_length - len(sequence.tokens)]
         observe_commit(sequence.tree, tokens, self._planner.models)
         sequence.tree.commit(tokens)
@@ -343,4 +374,4 @@ class SimulatedVerifier:
         elif not sequence.tree.size:
             for clock in sequence.clocks.values():
                 clock.asked(len(sequence.tokens), self._clock.now)
-        return Verdict(key, len(sequence.tokens), tokens, ended, len(nodes))
+        return Verdict(key, len(sequence.tokens), tokens, ended, len(nodes), min(accepted, len(tokens)))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.fixed_chain import FixedChainGrowth, FixedChainPlanner
+from benchmarks.simulated_link import SimulatedLink
 from benchmarks.simulated_models import Agreement, ModelPair, Place
-from benchmarks.simulated_services import Growth, SimulatedDrafter, SimulatedVerifier, Tally, Verdict, VirtualClock
+from benchmarks.simulated_services import Growth, SettledStep, SimulatedDrafter, SimulatedVerifier, Tally, VirtualClock
+from drafter_pool.drafter_credit import DrafterCredit
 from speculative_engine.planner import Planner
 from speculative_engine.proposal import Proposal
 from speculative_engine.step_cost import StepCost
 from speculative_engine.tree_growth import TreeGrowth
 
 _MAX_ROWS = 256
+_SOURCE = "drafter"
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Setting:
     """Requests that run at once."""
     seed: int = 1
     max_tree_nodes: int = 32
-    """The verifier's credit."""
+    """Most live nodes of a tree. What a drafter ahead may have of these follows from what is verified."""
 
     def __post_init__(self) -> None:
         for name, least in [("round_trip", 0), ("tokens", 2), ("requests", 1), ("streams", 1), ("max_tree_nodes", 1)]:
@@ -92,38 +95,41 @@ def drafted_ahead(setting: Setting, width: int | None = None) -> Tally:
     growth = TreeGrowth(setting.draft.cost())
     if width is not None:
         growth.width = width
-    return _simulate(setting, Planner(setting.target.cost(), _MAX_ROWS), growth)
+    return _simulate(setting, Planner(setting.target.cost(), _MAX_ROWS), growth, DrafterCredit())
 
 
-def _simulate(setting: Setting, planner: Planner, growth: Growth | None) -> Tally:
+def _simulate(setting: Setting, planner: Planner, growth: Growth | None, credit: DrafterCredit | None = None) -> Tally:
     tally = Tally()
     for number in range(setting.requests):
         pairs = [setting.pair(stream, number) for stream in range(setting.streams)]
-        tally.add(_run(setting, planner, growth, pairs))
+        tally.add(_run(setting, planner, growth, credit, pairs))
     return tally
 
 
-def _run(setting: Setting, planner: Planner, growth: Growth | None, pairs: list[ModelPair]) -> Tally:
+def _run(
+    setting: Setting, planner: Planner, growth: Growth | None, credit: DrafterCredit | None, pairs: list[ModelPair]
+) -> Tally:
     """One request a stream, to their ends."""
     clock = VirtualClock()
-    one_way = setting.round_trip / 2
     length = setting.tokens + 1
+    link: SimulatedLink | None = None
 
-    def send_verdicts(verdicts: list[Verdict]) -> None:
-        if drafter is not None:
-            clock.after(one_way, lambda: drafter.receive(verdicts))
+    def settled(step: SettledStep) -> None:
+        if link is not None:
+            link.settle(step)
 
-    def send_proposals(proposals: dict[int, Proposal]) -> None:
-        clock.after(one_way, lambda: verifier.receive(proposals))
+    def proposed(proposals: dict[int, Proposal]) -> None:
+        assert link is not None, "there is a drafter"
+        link.propose(proposals)
 
-    def opening(stream: int, pair: ModelPair) -> Callable[[], None]:
-        return lambda: drafter.open(stream, pair, setting.max_tree_nodes, length) if drafter is not None else None
-
-    verifier = SimulatedVerifier(clock, planner, setting.target.cost(), send_verdicts)
-    drafter = SimulatedDrafter(clock, growth, setting.draft.cost(), send_proposals) if growth is not None else None
+    verifier = SimulatedVerifier(clock, planner, setting.target.cost(), settled)
+    if growth is not None:
+        drafter = SimulatedDrafter(clock, growth, setting.draft.cost(), proposed)
+        link = SimulatedLink(clock, setting.round_trip, verifier, drafter, _SOURCE, credit)
     for stream, pair in enumerate(pairs):
-        verifier.add(stream, pair, setting.max_tree_nodes, length, drafter is not None)
-        clock.after(one_way, opening(stream, pair))
+        verifier.add(stream, pair, setting.max_tree_nodes, length, None if link is None else _SOURCE)
+        if link is not None:
+            link.open(stream, pair, setting.max_tree_nodes, length)
     verifier.start()
     clock.run(lambda: verifier.done)
     return verifier.tally

@@ -104,7 +104,6 @@ class DrafterConversation:
         self._silent_pings = 0
         self._pinged: tuple[int, float] = (0, 0.0)
         """The last ping's number, and when it was sent."""
-        self._held_steps = 0
         self._has_refused = False
         self._allowance = DrafterAllowance()
 
@@ -187,7 +186,8 @@ class DrafterConversation:
         )
 
     def send_verdicts(self, verdicts: Iterable[Verdict], credit: DrafterCredit) -> None:
-        """Tell what a step committed, for the sequences among them that are open here; or what several did, joined."""
+        """Tell what a step committed, for the sequences among them that are open here; or, once the drafter has rested,
+        what all did since it began to, joined."""
         drafted_for = 0
         for verdict in verdicts:
             opening = self._open.get(verdict.sequence_id)
@@ -196,9 +196,7 @@ class DrafterConversation:
                 drafted_for += opening.ready.done()
         if drafted_for:
             credit.stepped(drafted_for)
-        self._held_steps += 1
-        if self._held_steps >= credit.steps_at_once:
-            self._held_steps = 0
+        if not credit.rests:
             batch = VerdictBatch()
             allowed = []
             for opening in self._open.values():

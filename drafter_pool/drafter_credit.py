@@ -1,22 +1,24 @@
-"""What a drafter is told and asked for: nodes by how many are verified, little while it brings less than that costs."""
+"""What drafters are told and asked for: nodes by how many are verified, nothing while they bring less than it costs."""
 
 from __future__ import annotations
 
 import math
 
-_LEAST = 4
-"""Nodes: enough to go on measuring how often it is right, and to start anew when it is of use again."""
-_FEWEST = 8
-"""The same of a drafter whose nodes are verified: enough to find out that more of them are worth it."""
+from speculative_engine.drafting_account import DraftingAccount
+
 _FOR_EACH = 8
-"""Nodes for each that a step verifies: beside those that are verified, the alternatives to them and what follows. More
-bring nothing (docs/benchmarks.md, "profile_step.py")."""
+"""Nodes for each that a step verifies of a sequence: beside those that are verified, the alternatives to them and what
+follows."""
+_FEWEST = 8
+"""Nodes that are always asked for."""
+_LITTLE = 0.04
+"""Of a step's time: as many nodes as are read and kept in it are asked for in any case."""
+_NODE_SECONDS = 14e-6
+"""What a step takes longer for each live node (docs/benchmarks.md, "profile_step.py")."""
 _UNKNOWN_NODES = 64.0
 """Nodes that a step is taken to verify where nothing is known of the drafter."""
-_REST = 8
-"""Steps of which it is then told at once."""
 _MEMORY = 8.0
-"""Tellings after which older ones have lost most of their weight."""
+"""Steps after which older ones have lost most of their weight."""
 _STEP_SECONDS = 1.5e-3
 _SEQUENCE_SECONDS = 0.3e-3
 """What a step takes longer, and for each sequence, when a drafter is told of it and answers: messages to and fro, and
@@ -30,22 +32,26 @@ _UNKNOWN = 0.02
 class DrafterCredit:
     """Reading a node costs the verifier some microseconds wherever it goes, and a message many more. From a drafter of
     no use, or one that is late, or under a load at which nothing drafted pays, dozens of nodes for each of many
-    sequences in every step are a noticeable part of it."""
+    sequences in every step are a noticeable part of it.
+
+    Whether the drafter is told of steps is a matter of its account (`DraftingAccount`): it pays for messages, and for
+    the verification of its nodes, with the tokens that are accepted. While it rests it hears nothing of the sequences
+    it drafts for; when it is tried again it hears of all that was committed meanwhile, and then of each step, as
+    before. A drafter that is far away shows only so what it brings: what it drafts after one verdict comes some steps
+    later.
+    """
 
     def __init__(self) -> None:
-        self._gain = 1.0
-        """Tokens that a telling brought of a sequence in its best step, less what verifying took: a running average.
-        The step after it is the best, as a rule, and what each would be if the drafter were told of all."""
-        self._cost = _UNKNOWN
-        """What telling and reading cost, in the same: a step without nodes brings one token."""
+        self._account = DraftingAccount()
         self._step_seconds = 0.0
         self._node_tokens = 0.0
-        self._saved = 0.0
-        self._best = -math.inf
-        self._steps = 0
+        self._sequences = 1
         self._nodes = 0
+        self._accepted = 0
+        self._drafted = 0
+        """Sequences of which the step has verified nodes of the drafter."""
         self._nodes_verified = _UNKNOWN_NODES
-        """In a step and for a sequence: a running average."""
+        """In a step and of a sequence, if any are: a running average."""
 
     def price(self, step_seconds: float, node_tokens: float) -> None:
         """What the step that is over would have taken without nodes (0 if unknown), and how many tokens would have been
@@ -53,36 +59,38 @@ class DrafterCredit:
         self._step_seconds, self._node_tokens = step_seconds, node_tokens
 
     def verified(self, nodes: int, accepted: int) -> None:
-        """The step has verified so many of the drafter's nodes, and accepted so many of them."""
-        self._saved += accepted - nodes * self._node_tokens
+        """The step has verified so many of the drafter's nodes in a sequence, and accepted so many of them."""
         self._nodes += nodes
+        self._accepted += accepted
+        self._drafted += nodes > 0
 
     def stepped(self, sequences: int) -> None:
         """A step is over that went on with so many sequences, at least one, that the drafter drafts for."""
-        self._best = max(self._best, self._saved / sequences)
-        self._saved = 0.0
-        if not self.rests:
-            self._nodes_verified += (self._nodes / sequences - self._nodes_verified) / _MEMORY
-        self._nodes = 0
-        if self._step_seconds:
-            self._cost = min(_MOST, (_STEP_SECONDS + _SEQUENCE_SECONDS * sequences) / self._step_seconds)
-        self._steps += 1
-        if self._steps >= self.steps_at_once:
-            self._gain += (self._best - self._gain) / _MEMORY
-            self._best = -math.inf
-            self._steps = 0
+        self._sequences = sequences
+        if self._drafted:
+            self._nodes_verified += (self._nodes / self._drafted - self._nodes_verified) / _MEMORY
+        verification = self._nodes * self._node_tokens / sequences
+        self._account.stepped(
+            1.0 + verification,
+            saved=self._accepted / sequences - verification,
+            cost=self._telling(sequences),
+            drafted=not self.rests,
+        )
+        self._nodes = self._accepted = self._drafted = 0
+
+    @property
+    def rests(self) -> bool:
+        """Whether the drafter is told nothing for now."""
+        return not self._account.open
 
     @property
     def max_tree_nodes(self) -> int:
         """Most live nodes of a tree, if its opening allows as many."""
-        return _LEAST if self.rests else max(_FEWEST, math.ceil(_FOR_EACH * self._nodes_verified))
+        cheap = _LITTLE * self._step_seconds / (_NODE_SECONDS * self._sequences)
+        return max(_FEWEST, math.ceil(_FOR_EACH * self._nodes_verified), int(cheap))
 
-    @property
-    def steps_at_once(self) -> int:
-        """Of how many steps the drafter is told together."""
-        return _REST if self.rests else 1
-
-    @property
-    def rests(self) -> bool:
-        """Whether it brings less than it costs."""
-        return self._gain < self._cost
+    def _telling(self, sequences: int) -> float:
+        """What telling the drafter of a step, and reading its answer, costs, as a part of a step."""
+        if not self._step_seconds:
+            return _UNKNOWN
+        return min(_MOST, (_STEP_SECONDS + _SEQUENCE_SECONDS * sequences) / self._step_seconds)

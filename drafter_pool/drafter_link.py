@@ -64,6 +64,9 @@ class LinkOwner(MemberOwner, Protocol):
     def link_proposed(self, link: DrafterLink, proposals: list[SequenceProposal]) -> None:
         """A message of proposals came, for sequences that are open on the link."""
 
+    def link_rests(self, link: DrafterLink, *, rests: bool) -> None:
+        """The drafter is told no verdicts from now on, or is told them again."""
+
     def link_dropped(self, link: DrafterLink, sequence_ids: list[int], why: Dropped) -> None:
         """The drafter drafts no more for these."""
 
@@ -182,7 +185,10 @@ class DrafterLink(PoolMember):
     def send_verdicts(self, verdicts: Iterable[Verdict]) -> None:
         """See PoolMember."""
         if self._conversation is not None:
+            rested = self.credit.rests
             self._conversation.send_verdicts(verdicts, self.credit)
+            if self.credit.rests is not rested:
+                self._owner.link_rests(self, rests=not rested)
 
     def close(self, sequence_id: int) -> None:
         """See PoolMember."""

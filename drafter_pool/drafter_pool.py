@@ -322,6 +322,10 @@ class DrafterPool(ProposalSource):
         """See LinkOwner."""
         self._sink.propose(link.source, proposals)
 
+    def link_rests(self, link: DrafterLink, *, rests: bool) -> None:
+        """See LinkOwner."""
+        self._sink.rest(link.source, rests=rests)
+
     def link_dropped(self, link: DrafterLink, sequence_ids: list[int], why: Dropped) -> None:
         """See LinkOwner."""
         self._drafting.dropped(link, sequence_ids, why)

@@ -60,6 +60,9 @@ class ProposalSink(Protocol):
     def forget(self, source: str) -> None:
         """Take no more proposals of a drafter, and forget what was learned about it."""
 
+    def rest(self, source: str, *, rests: bool) -> None:
+        """Await no answers of a drafter, as it is told no verdicts; or await them again."""
+
     def propose(self, source: str, proposals: Sequence[SequenceProposal]) -> None:
         """Merge one message's proposals. Raises TooManyCommands."""
 

@@ -226,6 +226,13 @@ class BatchMirror(ProposalSink):
                 mirrored.clocks.pop(source, None)
             self._changed.notify_all()
 
+    def rest(self, source: str, *, rests: bool) -> None:
+        """See ProposalSink."""
+        with self._changed:
+            timing = self.planner.timings.get(source)
+            if timing is not None:
+                timing.rests = rests
+
     def propose(self, source: str, proposals: Sequence[SequenceProposal]) -> None:
         """See ProposalSink."""
         now = time.perf_counter()

@@ -17,6 +17,8 @@ class DrafterTiming:
         """From a verdict that left an empty tree to the first proposal that builds on it."""
         self.interval = interval
         """From one proposal for a sequence to the next."""
+        self.rests = False
+        """Whether it is told of no verdicts for now, so that it owes no answers."""
 
     def count_response(self, seconds: float) -> None:
         """Take in a measured response."""
@@ -41,49 +43,51 @@ class ProposalClock:
         # When it was asked, by committed length: verdicts that left an empty tree and that it has not answered yet.
         self._asked: dict[int, float] = {}
         self._last_arrival: float | None = None
-        self._at_once = 1
-        """Verdicts that its last answer answered together. A drafter that brings little is told of several at once; it
-        owes no answer to what it has not been told."""
+        self._measured_from = 0
+        """Committed length above which verdicts were left to it alone: until its first proposal it reads the prompt, or
+        what was committed while it rested, and that time is no response."""
+        self._untold = False
+        """Whether there were verdicts while the drafter rested."""
 
     def restart(self) -> None:
         """Forget what was asked and what came: the next proposal is as the first."""
         self._asked.clear()
         self._last_arrival = None
-        self._at_once = 1
+        self._untold = False
 
     def asked(self, committed_length: int, now: float) -> None:
         """A verdict left an empty tree."""
-        # Until the first proposal the drafter reads the prompt: that time is no response.
-        if self._last_arrival is not None:
-            self._asked[committed_length] = now
+        if self._timing.rests:
+            self._untold = True
+            return
+        if self._untold:
+            self.restart()
+        self._asked[committed_length] = now
 
     def arrived(self, committed_length: int, at: float) -> None:
         """A proposal that builds on `committed_length` tokens came."""
-        if committed_length in self._asked:
+        if self._last_arrival is None:
+            self._measured_from = max(self._asked, default=0)
+        elif committed_length in self._asked and committed_length > self._measured_from:
             self._timing.count_response(at - self._asked[committed_length])
-        elif self._last_arrival is not None:
+        elif committed_length not in self._asked:
             self._timing.count_interval(at - self._last_arrival)
-        unanswered = {length: asked for length, asked in self._asked.items() if length > committed_length}
-        self._at_once = len(self._asked) - len(unanswered) or self._at_once
-        self._asked = unanswered
+        self._asked = {length: asked for length, asked in self._asked.items() if length > committed_length}
         self._last_arrival = at
 
     def expected_wait(self, now: float) -> float | None:
         """Seconds until the next useful proposal, None if nothing is known to be under way.
 
         A proposal that is overdue is expected to take as long again as it is late already. A drafter that leaves
-        verdicts unanswered is late since the first of them; one that answered several at once will do so again, and is
-        late since the last of as many.
+        verdicts unanswered is late since the first of them.
         """
-        if self._last_arrival is None:
+        if self._last_arrival is None or self._timing.rests:
             return None
         if not self._asked:
             due = late_since = self._last_arrival + self._timing.interval
         else:
-            told = list(self._asked.values())[self._at_once - 1 :]
-            if not told:
-                return None
-            due, late_since = told[-1] + self._timing.response, told[0] + self._timing.response
+            asked = list(self._asked.values())
+            due, late_since = asked[-1] + self._timing.response, asked[0] + self._timing.response
         if now < late_since:
             return due - now
         return max(due - now, (now - late_since) + 0.25 * self._timing.interval)

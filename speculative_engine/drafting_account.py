@@ -1,4 +1,4 @@
-"""Whether one drafter in the target's own thread may draft: what it has saved, less what it has taken."""
+"""Whether one drafter may draft: what it has saved, less what it has taken."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _WEIGHT = 0.25
 class DraftingAccount:
     """An account in plain steps: in the time that the target's step takes without the drafter.
 
-    What accepted tokens have saved is paid in, and what drafting took is taken out: seconds of the drafter's own, and
-    of rows that would not have been there without it. When nothing is left the drafter rests. Then only the allowance
-    is paid in, until it is enough for a trial. So after any number of steps, by this count, a drafter has cost no more
-    than the allowance, the credit it began with, and the last drafting.
+    What accepted tokens have saved is paid in, and what drafting took is taken out: seconds of the drafter's own in the
+    target's thread, or those that messages to and from another process take, and those of rows that would not have been
+    there without it. When nothing is left the drafter rests. Then only the allowance is paid in, until it is enough for
+    a trial. So after any number of steps, by this count, a drafter has cost no more than the allowance, the credit it
+    began with, and the last drafting.
     """
 
     def __init__(self) -> None:
@@ -50,8 +51,9 @@ class DraftingAccount:
         elapsed: its time. saved: by accepted tokens. cost: of drafting for it, without the reading of prompts. drafted:
         whether it was drafted for; else what keeping the drafter up to date has cost does not count.
         """
+        self._balance += saved
         if drafted:
-            self._balance += saved - self._usual(cost)
+            self._balance -= self._usual(cost)
         self._due += reading
         payment = self._due / _READING_STEPS
         self._due -= payment

@@ -62,6 +62,11 @@ class StepCost:
         """Expected seconds that `own` of a step's rows have added to it."""
         return self.seconds(rows) - self.seconds(max(1, rows - own)) if own else 0.0
 
+    def node_tokens(self, rows: int, nodes: int, sequences: int) -> float:
+        """What each of the `nodes` among a step's rows takes, in tokens: so many are generated in that time without,
+        by so many sequences, at least one."""
+        return self.added(rows, nodes) / max(1, nodes) * sequences / self.seconds(sequences, sequences)
+
     def prompt_rows(self, waiting: int, most: int) -> int:
         """How many tokens of prompts, at most `most`, to compute in a step with `waiting` rows of other sequences.
 

@@ -161,6 +161,12 @@ class VerificationEngine:
         self._probes.remove(source)
         self._plan = None
 
+    def rest(self, source: str, *, rests: bool) -> None:
+        """Know whether a drafter rests: it is not told of verdicts then, and nobody waits for its answers."""
+        timing = self.planner.timings.get(source)
+        if timing is not None:
+            timing.rests = rests
+
     def propose(self, sequence_id: int, source: str, proposal: Proposal, arrived_at: float | None = None) -> MergeCount:
         """Merge a proposal into a sequence's tree. Raises ProposalError, after which the source is detached.
 
@@ -246,8 +252,8 @@ class VerificationEngine:
         """See StepResult.plain_seconds and node_tokens."""
         if not sequences:
             return 0.0, 0.0
-        plain = self.planner.cost.seconds(sequences, sequences)
-        return plain, self.planner.cost.added(rows, nodes) / max(1, nodes) * sequences / plain
+        cost = self.planner.cost
+        return cost.seconds(sequences, sequences), cost.node_tokens(rows, nodes, sequences)
 
     def _jobs(self, decoding: list[Sequence], plan: Plan) -> tuple[list[VerificationJob], int]:
         """What each sequence computes in a step, and how many tokens of texts are scored in it."""

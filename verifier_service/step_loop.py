@@ -85,6 +85,10 @@ class StepLoop(ProposalSink):
         """Take no more proposals of a drafter, and forget what was learned about it."""
         self._post(lambda: self.engine.forget(source), bounded=False)
 
+    def rest(self, source: str, *, rests: bool) -> None:
+        """See ProposalSink."""
+        self._post(lambda: self.engine.rest(source, rests=rests), bounded=False)
+
     def response_seconds(self, source: str) -> float | None:
         """See ProposalSink."""
         timing = self.engine.planner.timings.get(source)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.fleet.model_pair_times import ModelPairTimes
+from benchmarks.simulated_link import SimulatedLink
 from benchmarks.simulated_models import ModelPair
-from benchmarks.simulated_services import SimulatedDrafter, SimulatedVerifier, Verdict, VirtualClock
+from benchmarks.simulated_services import SettledStep, SimulatedDrafter, SimulatedVerifier, Verdict, VirtualClock
+from drafter_pool.drafter_credit import DrafterCredit
 from speculative_engine.planner import Planner
 from speculative_engine.proposal import Proposal
 from speculative_engine.step_cost import StepCost
@@ -82,32 +84,38 @@ def simulate(
     counted = max(_LEAST_STEPS, steps // total)
     first = max(_FIRST_STEPS, round(_FIRST_SHARE * counted))
     length = _LONGEST * (first + counted)
-    one_way = (round_trip + pair.line) / 2
     target, draft = _slower(pair.target.cost(), target_share), _slower(pair.draft.cost(), draft_share)
     prompt_rows = target.prompt_rows(batch, step_rows // 2) if reading else 0
     waited_before: dict[int, float] = {}
     """By verifier, until its first step: it began when it was told to."""
+    links: dict[tuple[int, int], SimulatedLink] = {}
     traces: list[list[tuple[int, int]]] = [[] for _ in range(total)]
 
-    def drafter_of(key: int) -> SimulatedDrafter:
-        return drafters[key // drafted]
+    def link(key: int) -> SimulatedLink:
+        """Between a sequence's verifier and its drafter."""
+        ends = key // batch, key // drafted
+        if ends not in links:
+            verifier, drafter = running[ends[0]], drafters[ends[1]]
+            credit = DrafterCredit()
+            links[ends] = SimulatedLink(clock, round_trip + pair.line, verifier, drafter, str(ends[1]), credit)
+        return links[ends]
 
-    def settled(verdicts: list[Verdict]) -> None:
-        index = verdicts[0].sequence // batch
+    def settled(step: SettledStep) -> None:
+        index = step.verdicts[0].sequence // batch
         waited_before.setdefault(index, running[index].tally.waited)
-        by_drafter: dict[int, list[Verdict]] = {}
-        for verdict in verdicts:
+        by_link: dict[SimulatedLink, list[Verdict]] = {}
+        for verdict in step.verdicts:
             traces[verdict.sequence].append((verdict.verified, len(verdict.tokens)))
-            by_drafter.setdefault(verdict.sequence // drafted, []).append(verdict)
-        for index, told in by_drafter.items():
-            clock.after(one_way, lambda index=index, told=told: drafters[index].receive(told))
+            by_link.setdefault(link(verdict.sequence), []).append(verdict)
+        for each, verdicts in by_link.items():
+            each.settle(replace(step, verdicts=verdicts))
 
     def proposed(proposals: dict[int, Proposal]) -> None:
-        by_verifier: dict[int, dict[int, Proposal]] = {}
+        by_link: dict[SimulatedLink, dict[int, Proposal]] = {}
         for key, proposal in proposals.items():
-            by_verifier.setdefault(key // batch, {})[key] = proposal
-        for index, some in by_verifier.items():
-            clock.after(one_way, lambda index=index, some=some: running[index].receive(some))
+            by_link.setdefault(link(key), {})[key] = proposal
+        for each, some in by_link.items():
+            each.propose(some)
 
     running = [
         SimulatedVerifier(
@@ -132,11 +140,8 @@ def simulate(
     ]
     for key in range(total):
         text = ModelPair(pair.places(length, f"{seed} {key}"), length + 1, f"{seed} {key}")
-        running[key // batch].add(key, text, MAX_TREE_NODES, length + 1, drafted=True)
-        clock.after(
-            one_way,
-            lambda key=key, text=text: drafter_of(key).open(key, text, MAX_TREE_NODES, length + 1),
-        )
+        running[key // batch].add(key, text, MAX_TREE_NODES, length + 1, str(key // drafted))
+        link(key).open(key, text, MAX_TREE_NODES, length + 1)
     for index, verifier in enumerate(running):  # they do not step at the same moments
         clock.after(index / verifiers * target.seconds(batch), verifier.start)
     clock.run(lambda: all(verifier.tally.steps >= first + counted or verifier.done for verifier in running))

@@ -44,7 +44,7 @@ def test_a_verifier_takes_one_step_at_a_time_from_when_it_begins() -> None:
     verifier = SimulatedVerifier(
         clock, Planner(PAIR.target.cost(), 64), PAIR.target.cost(), lambda verdicts: settled.append(clock.now)
     )
-    verifier.add(0, ModelPair(PAIR.agreement, 20, "text"), 8, 20, drafted=False)
+    verifier.add(0, ModelPair(PAIR.agreement, 20, "text"), 8, 20)
     clock.after(0.010, lambda: verifier.receive({}))
     clock.after(0.020, verifier.start)
     clock.after(0.030, lambda: verifier.receive({}))

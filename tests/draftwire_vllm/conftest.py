@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     made = Network()
     monkeypatch.setattr(pool_thread, "drafter_channels", lambda channels: made.connect)
     for cost in ("_MOST", "_UNKNOWN"):
-        monkeypatch.setattr(drafter_credit, cost, -math.inf)
+        monkeypatch.setattr(drafter_credit, cost, -99.0)
     return made
 
 

@@ -85,7 +85,7 @@ def _mirrors(world: World, drafter: Drafter, call: HeldCall) -> None:
 
 
 def _untold(world: World) -> set[tuple[int, int]]:
-    """Openings whose drafter brings nothing and is to be told of several steps at once, later."""
+    """Openings whose drafter rests, to be told of all steps at once later."""
     return {
         (sequence_id, opening.epoch)
         for link in world.verifier.pool._roster

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from drafter_pool import drafter_credit
+from speculative_engine import drafting_account
 from tests.protocol.checkpoints import Checkpoints
 from tests.protocol.plain_reference import PlainReference
 from tests.protocol.protocol_machine import ProtocolMachine
@@ -41,6 +42,7 @@ def test_also_while_drafters_rest(
 ) -> None:
     for cost in ("_STEP_SECONDS", "_MOST", "_UNKNOWN"):  # whatever they bring
         monkeypatch.setattr(drafter_credit, cost, 99.0)
+    monkeypatch.setattr(drafting_account, "_ALLOWANCE", 0.5)
     seen: Counter[str] = Counter()
     run_state_machine_as_test(
         lambda: ProtocolMachine(checkpoints, reference, seen),

@@ -108,22 +108,27 @@ def test_a_silent_drafter_is_late_since_the_first_verdict_it_left_unanswered() -
     assert clock.expected_wait(21 * 0.05 + 0.001) > 0.9
     clock.arrived(21, 21 * 0.05 + 0.01)
     clock.asked(22, 2.0)
-    clock.arrived(22, 2.01)
-    clock.asked(23, 3.0)
-    assert clock.expected_wait(3.0) == pytest.approx(0.01)
+    assert clock.expected_wait(2.0) == pytest.approx(0.01)
 
 
-def test_a_drafter_that_is_told_of_several_verdicts_at_once_owes_no_answer_to_the_first_ones() -> None:
-    clock = clock_of(DrafterTiming(response=0.01))
-    length = 2
-    for _ in range(3):
-        for told_in in range(7, -1, -1):
-            clock.asked(length, length * 0.05)
-            waits = clock.expected_wait(length * 0.05)
-            if length > 9:
-                assert waits == (None if told_in else pytest.approx(0.01))
-            length += 1
-        clock.arrived(length - 1, (length - 1) * 0.05 + 0.01)
+def test_a_drafter_that_rests_owes_no_answers() -> None:
+    timing = DrafterTiming(response=0.01, interval=0.005)
+    clock = clock_of(timing)
+    clock.asked(2, 0.1)
+    timing.rests = True
+    assert clock.expected_wait(0.1) is None
+    clock.arrived(2, 0.11)  # it was asked before
+    assert clock.expected_wait(0.111) is None
+    for length in range(3, 100):
+        clock.asked(length, 0.1 * length)
+    timing.rests = False
+    clock.asked(100, 10.0)
+    assert clock.expected_wait(10.0) is None, "it has to read what was committed meanwhile"
+    before = timing.response, timing.interval
+    clock.arrived(100, 10.3)
+    assert (timing.response, timing.interval) == before
+    clock.asked(101, 10.4)
+    assert clock.expected_wait(10.4) == pytest.approx(timing.response)
 
 
 def test_what_another_sequence_asked_is_its_own_affair() -> None:
@@ -132,4 +137,21 @@ def test_what_another_sequence_asked_is_its_own_affair() -> None:
     ended.asked(2, 0.0)
     running.asked(2, 100.0)
     running.arrived(2, 100.01)
+    assert timing.response == pytest.approx(0.01)
+
+
+def test_a_drafter_whose_first_proposals_were_overtaken_is_late_since_the_verdicts_before_them() -> None:
+    """It sends what it drafts after its opening, one proposal after another, while verdicts are on their way to it."""
+    timing = DrafterTiming(response=0.01, interval=0.005)
+    clock = ProposalClock(timing)
+    for length in range(2, 6):
+        clock.asked(length, 0.03 * length)
+    for number in range(10):
+        clock.arrived(1, 0.15 + 0.005 * number)
+        assert clock.expected_wait(0.15 + 0.005 * number) > 0.08, "none of them is of use"
+    assert timing.response == 0.01
+    clock.arrived(5, 0.25)
+    assert timing.response == 0.01, "it read its prompt meanwhile"
+    clock.asked(6, 0.26)
+    clock.arrived(6, 0.27)
     assert timing.response == pytest.approx(0.01)

@@ -105,3 +105,10 @@ def test_a_step_of_many_sequences_says_nothing_new_if_it_took_what_was_expected(
     cost = StepCost([1, 100], [0.010, 0.109], seconds_per_seen=1e-6, context=100, seconds_per_read=5e-6)
     cost.observe(16, cost.seconds(16, 16), seen=1600, sequences=16)
     assert cost.seconds(1) == pytest.approx(0.0101)
+
+
+def test_what_a_node_takes_is_told_in_tokens_that_are_generated_meanwhile_without() -> None:
+    cost = StepCost([1, 16], [0.010, 0.025])
+    assert cost.node_tokens(rows=5, nodes=4, sequences=1) == pytest.approx(0.1)
+    assert cost.node_tokens(rows=6, nodes=4, sequences=2) == pytest.approx(2 * 0.001 / 0.011)
+    assert cost.node_tokens(rows=1, nodes=0, sequences=1) == 0

@@ -1,7 +1,6 @@
 """Verifiers and drafters of these tests."""
 
 import gc
-import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -84,7 +83,7 @@ def scripted_drafters_found_nothing_wrong() -> Iterator[None]:
 def tireless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafters are told of each step whatever they bring: tests wait for what they draft, and some draft badly."""
     for cost in ("_MOST", "_UNKNOWN"):
-        monkeypatch.setattr(drafter_credit, cost, -math.inf)
+        monkeypatch.setattr(drafter_credit, cost, -99.0)
 
 
 @pytest.fixture(autouse=True)
