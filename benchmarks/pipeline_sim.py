@@ -17,6 +17,9 @@ measured; exit status 1 if one is further than 10 % off. The file:
       "target_ms": {"1": 30.0, "6": 33.1, "16": 41.0},   whole steps of the verifier by rows, with what is around the
                                                          forward pass; interpolated, and extended by the last slope
       "draft_ms": {"1": 3.0, "8": 3.4},                  the same of the drafter
+      "steps": {"draft_then_verify": {"target_ms": {...}, "draft_ms": {...}}, ...},   optional, of policies whose steps
+                                                         take another time: where verifier and drafter share a memory
+                                                         they do not when they take turns
       "by_rank": [0.75, 0.13, 0.05],                     chance that the target's token is the draft's first, second,
                                                          third candidate after text of the target; or else
       "texts": [[[0, [-0.1, -3.2, -4.0]], ...], ...],    by request and token what a draft model said of a real text:
@@ -25,7 +28,7 @@ measured; exit status 1 if one is further than 10 % off. The file:
       "concentration": 2.0,                              optional, see simulated_models.Agreement; "noise" likewise
       "round_trip_ms": 0.4,                              between the services, with what messages wait for
       "tokens": 128, "requests": 20, "streams": 1,       new tokens of a request; requests one after another; at once
-      "max_tree_nodes": 32,                              optional, the verifier's credit
+      "max_tree_nodes": 32,                              optional, most live nodes of a tree
       "draft_length": 5,                                 optional, of draft_then_verify; its best by default
       "measured": {"plain": 31.0, "draft_then_verify": 60.1, "chain_ahead": 66.0, "tree_ahead": 80.2}
     }]}                                                  tokens per second and stream after a first step; any of these
@@ -39,6 +42,7 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from benchmarks.report import machine
@@ -55,20 +59,22 @@ _CURVES: Mapping[str, Callable[[float], Curve]] = {"flat": Curve.flat, "cpu": Cu
 _TOLERANCE = 0.1
 
 
-def speeds(setting: Setting, seeds: Sequence[int], draft_length: int | None = None) -> dict[str, list[float]]:
-    """Tokens per second of each policy, by seed; draft_length as `draft_then_verify` has it, its best by default."""
-    settings = [dataclasses.replace(setting, seed=seed) for seed in seeds]
+def speeds(
+    settings: Mapping[str, Setting], seeds: Sequence[int], draft_length: int | None = None
+) -> dict[str, list[float]]:
+    """Tokens per second of each policy, by seed. settings: of the policies; draft_length as `draft_then_verify` has
+    it, its best by default."""
 
-    def of(policy: Callable[[Setting], Tally]) -> list[float]:
-        return [policy(each).tokens_per_second for each in settings]
+    def of(name: str, policy: Callable[[Setting], Tally]) -> list[float]:
+        return [policy(dataclasses.replace(settings[name], seed=seed)).tokens_per_second for seed in seeds]
 
     lengths = _LENGTHS if draft_length is None else [draft_length]
-    chains = [of(lambda each, length=length: draft_then_verify(each, length)) for length in lengths]
+    chains = [of("draft_then_verify", partial(draft_then_verify, length=length)) for length in lengths]
     return {
-        "plain": of(plain),
+        "plain": of("plain", plain),
         "draft_then_verify": max(chains, key=statistics.mean),
-        "chain_ahead": of(lambda each: drafted_ahead(each, width=1)),
-        "tree_ahead": of(drafted_ahead),
+        "chain_ahead": of("chain_ahead", lambda each: drafted_ahead(each, width=1)),
+        "tree_ahead": of("tree_ahead", drafted_ahead),
     }
 
 
@@ -86,7 +92,7 @@ def policy_table(options: argparse.Namespace, curve: str) -> list[dict[str, obje
             streams=options.streams,
             max_tree_nodes=options.max_tree_nodes,
         )
-        found = speeds(setting, options.seeds)
+        found = speeds(dict.fromkeys(_POLICIES, setting), options.seeds)
         rows.append({"round_trip_ms": rtt, **{name: _spread(found[name]) for name in _POLICIES}})
     return rows
 
@@ -131,13 +137,13 @@ def validation(path: Path, seeds: Sequence[int]) -> list[dict[str, object]]:
     for number, case in enumerate(content["cases"]):
         where = f"{path}: cases[{number}]"
         try:
-            setting, measured = _read_case(case)
+            settings, measured = _read_case(case)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             what = f"has no {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{where}: {what}") from error
-        found = speeds(setting, seeds, case.get("draft_length"))
+        found = speeds(settings, seeds, case.get("draft_length"))
         for policy, figure in measured.items():
-            simulated = statistics.mean(found[policy]) / setting.streams
+            simulated = statistics.mean(found[policy]) / settings[policy].streams
             rows.append(
                 {
                     "case": case.get("name", str(number)),
@@ -150,11 +156,12 @@ def validation(path: Path, seeds: Sequence[int]) -> list[dict[str, object]]:
     return rows
 
 
-def _read_case(case: Mapping[str, object]) -> tuple[Setting, dict[str, float]]:
+def _read_case(case: Mapping[str, object]) -> tuple[dict[str, Setting], dict[str, float]]:
+    """Settings and what was measured, by policy."""
     known = {field.name for field in dataclasses.fields(Setting)}
     shape = {name: case[name] for name in ("concentration", "noise") if name in case}
     sizes = {name: case[name] for name in ("tokens", "requests", "streams", "max_tree_nodes") if name in case}
-    others = {"name", "target_ms", "draft_ms", "by_rank", "texts", "round_trip_ms", "draft_length", "measured"}
+    others = {"name", "target_ms", "draft_ms", "steps", "by_rank", "texts", "round_trip_ms", "draft_length", "measured"}
     if unknown := set(case) - known - others - set(shape):
         raise ValueError(f"{', '.join(sorted(unknown))}: unknown")
     measured = {str(name): float(figure) for name, figure in case["measured"].items()}
@@ -167,15 +174,25 @@ def _read_case(case: Mapping[str, object]) -> tuple[Setting, dict[str, float]]:
         float(case["round_trip_ms"]) / 1e3,
         **sizes,
     )
-    return setting, measured
+    steps = case.get("steps", {})
+    if wrong := sorted(set(steps) - set(_POLICIES)):
+        raise ValueError(f"steps.{wrong[0]}: not a policy ({', '.join(_POLICIES)})")
+    settings = {}
+    for policy in _POLICIES:
+        own = steps.get(policy, {})
+        if unknown := sorted(set(own) - {"target_ms", "draft_ms"}):
+            raise ValueError(f"steps.{policy}.{unknown[0]}: unknown")
+        curves = {name.removesuffix("_ms"): _read_curve(own, name, f"steps.{policy}.") for name in own}
+        settings[policy] = dataclasses.replace(setting, **curves)
+    return settings, measured
 
 
-def _read_curve(case: Mapping[str, object], name: str) -> Curve:
+def _read_curve(case: Mapping[str, object], name: str, where: str = "") -> Curve:
     try:
         points = sorted((int(rows), float(ms) / 1e3) for rows, ms in case[name].items())
         return Curve(tuple(rows for rows, _ in points), tuple(seconds for _, seconds in points))
     except (TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"{name}: {error}") from error
+        raise ValueError(f"{where}{name}: {error}") from error
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:
@@ -214,7 +231,7 @@ def main() -> int:
     parser.add_argument("--rtt", type=float, nargs="+", default=[0, 1, 5, 20, 50, 100, 200], help="round trips, ms")
     parser.add_argument("--tokens", type=int, default=1000, help="of a sequence")
     parser.add_argument("--streams", type=int, default=1, help="sequences at once")
-    parser.add_argument("--max-tree-nodes", type=int, default=32, help="the verifier's credit")
+    parser.add_argument("--max-tree-nodes", type=int, default=32, help="most live nodes of a tree")
     parser.add_argument("--seed", type=int, default=1, help="the first one")
     parser.add_argument("--runs", type=int, default=5, help="each with a seed of its own")
     parser.add_argument("--validate", type=Path, help="compare with what was measured, see above")
@@ -246,7 +263,7 @@ def main() -> int:
     if options.validate is None:
         given = (
             f"target {options.target_ms:g} ms, draft {options.draft_ms:g} ms a row, agreement {options.agreement:g}, "
-            f"credit {options.max_tree_nodes}, {options.streams} x {options.tokens} tokens, {given}"
+            f"{options.max_tree_nodes} nodes a tree, {options.streams} x {options.tokens} tokens, {given}"
         )
     print(f"commit {machine()['commit']}; {given}")
     usual = (options.target_ms, options.draft_ms, options.agreement, options.streams) == (30.0, 3.0, 0.75, 1)

@@ -123,7 +123,7 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
         if options.cases is not None:
             outputs = [batch.token_ids[0] for batch in measured.batches[PLAIN_NAME][0]]
             texts = drafted_places(draft, [prompt for (prompt,) in prompts], outputs)
-            cases = await simulation_cases(measured, options, client, drafters[0], texts)
+            cases = await simulation_cases(measured, options, client, waiting, drafters, texts)
             options.cases.write_text(json.dumps({"cases": cases}, indent=2))
         return measured
 
@@ -132,12 +132,17 @@ async def simulation_cases(
     measured: Measured,
     options: argparse.Namespace,
     client: AsyncClient,
-    drafter: str,
+    waiting: AsyncClient,
+    drafters: Sequence[str],
     texts: Sequence[Sequence[Place]],
 ) -> list[dict[str, object]]:
-    """What was measured greedily, a case for each round trip."""
+    """What was measured greedily, a case for each round trip. drafters: of the tree, of the chain, and of each K."""
     planner = (await client.model_info()).engine.planner
-    draft = (await client.drafters.load_state(drafter)).step_costs
+    in_turns = (await waiting.model_info()).engine.planner.step_costs
+    tree, chain, *in_depths = [(await client.drafters.load_state(each)).step_costs for each in drafters]
+    longest = in_depths[options.depths.index(max(options.depths))]
+    # Taking turns, neither slows the other down, so each policy has the times of the services that served it.
+    steps = {"draft_then_verify": (in_turns, longest), "chain_ahead": (None, chain)}
     calibrations = {each.drafter: each for each in planner.calibrations}
     cases = []
     for milliseconds in options.round_trips:
@@ -155,10 +160,9 @@ async def simulation_cases(
             "draft_length": max(options.depths),
         }
         calibration = calibrations[at(TREE, milliseconds)]
+        name = f"{milliseconds:g} ms"
         cases.append(
-            simulation_case(
-                f"{milliseconds:g} ms", planner.step_costs, draft, calibration, milliseconds, texts, rates, **sizes
-            )
+            simulation_case(name, planner.step_costs, tree, calibration, milliseconds, steps, texts, rates, **sizes)
         )
     return cases
 

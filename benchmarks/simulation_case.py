@@ -21,6 +21,7 @@ def simulation_case(
     draft: Sequence[StepCost],
     calibration: Calibration,
     round_trip_ms: float,
+    steps: Mapping[str, tuple[Sequence[StepCost] | None, Sequence[StepCost]]],
     texts: Sequence[Sequence[Place]],
     measured: Mapping[str, float],
     **sizes: int,
@@ -28,7 +29,8 @@ def simulation_case(
     """A case of pipeline_sim's file; it says what its fields mean.
 
     target and draft: what the services say of their steps; calibration: what the verifier has learned of the drafter;
-    round_trip_ms: of the line alone; measured: tokens per second by policy; sizes: tokens, requests, max_tree_nodes.
+    round_trip_ms: of the line alone; steps: by policy, what others say that serve it, target and draft; measured:
+    tokens per second by policy; sizes: tokens, requests, max_tree_nodes.
     """
     # A verdict that leaves an empty tree meets the drafter in the middle of a step, on average, and waits for the next.
     beyond_drafting = 1e3 * (calibration.response_seconds - 1.5 * draft[0].seconds)
@@ -36,6 +38,10 @@ def simulation_case(
         "name": name,
         "target_ms": _curve(target),
         "draft_ms": _curve(draft),
+        "steps": {
+            policy: {name: _curve(costs) for name, costs in (("target_ms", own[0]), ("draft_ms", own[1])) if costs}
+            for policy, own in steps.items()
+        },
         "texts": texts,
         "round_trip_ms": round(max(round_trip_ms, beyond_drafting), 2),
         "measured": {policy: round(rate, 2) for policy, rate in measured.items()},

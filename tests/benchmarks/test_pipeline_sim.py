@@ -147,6 +147,16 @@ def test_what_was_measured_is_shown_beside_what_is_simulated(tmp_path: Path) -> 
     }
 
 
+def test_a_policy_may_have_steps_of_its_own(tmp_path: Path) -> None:
+    measured = {"plain": 20.0, "tree_ahead": 50.0}
+    rows = {}
+    for steps in ({}, {"plain": {"target_ms": {"1": 20}}}):
+        found = validation(written(tmp_path, {"cases": [case(measured=measured, steps=steps)]}), [1])
+        rows[bool(steps)] = {row["policy"]: row["simulated"] for row in found}
+    assert (rows[False]["plain"], rows[True]["plain"]) == (33.33, 50.0)
+    assert rows[False]["tree_ahead"] == rows[True]["tree_ahead"]
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
@@ -156,6 +166,9 @@ def test_what_was_measured_is_shown_beside_what_is_simulated(tmp_path: Path) -> 
         ({"round_trip_ms": -1}, r"cases\[0\]: round_trip"),
         ({"tokens": 0}, r"cases\[0\]: tokens"),
         ({"measured": {"best": 1.0}}, r"cases\[0\]: measured\.best"),
+        ({"steps": {"plain": {"target_ms": {}}}}, r"cases\[0\]: steps\.plain\.target_ms"),
+        ({"steps": {"plain": {"rows": {}}}}, r"cases\[0\]: steps\.plain\.rows"),
+        ({"steps": {"best": {}}}, r"cases\[0\]: steps\.best"),
         ({"colour": "red"}, r"cases\[0\]: colour"),
     ],
 )
