@@ -28,7 +28,7 @@ measured; exit status 1 if one is further than 10 % off. The file:
       "concentration": 2.0,                              optional, see simulated_models.Agreement; "noise" likewise
       "round_trip_ms": 0.4,                              between the services, with what messages wait for
       "tokens": 128, "requests": 20, "streams": 1,       new tokens of a request; requests one after another; at once
-      "max_tree_nodes": 32,                              optional, most live nodes of a tree
+      "max_tree_nodes": 64,                              optional, most live nodes of a tree
       "draft_length": 5,                                 optional, of draft_then_verify; its best by default
       "measured": {"plain": 31.0, "draft_then_verify": 60.1, "chain_ahead": 66.0, "tree_ahead": 80.2}
     }]}                                                  tokens per second and stream after a first step; any of these
@@ -231,7 +231,7 @@ def main() -> int:
     parser.add_argument("--rtt", type=float, nargs="+", default=[0, 1, 5, 20, 50, 100, 200], help="round trips, ms")
     parser.add_argument("--tokens", type=int, default=1000, help="of a sequence")
     parser.add_argument("--streams", type=int, default=1, help="sequences at once")
-    parser.add_argument("--max-tree-nodes", type=int, default=32, help="most live nodes of a tree")
+    parser.add_argument("--max-tree-nodes", type=int, default=64, help="most live nodes of a tree")
     parser.add_argument("--seed", type=int, default=1, help="the first one")
     parser.add_argument("--runs", type=int, default=5, help="each with a seed of its own")
     parser.add_argument("--validate", type=Path, help="compare with what was measured, see above")

@@ -139,10 +139,10 @@ async def simulation_cases(
     """What was measured greedily, a case for each round trip. drafters: of the tree, of the chain, and of each K."""
     planner = (await client.model_info()).engine.planner
     in_turns = (await waiting.model_info()).engine.planner.step_costs
-    tree, chain, *in_depths = [(await client.drafters.load_state(each)).step_costs for each in drafters]
-    longest = in_depths[options.depths.index(max(options.depths))]
-    # Taking turns, neither slows the other down, so each policy has the times of the services that served it.
-    steps = {"draft_then_verify": (in_turns, longest), "chain_ahead": (None, chain)}
+    longest = drafters[2 + options.depths.index(max(options.depths))]
+    tree, chain_in_turns = [(await client.drafters.load_state(each)).step_costs for each in (drafters[0], longest)]
+    # Services that take turns do not slow each other down as those do that work at the same time.
+    steps = {"draft_then_verify": (in_turns, chain_in_turns)}
     calibrations = {each.drafter: each for each in planner.calibrations}
     cases = []
     for milliseconds in options.round_trips:

@@ -62,7 +62,7 @@ class Setting:
     streams: int = 1
     """Requests that run at once."""
     seed: int = 1
-    max_tree_nodes: int = 32
+    max_tree_nodes: int = 64
     """Most live nodes of a tree. What a drafter ahead may have of these follows from what is verified."""
 
     def __post_init__(self) -> None:

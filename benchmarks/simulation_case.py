@@ -21,7 +21,7 @@ def simulation_case(
     draft: Sequence[StepCost],
     calibration: Calibration,
     round_trip_ms: float,
-    steps: Mapping[str, tuple[Sequence[StepCost] | None, Sequence[StepCost]]],
+    steps: Mapping[str, tuple[Sequence[StepCost], Sequence[StepCost]]],
     texts: Sequence[Sequence[Place]],
     measured: Mapping[str, float],
     **sizes: int,
@@ -39,8 +39,8 @@ def simulation_case(
         "target_ms": _curve(target),
         "draft_ms": _curve(draft),
         "steps": {
-            policy: {name: _curve(costs) for name, costs in (("target_ms", own[0]), ("draft_ms", own[1])) if costs}
-            for policy, own in steps.items()
+            policy: {"target_ms": _curve(own_target), "draft_ms": _curve(own_draft)}
+            for policy, (own_target, own_draft) in steps.items()
         },
         "texts": texts,
         "round_trip_ms": round(max(round_trip_ms, beyond_drafting), 2),
