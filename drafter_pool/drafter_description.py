@@ -27,6 +27,7 @@ def describe(link: PoolMember, roster: Roster, sink: ProposalSink) -> Drafter:
         labels=link.labels,
         accepted_per_second=link.speed.accepted_per_second,
         step_time=duration(link.stats.step_seconds),
+        resting=link.credit.rests,
     )
     response = sink.response_seconds(link.source)
     if response is not None:

@@ -70,6 +70,8 @@ def _work_families(drafters: list[Drafter]) -> Iterator[Metric]:
 
     ready = DrafterState.DRAFTER_STATE_READY
     yield gauge("drafter_up", "Whether the drafter drafts.", told(lambda each: each.state == ready), ["drafter"])
+    resting = "Whether the drafter is told nothing for now, as it brings less than that costs; of drafter services."
+    yield gauge("drafter_resting", resting, told(lambda each: each.resting), ["drafter"])
     yield gauge("drafter_sequences", "Requests open with the drafter.", told(lambda each: each.sequences), ["drafter"])
     yield counter(
         "drafter_draft_tokens",

@@ -65,6 +65,8 @@ class Drafter:
     """As ``draft_tokens``, for requests whose rule of acceptance is not lossless; not counted there."""
     lossy_accepted_tokens: int = 0
     """As ``accepted_tokens``, for the same requests."""
+    resting: bool = False
+    """Whether it is told nothing for now, as it brings less than that costs; of drafter services."""
 
     @property
     def acceptance_rate(self) -> float:
@@ -109,6 +111,7 @@ def read_drafter(message: pb.Drafter) -> Drafter:
         trusted=message.trusted,
         lossy_draft_tokens=message.lossy_draft_tokens,
         lossy_accepted_tokens=message.lossy_accepted_tokens,
+        resting=message.resting,
     )
 
 

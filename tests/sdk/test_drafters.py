@@ -103,8 +103,10 @@ def test_trust(client: Client) -> None:
     assert not client.drafters.attach("here:1").trusted
     message = drafter_message("x")
     message.trusted, message.lossy_draft_tokens, message.lossy_accepted_tokens = True, 9, 5
+    message.resting = True
     found = read_drafter(message)
     assert (found.trusted, found.lossy_draft_tokens, found.lossy_accepted_tokens) == (True, 9, 5)
+    assert found.resting
 
 
 def test_a_suspended_drafter() -> None:

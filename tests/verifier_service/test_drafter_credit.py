@@ -155,6 +155,16 @@ async def test_the_drafter_is_told(verifier: InProcessVerifier, monkeypatch: pyt
     assert steps[at_once + 1 : at_once + 4] == [1] * 3, "and is tried"
 
 
+async def test_that_it_rests_is_told(verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drafter_credit, "_STEP_SECONDS", 99.0)
+    silent = ScriptedDrafter()
+    verifier.network.listen("silent:1", silent.converse)
+    await verifier.pool.attach("silent:1", "")
+    assert [each.resting for each in verifier.pool.describe()] == [False]
+    await verifier.generate(order(max_tokens=60))
+    assert [each.resting for each in verifier.pool.describe()] == [True]
+
+
 def oracle(plain: Sequence[int]) -> ScriptedDrafter:
     """It drafts the next token, and is right."""
 

@@ -115,6 +115,7 @@ def drafter_json(drafter: Drafter) -> dict[str, Any]:
         "trusted": drafter.trusted,
         "lossy_draft_tokens": drafter.lossy_draft_tokens,
         "lossy_accepted_tokens": drafter.lossy_accepted_tokens,
+        "resting": drafter.resting,
         "last_error": str(drafter.last_error) if drafter.last_error else None,
     }
 

@@ -40,7 +40,7 @@ ROLLOUT_STATE_PROMOTED: RolloutState
 ROLLOUT_STATE_WITHDRAWN: RolloutState
 
 class Drafter(_message.Message):
-    __slots__ = ("name", "address", "state", "model", "sequences", "draft_tokens", "accepted_tokens", "stale_nodes", "step_time", "response_time", "attached_at", "last_error", "announced", "labels", "accepted_per_second", "trusted", "lossy_draft_tokens", "lossy_accepted_tokens")
+    __slots__ = ("name", "address", "state", "model", "sequences", "draft_tokens", "accepted_tokens", "stale_nodes", "step_time", "response_time", "attached_at", "last_error", "announced", "labels", "accepted_per_second", "trusted", "lossy_draft_tokens", "lossy_accepted_tokens", "resting")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +66,7 @@ class Drafter(_message.Message):
     TRUSTED_FIELD_NUMBER: _ClassVar[int]
     LOSSY_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     LOSSY_ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RESTING_FIELD_NUMBER: _ClassVar[int]
     name: str
     address: str
     state: DrafterState
@@ -84,7 +85,8 @@ class Drafter(_message.Message):
     trusted: bool
     lossy_draft_tokens: int
     lossy_accepted_tokens: int
-    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[_Union[DrafterState, str]] = ..., model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., sequences: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., stale_nodes: _Optional[int] = ..., step_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., response_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., attached_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., announced: bool = ..., labels: _Optional[_Mapping[str, str]] = ..., accepted_per_second: _Optional[float] = ..., trusted: bool = ..., lossy_draft_tokens: _Optional[int] = ..., lossy_accepted_tokens: _Optional[int] = ...) -> None: ...
+    resting: bool
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[_Union[DrafterState, str]] = ..., model: _Optional[_Union[_model_info_pb2.ModelInfo, _Mapping]] = ..., sequences: _Optional[int] = ..., draft_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., stale_nodes: _Optional[int] = ..., step_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., response_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., attached_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., announced: bool = ..., labels: _Optional[_Mapping[str, str]] = ..., accepted_per_second: _Optional[float] = ..., trusted: bool = ..., lossy_draft_tokens: _Optional[int] = ..., lossy_accepted_tokens: _Optional[int] = ..., resting: bool = ...) -> None: ...
 
 class AttachDrafterRequest(_message.Message):
     __slots__ = ("address", "name", "labels", "trusted")
