@@ -15,6 +15,9 @@ _RANKS = 3
 _MEMORY = 200.0
 """Trials after which older ones have lost most of their weight."""
 _PRIOR_TRIALS = 8.0
+_ALIKE_TRIALS = 2.0
+"""Trials that the experience with others of its kind counts for: a few tokens of its own outweigh any number of
+others, since nothing but the request that brought it says whether it is right."""
 _PRIOR_FIRST = 0.6
 """Chance of a first child before anything is known of a drafter."""
 
@@ -42,13 +45,13 @@ class AcceptanceModel:
     """
 
     def __init__(self, alike: AcceptanceModel | None = None) -> None:
-        """alike: of all drafters of this one's kind, for one that is known for one request only: it begins with what is
-        known of those, and they learn from it."""
+        """alike: the model of all drafters of this one's kind, for a drafter of a single request. It is a weak prior
+        here, and learns from what is observed here."""
         self._alike = alike
         if alike is not None:
-            self._hits = [[_PRIOR_TRIALS * alike._rate(rank, c) for c in range(_CLASSES)] for rank in range(_RANKS)]
-            self._trials = [[_PRIOR_TRIALS] * _CLASSES for _ in range(_RANKS)]
-            self._first_hits, self._first_trials = _PRIOR_TRIALS * alike.next_probability(), _PRIOR_TRIALS
+            self._hits = [[_ALIKE_TRIALS * alike._rate(rank, c) for c in range(_CLASSES)] for rank in range(_RANKS)]
+            self._trials = [[_ALIKE_TRIALS] * _CLASSES for _ in range(_RANKS)]
+            self._first_hits, self._first_trials = _ALIKE_TRIALS * alike.next_probability(), _ALIKE_TRIALS
             return
         centres = [0.05, 0.2, 0.4, 0.6, 0.8, 0.95]
         self._hits = [

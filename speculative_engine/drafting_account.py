@@ -4,9 +4,9 @@ from __future__ import annotations
 
 _ALLOWANCE = 0.01
 """Share of the time that may go to a drafter that saves nothing."""
-_START = 3.0
+START_CREDIT = 3.0
 """Credit of a drafter of which nothing is known."""
-_MOST = 4.0
+MOST_CREDIT = 4.0
 """Most credit: so much may go when a drafter that has paid for long pays no longer."""
 _TRIAL = 8
 """Steps for which there has to be credit before a drafter that rests is tried again: what it has to learn about a text,
@@ -29,10 +29,12 @@ class DraftingAccount:
     began with, and the last drafting.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, credit: float = START_CREDIT) -> None:
+        """credit: what the drafter may cost before it has saved anything, in plain steps."""
         self.open = True
         """Whether the next step may be drafted for."""
-        self._balance = _START
+        self.balance = credit
+        """In plain steps."""
         self._cost: float | None = None
         """Of a step that was drafted for, lately."""
         self._due = 0.0
@@ -41,7 +43,7 @@ class DraftingAccount:
     @property
     def paid_off(self) -> bool:
         """Whether all that the drafter has cost has come back."""
-        return self._balance >= _START
+        return self.balance >= START_CREDIT
 
     def stepped(
         self, elapsed: float, *, saved: float = 0.0, cost: float = 0.0, reading: float = 0.0, drafted: bool
@@ -51,23 +53,23 @@ class DraftingAccount:
         elapsed: its time. saved: by accepted tokens. cost: of drafting for it, without the reading of prompts. drafted:
         whether it was drafted for; else what keeping the drafter up to date has cost does not count.
         """
-        self._balance += saved
+        self.balance += saved
         if drafted:
-            self._balance -= self._usual(cost)
+            self.balance -= self._usual(cost)
         self._due += reading
         payment = self._due / _READING_STEPS
         self._due -= payment
-        self._balance = min(self._balance + _ALLOWANCE * elapsed - payment, _MOST)
+        self.balance = min(self.balance + _ALLOWANCE * elapsed - payment, MOST_CREDIT)
         if self.open:
-            self.open = self._balance > 0
+            self.open = self.balance > 0
         else:
-            self.open = self._balance >= min(_START, _TRIAL * (self._cost or 0.0))
+            self.open = self.balance >= min(START_CREDIT, _TRIAL * (self._cost or 0.0))
 
     def _usual(self, cost: float) -> float:
         """A cost as it counts: the first drafting is slow for reasons that do not last, and later ones may be."""
         if self._cost is None:
-            self._cost = min(cost, _START)
+            self._cost = min(cost, START_CREDIT)
             return self._cost
-        cost = min(cost, max(_OUTLIER * self._cost, _START / _OUTLIER))
+        cost = min(cost, max(_OUTLIER * self._cost, START_CREDIT / _OUTLIER))
         self._cost += _WEIGHT * (cost - self._cost)
         return cost

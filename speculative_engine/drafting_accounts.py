@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from collections.abc import Sequence as ListLike
-from typing import Literal, TypeVar
+from typing import Literal
 
 from speculative_engine.drafting_account import DraftingAccount
 from speculative_engine.sequence import Sequence
 from speculative_engine.step_cost import StepCost
 from speculative_engine.step_result import SequenceOutcome
+from speculative_engine.trial_purse import TrialPurse
 from speculative_engine.verification_job import VerificationJob
 
 Kind = Literal["greedy", "sampled", "mixed"]
 """How the sequences of a step are sampled. What pays for greedy ones need not for others, and all sequences of a
 step wait for its drafting together."""
-AmountT = TypeVar("AmountT", int, float)
 
 
 class DraftingAccounts:
-    """By drafter and kind of step. What was learned in one sequence stands for the next ones. Drafters that are there
-    for one request only, such as its prediction, share an account: that of their like."""
+    """Accounts by drafter and kind of step. What a drafter earned in one sequence stands for the next ones.
+
+    A drafter of a single request, such as its prediction, belongs to a group. It has an account of its own, so that
+    what other requests brought does not decide whether it is tried; how long it is tried depends on the group's purse.
+    All drafters of a group together get one drafter's share of the allowance.
+    """
 
     def __init__(self, cost: StepCost):
         """cost: of the target's steps."""
@@ -30,9 +34,11 @@ class DraftingAccounts:
         self.rest = True
         """Whether none of them may draft for the next step."""
         self._accounts: dict[str, dict[Kind, DraftingAccount]] = {}
-        """By name: that of the drafter, or of its like."""
-        self._names: dict[str, str] = {}
-        """Of the account, by source."""
+        """By source."""
+        self._groups: dict[str, str] = {}
+        """By source; a drafter of no group is one by itself."""
+        self._purses: dict[tuple[str, Kind], TrialPurse] = {}
+        """By group and kind of step."""
         self._seconds: dict[str, float] = {}
         """Since the last step, by source."""
         self._reading: dict[str, float] = {}
@@ -43,22 +49,24 @@ class DraftingAccounts:
         """Seconds since `take_seconds`, by source."""
 
     def add(self, source: str) -> None:
-        """Have an account of a drafter."""
+        """Open an account for a drafter."""
         self._accounts[source] = {}
-        self._names[source] = source
+        self._groups[source] = source
 
-    def share(self, source: str, like: str) -> None:
-        """Have a drafter use the account of its like; does nothing if it has none."""
-        if self._names.get(source) == source != like:
-            del self._accounts[source]
-            self._accounts.setdefault(like, {})
-            self._names[source] = like
+    def group(self, source: str, group: str) -> None:
+        """Count a drafter among a group, with a new account; unknown drafters are ignored."""
+        if source in self._groups and self._groups[source] != group:
+            self.remove(source)
+            self._accounts[source] = {}
+            self._groups[source] = group
 
     def remove(self, source: str) -> None:
-        """Have none of it any more, but for that of its like; does nothing if there is none."""
-        if self._names.get(source) == source:
-            del self._accounts[source]
-        for each in (self._names, self._seconds, self._reading, self._told):
+        """Remove a drafter's account; unknown drafters are ignored."""
+        group = self._groups.get(source, source)
+        if group != source:
+            for kind, account in self._accounts[source].items():
+                self._purses[group, kind].end(account)
+        for each in (self._accounts, self._groups, self._seconds, self._reading, self._told):
             each.pop(source, None)
         self._drafted.discard(source)
 
@@ -66,15 +74,15 @@ class DraftingAccounts:
         """The next step is about these sequences."""
         greedy = {sequence.sampling.temperature == 0 for sequence in sequences}
         self._kind = "mixed" if len(greedy) > 1 else "sampled" if False in greedy else "greedy"
-        self.rest = not any(self.open(source) for source in self._names)
+        self.rest = not any(self.open(source) for source in self._accounts)
 
     def open(self, source: str) -> bool:
         """Whether a drafter may draft for the next step."""
-        return self._account(self._names[source]).open
+        return self._account(source).open
 
     def paid_off(self, source: str) -> bool:
         """Whether all that a drafter has cost has come back."""
-        return self._account(self._names[source]).paid_off
+        return self._account(source).paid_off
 
     def spent(self, source: str, seconds: float, *, reading: float = 0.0, drafted: bool = False) -> None:
         """Time was taken for a drafter. reading: the part of it that went into reading prompts. drafted: whether it
@@ -89,32 +97,31 @@ class DraftingAccounts:
 
         decoding: sequences of the step that were not in their prompts.
         """
-        if not self._names:
+        if not self._accounts:
             return
         rows = max(1, sum(job.rows for job in jobs))
         sequences = max(1, decoding)
         seconds, plain = self._cost.seconds(rows, sequences), self._cost.seconds(sequences, sequences)
-        names = set(self._names.values())
-        elapsed = seconds / plain / len(names)
+        members = Counter(self._groups.values())
+        elapsed = {source: seconds / plain / len(members) / members[group] for source, group in self._groups.items()}
         if rows == decoding and not self._seconds:  # nobody did anything
-            for name in names:
-                self._account(name).stepped(elapsed, drafted=False)
+            for source in self._accounts:
+                self._account(source).stepped(elapsed[source], drafted=False)
             return
         probes = Counter(job.prober for job in jobs for _ in job.probes.nodes if job.prober is not None)
-        own_rows = self._by_account(Counter(node.source for job in jobs for node in job.nodes) + probes)
+        own_rows = Counter(node.source for job in jobs for node in job.nodes) + probes
         sources = [source for outcome in outcomes for source in outcome.sources]
-        accepted = self._by_account(Counter(source for source in sources if source is not None))
-        own, reading = self._by_account(self._seconds), self._by_account(self._reading)
-        drafted = own_rows.keys() | {self._names[source] for source in self._drafted}
-        for name in names:
-            saved = accepted.get(name, 0)
-            read = reading.get(name, 0.0)
-            self._account(name).stepped(
-                elapsed,
+        accepted = Counter(source for source in sources if source is not None)
+        for source in self._accounts:
+            saved = accepted[source]
+            read = self._reading.get(source, 0.0)
+            drafting = self._seconds.get(source, 0.0) - read + self._cost.added(rows, own_rows[source])
+            self._account(source).stepped(
+                elapsed[source],
                 saved=saved / max(1, len(sources) - saved),
-                cost=(own.get(name, 0.0) - read + self._cost.added(rows, own_rows.get(name, 0))) / plain,
+                cost=drafting / plain,
                 reading=read / plain,
-                drafted=name in drafted,
+                drafted=source in own_rows or source in self._drafted,
             )
         for source in self._seconds.keys() | probes.keys():
             told = self._seconds.get(source, 0.0) + self._cost.added(rows, probes[source])
@@ -128,18 +135,14 @@ class DraftingAccounts:
         seconds, self._told = self._told, {}
         return seconds
 
-    def _by_account(self, amounts: Mapping[str, AmountT]) -> dict[str, AmountT]:
-        """Sums by account of what is known by source."""
-        sums: dict[str, AmountT] = {}
-        for source, amount in amounts.items():
-            name = self._names.get(source)
-            if name is not None:
-                sums[name] = sums[name] + amount if name in sums else amount
-        return sums
-
-    def _account(self, name: str) -> DraftingAccount:
-        by_kind = self._accounts[name]
+    def _account(self, source: str) -> DraftingAccount:
+        by_kind = self._accounts[source]
         account = by_kind.get(self._kind)
         if account is None:
-            account = by_kind[self._kind] = DraftingAccount()
+            account = by_kind[self._kind] = self._begin(self._groups[source], source)
         return account
+
+    def _begin(self, group: str, source: str) -> DraftingAccount:
+        if group == source:
+            return DraftingAccount()
+        return self._purses.setdefault((group, self._kind), TrialPurse()).begin()

@@ -141,7 +141,7 @@ class VerificationEngine:
             )
             self._local.open(source, sequence)
             if kind:
-                self._local.accounts.share(source, kind)
+                self._local.accounts.group(source, kind)
             self._plan = None
 
     def detach(self, sequence_id: int, source: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.drafting_account import _ALLOWANCE, _MOST, _START, DraftingAccount
+from speculative_engine.drafting_account import _ALLOWANCE, MOST_CREDIT, START_CREDIT, DraftingAccount
 
 Text = Callable[[int], float]
 """By the number of the token, the chance that one is drafted right."""
@@ -55,7 +55,7 @@ class TestWhatDoesNotPay:
     @pytest.mark.parametrize("cost", COSTS)
     def test_short_requests_after_the_first_ones(self, cost: float) -> None:
         requests = Requests(cost)
-        assert requests.speed(nothing, 64) >= 64 / (64 + _START + max(1.0, cost))
+        assert requests.speed(nothing, 64) >= 64 / (64 + START_CREDIT + max(1.0, cost))
         assert requests.speed(nothing, 64, 100) > 0.98
 
     @pytest.mark.parametrize("cost", COSTS)
@@ -106,7 +106,7 @@ class TestTextsThatChange:
         requests.speed(always(1.0), 1000)
         before = requests.drafted
         requests.speed(nothing, 200)
-        assert requests.drafted - before <= (_MOST + 3) / cost + 1
+        assert requests.drafted - before <= (MOST_CREDIT + 3) / cost + 1
         assert requests.speed(nothing, 64, 100) > 0.97
 
     @pytest.mark.parametrize("cost", [0.05, 0.1, 0.25])
@@ -132,7 +132,7 @@ class TestReading:
         for _ in range(1000):
             account.stepped(0.0, drafted=False)
         balance.stepped(1.0, drafted=False)
-        assert balance._balance - account._balance == pytest.approx(2.0)
+        assert balance.balance - account.balance == pytest.approx(2.0)
 
 
 def test_one_slow_moment_is_no_habit() -> None:
@@ -161,4 +161,4 @@ def test_no_step_is_drafted_for_on_credit(steps: list[tuple[float, float, bool]]
         if drafted:
             lost += cost - saved
         account.stepped(1.0, saved=saved, cost=cost, drafted=drafted)
-        assert lost <= _START + _ALLOWANCE * number + 0.5
+        assert lost <= START_CREDIT + _ALLOWANCE * number + 0.5

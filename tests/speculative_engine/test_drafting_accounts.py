@@ -46,7 +46,7 @@ def accounts() -> DraftingAccounts:
 
 
 def balance(accounts: DraftingAccounts, source: str) -> float:
-    return accounts._account(source)._balance
+    return accounts._account(source).balance
 
 
 def settled(
@@ -108,19 +108,65 @@ def test_one_that_comes_again_begins_anew(accounts: DraftingAccounts) -> None:
     assert accounts.open("a")
 
 
-def test_those_of_one_request_share_the_account_of_their_like(accounts: DraftingAccounts) -> None:
-    for source in ("prediction-1", "prediction-2"):
-        accounts.add(source)
-        accounts.share(source, "prediction")
-    accounts.spent("prediction-1", 4.0, drafted=True)
+def begun(accounts: DraftingAccounts, source: str) -> float:
+    """The balance that a drafter of a single request begins with."""
+    accounts.add(source)
+    accounts.group(source, "prediction")
+    return balance(accounts, source)
+
+
+def used_up(accounts: DraftingAccounts, source: str) -> None:
+    while accounts.open(source):
+        accounts.spent(source, 1.0, drafted=True)
+        accounts.settle(1, [job_of()], [outcome_of(None)])
+
+
+def test_drafters_of_single_requests_begin_with_what_their_group_has_left(accounts: DraftingAccounts) -> None:
+    assert begun(accounts, "prediction-1") == pytest.approx(3.0)
+    accounts.spent("prediction-1", 2.0, drafted=True)
     accounts.settle(1, [job_of()], [outcome_of(None)])
     accounts.remove("prediction-1")
-    accounts.spent("prediction-2", 4.0, drafted=True)
+    assert begun(accounts, "prediction-2") == pytest.approx(2.0, abs=0.05)
+
+
+def test_however_many_drafters_of_single_requests_were_of_no_use_the_next_is_tried(accounts: DraftingAccounts) -> None:
+    for number in range(20):
+        source = f"prediction-{number}"
+        assert begun(accounts, source) >= 0.5
+        assert accounts.open(source)
+        used_up(accounts, source)
+        if number % 2:
+            accounts.remove(source)
+    assert begun(accounts, "prediction-20") == pytest.approx(0.5)
+    accounts.settle(1, [job_of("prediction-20")] * 4, [outcome_of(*["prediction-20"] * 8, None)])
+    accounts.remove("prediction-20")
+    assert begun(accounts, "prediction-21") == pytest.approx(3.0)
+
+
+def test_a_first_trial_that_was_not_used_fills_no_purse(accounts: DraftingAccounts) -> None:
+    begun(accounts, "prediction-0")
+    used_up(accounts, "prediction-0")
+    for number in range(1, 20):
+        assert begun(accounts, f"prediction-{number}") == pytest.approx(0.5)
+        accounts.remove(f"prediction-{number}")
+
+
+def test_a_group_has_one_share_of_the_allowance(accounts: DraftingAccounts) -> None:
+    for number in range(4):
+        begun(accounts, f"prediction-{number}")
+        used_up(accounts, f"prediction-{number}")
+    used_up(accounts, "a")
+    sources = ("prediction-0", "prediction-1", "a")
+    before = [balance(accounts, source) for source in sources]
     accounts.settle(1, [job_of()], [outcome_of(None)])
-    assert not accounts.open("prediction-2")
-    accounts.add("prediction-3")
-    accounts.share("prediction-3", "prediction")
-    assert not accounts.open("prediction-3")
-    assert accounts.open("a")
+    gained = [balance(accounts, source) - old for source, old in zip(sources, before, strict=True)]
+    assert gained == pytest.approx([0.01 / 3 / 4, 0.01 / 3 / 4, 0.01 / 3])
+
+
+def test_one_that_joins_a_group_late_begins_anew(accounts: DraftingAccounts) -> None:
+    accounts.add("grammar-1")
     accounts.turn_to([sequence_of()])
-    assert not accounts.rest
+    used_up(accounts, "grammar-1")
+    accounts.group("grammar-1", "grammar")
+    assert accounts.open("grammar-1")
+    accounts.group("unknown", "grammar")
