@@ -105,7 +105,8 @@ def shared(logs: Path) -> Iterator[Callable[..., RunningService]]:
 
 @pytest.fixture(scope="session")
 def verifier(shared: Callable[..., RunningService]) -> RunningService:
-    return shared("verifier_service", "target")
+    """A verifier for which drafting pays, whatever a row costs on this processor."""
+    return shared("tests.end_to_end.steady_verifier", "target")
 
 
 @pytest.fixture(scope="session")

@@ -133,15 +133,14 @@ def test_with_a_drafter_in_the_verifier(
 def test_with_a_prediction(
     client: Client, prompts: list[str], expected: dict[str, list[list[int]]], sampling: str
 ) -> None:
-    """How many steps it saves is up to what rows cost on this processor: tests/verifier_service/test_prediction.py fixes
-    that, and counts."""
     for seed, prompt in enumerate(prompts[:ALONE]):
         tokens = expected[sampling][seed]
-        for prediction in (tokens, [*tokens[:9], 5, *tokens[10:]], "what?"):
+        for prediction, steps in ((tokens, TOKENS / 2), ([*tokens[:9], 5, *tokens[10:]], TOKENS), ("what?", TOKENS)):
             result = client.generate(
                 prompt, seed=seed, speculation=Speculation(prediction=prediction), **options(sampling)
             )
             assert_same([result], [tokens])
+            assert result.speculation.steps <= steps
 
 
 def test_with_all_drafters_at_once(
