@@ -13,9 +13,14 @@ from service_runtime.errors import invalid_field
 from service_runtime.grpc_stream import open_call
 
 
-def drafter_channels(channels: AsyncChannels) -> Callable[[str], Connect]:
+def drafter_channels(
+    channels: AsyncChannels, on_message: Callable[[int], None] | None = None
+) -> Callable[[str], Connect]:
     """Of a drafter's address, how to reach it: over a channel of its own each time. What this gives raises
-    ServiceError when that is not allowed."""
+    ServiceError when that is not allowed.
+
+    on_message: is given the bytes of each message that a drafter sends.
+    """
 
     def reach(address: str) -> Connect:
         try:
@@ -27,7 +32,9 @@ def drafter_channels(channels: AsyncChannels) -> Callable[[str], Connect]:
         async def connect() -> AsyncIterator[DraftStream]:
             async with (
                 channels.open(address) as channel,
-                open_call(DrafterServiceStub(channel).Draft, metadata=channels.metadata()) as stream,
+                open_call(
+                    DrafterServiceStub(channel).Draft, metadata=channels.metadata(), on_message=on_message
+                ) as stream,
             ):
                 yield stream
 

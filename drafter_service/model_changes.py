@@ -1,7 +1,6 @@
 """Which model the drafter serves, and how another one takes its place."""
 
 import asyncio
-import ctypes
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from draftwire.v1.drafter_service_pb2 import ModelLoadState
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.engine_thread import ThreadEnded, TooManyCommands
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
+from service_runtime.heap import trim_heap
 from service_runtime.interceptors import service_error
 from service_runtime.lifecycle import Shutdown
 from service_runtime.logs import get_logger
@@ -250,19 +250,9 @@ class ModelChanges:
         await generation.stop()
         generation.add_to(self._ended)
         self._replaced.remove(generation)
-        await asyncio.to_thread(_trim_heap)
+        # Every load and every generation has a thread of its own: what they leave in its heap would add up.
+        await asyncio.to_thread(trim_heap)
         log.info("model released", model=generation.hello.model.model_id)
-
-
-def _trim_heap() -> None:
-    """Gives freed memory back to the system.
-
-    Every load and every generation has a thread of its own, and glibc a heap for each: what they leave in it would
-    make the process grow from change to change.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:  # glibc has it, others need it not
-        trim(0)
 
 
 def _fault(model: str, error: Exception) -> ServiceError:

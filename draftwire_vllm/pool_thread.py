@@ -134,7 +134,7 @@ class PoolThread:
             pool = self._pool = DrafterPool(
                 self.mirror,
                 self._identity,
-                drafter_channels(channels),
+                drafter_channels(channels, server.heap.note),
                 tasks,
                 PoolLimits(settings.max_tree_nodes, settings.max_drafters, settings.drafters_per_request),
                 announcements=_announcement_rules(settings),

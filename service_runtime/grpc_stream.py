@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import grpc
+from google.protobuf.message import Message
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 
@@ -27,13 +28,15 @@ async def open_call(
     *,
     timeout_seconds: float | None = None,
     metadata: Sequence[tuple[str, str | bytes]] | None = None,
+    on_message: Callable[[int], None] | None = None,
 ) -> AsyncIterator[MessageStream[Any, Any]]:
     """The client's side of a call: `async with open_call(stub.Draft) as stream`.
 
-    Leaving the `async with` cancels the call unless it has ended. `timeout_seconds` bounds the whole call.
+    Leaving the `async with` cancels the call unless it has ended. `timeout_seconds` bounds the whole call. `on_message`
+    is given the bytes of each message that comes.
     """
     call = method(timeout=timeout_seconds, metadata=metadata)
-    stream: ClientStream[Any, Any] = ClientStream(call)
+    stream: ClientStream[Any, Any] = ClientStream(call, on_message)
     try:
         yield stream
     finally:
@@ -129,9 +132,10 @@ class _GrpcStream(MessageStream[SendT, RecvT]):
 class ClientStream(_GrpcStream[SendT, RecvT]):
     """The client's side of a grpc.aio call. Whoever made the call releases it; see `open_call`."""
 
-    def __init__(self, call: "_Call") -> None:
+    def __init__(self, call: "_Call", on_message: Callable[[int], None] | None = None) -> None:
         super().__init__()
         self._call = call
+        self._on_message = on_message
 
     async def close(self, error: ServiceError | None = None) -> None:
         if error is not None:
@@ -160,7 +164,11 @@ class ClientStream(_GrpcStream[SendT, RecvT]):
                 # grpc says so by CancelledError, although no task was cancelled
                 raise StreamBroken.of(grpc.StatusCode.CANCELLED, "the call was cancelled") from None
             raise
-        return None if message is grpc.aio.EOF else message  # type: ignore[return-value]
+        if message is grpc.aio.EOF:
+            return None
+        if self._on_message is not None:
+            self._on_message(cast(Message, message).ByteSize())
+        return message  # type: ignore[return-value]
 
     async def _send(self, message: SendT) -> None:
         try:

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -112,9 +112,17 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     `watch` runs, when its token is taken away.
     """
 
-    def __init__(self, max_message_bytes: int, tokens: AcceptedTokens | None = None) -> None:
+    def __init__(
+        self,
+        max_message_bytes: int,
+        tokens: AcceptedTokens | None = None,
+        on_message: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        """`on_message` is given the bytes of each message: of a streamed request as it comes, of others when their call
+        is over."""
         self._max_message_bytes = max_message_bytes
         self._tokens = tokens
+        self._on_message = on_message
         self._refusing = False
         self._admitted: set[_Admitted] = set()
 
@@ -158,14 +166,18 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         kind = f"{'stream' if handler.request_streaming else 'unary'}_{stream}"
         behavior = getattr(handler, kind)
 
+        sizes: list[int] = []  # of this call's messages
+
         async def unary_response(request: Any, context: "_Context") -> Any:
-            async with self._around(call, context, caller, version):
+            async with self._around(call, context, caller, version, sizes):
                 if isinstance(request, ServiceError):
                     raise request
-                return encode(await behavior(request, context))
+                response = encode(await behavior(request, context))
+                sizes.append(len(response))
+                return response
 
         async def stream_response(request: Any, context: "_Context") -> None:
-            async with self._around(call, context, caller, version):
+            async with self._around(call, context, caller, version, sizes):
                 if isinstance(request, ServiceError):
                     raise request
                 responses = behavior(request, context)
@@ -181,7 +193,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         make = getattr(grpc, f"{kind}_rpc_method_handler")
         refused = isinstance(caller, ServiceError)
         deserialize = None if refused else handler.request_deserializer
-        decode = self._decoder(deserialize, raising=handler.request_streaming)
+        streaming = handler.request_streaming
+        decode = self._decoder(deserialize, self._on_message if streaming else sizes.append, raising=streaming)
         encode = self._encoder(handler.response_serializer)
         wrapped: _Handler = (
             make(stream_response, decode, encode) if handler.response_streaming else make(unary_response, decode, None)
@@ -199,7 +212,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return encode
 
-    def _decoder(self, deserialize: Callable[[bytes], Any] | None, *, raising: bool) -> Callable[[bytes], Any]:
+    def _decoder(
+        self, deserialize: Callable[[bytes], Any] | None, on_message: Callable[[int], None], *, raising: bool
+    ) -> Callable[[bytes], Any]:
         """Decodes a request, or says by a ServiceError why not.
 
         A streamed request is decoded inside the handler's read, so the error is raised there. A single request is
@@ -208,6 +223,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """
 
         def decode(raw: bytes) -> Any:
+            on_message(len(raw))
             try:
                 if len(raw) > self._max_message_bytes:
                     raise message_too_large(len(raw), self._max_message_bytes)
@@ -230,7 +246,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     @asynccontextmanager
     async def _around(
-        self, call: grpc.HandlerCallDetails, context: "_Context", caller: Caller | ServiceError | None, version: object
+        self,
+        call: grpc.HandlerCallDetails,
+        context: "_Context",
+        caller: Caller | ServiceError | None,
+        version: object,
+        sizes: Sequence[int],
     ) -> AsyncIterator[None]:
         method = call.method
         admitted: _Admitted | None = None
@@ -269,5 +290,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             finally:
                 if admitted is not None:
                     self._admitted.discard(admitted)
+                for size in sizes:
+                    self._on_message(size)
                 report = log.debug if infrastructure else log.info
                 report("call finished", code=code.name, seconds=round(time.perf_counter() - started, 6))

@@ -14,6 +14,7 @@ from draftwire.loopback import is_loopback_host
 from service_runtime.address import Address
 from service_runtime.channel import server_options
 from service_runtime.health import Health
+from service_runtime.heap import HeapTrimmer
 from service_runtime.interceptors import CallInterceptor
 from service_runtime.logs import get_logger
 from service_runtime.security import accepted_tokens, server_tls
@@ -41,7 +42,9 @@ class ServiceServer:
         local = is_loopback_host(self._listen.host)
         self._reflects = local if settings.reflection is None else settings.reflection
         self._open_to_all = not local and tokens is None and settings.tls_client_ca is None
-        self._interceptor = CallInterceptor(settings.max_message_bytes, tokens)
+        self.heap = HeapTrimmer()
+        """Is told of large messages; works while the server runs."""
+        self._interceptor = CallInterceptor(settings.max_message_bytes, tokens, self.heap.note)
         self._server = grpc.aio.server(
             interceptors=[self._interceptor],
             options=server_options(
@@ -51,7 +54,7 @@ class ServiceServer:
         self._services: list[str] = []
         self._health: Health | None = None
         self._bound_port = 0
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: set[asyncio.Task[None]] = set()
 
     def add(self, add_to_server: Callable[[ServicerT, Any], None], servicer: ServicerT) -> None:
         """Adds a service by its generated function, for example add_DrafterServiceServicer_to_server."""
@@ -98,7 +101,10 @@ class ServiceServer:
             raise StartupError(f"cannot listen on {self._listen}: {error}") from error
         await self._health.set_serving(serving)
         await self._server.start()
-        self._watching = asyncio.create_task(self._interceptor.watch(), name="token-watch")
+        self._watching = {
+            asyncio.create_task(self._interceptor.watch(), name="token-watch"),
+            asyncio.create_task(self.heap.run(), name="heap-trimmer"),
+        }
         log.info("listening", address=self.address, tls=self._tls is not None)
         if self._open_to_all:
             log.warning("whoever reaches the port may do everything: no --accepted-tokens, no --tls-client-ca")
@@ -117,9 +123,10 @@ class ServiceServer:
         if self._health is not None:
             self._health.end_watches()
         await self._server.stop(grace_seconds)
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait({self._watching})
+        for task in self._watching:
+            task.cancel()
+        if self._watching:
+            await asyncio.wait(self._watching)
 
     def _started_health(self) -> Health:
         if self._health is None:

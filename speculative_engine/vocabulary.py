@@ -101,7 +101,7 @@ def spelling_of(decoder: dict[str, Any] | None) -> Callable[[str], bytes]:
 
 def _byte_level(name: str) -> bytes:
     # What is not in the table is text as it stands, as the library's decoder has it.
-    return bytes(_ALPHABET[each] for each in name) if set(name) <= _ALPHABET.keys() else name.encode()
+    return bytes(BYTE_ALPHABET[each] for each in name) if set(name) <= BYTE_ALPHABET.keys() else name.encode()
 
 
 def _byte_level_alphabet() -> dict[str, int]:
@@ -116,4 +116,5 @@ def _byte_fallback(name: str) -> bytes:
     return bytes([int(match[1], 16)]) if match else name.replace("\u2581", " ").encode()
 
 
-_ALPHABET = _byte_level_alphabet()
+BYTE_ALPHABET = _byte_level_alphabet()
+"""The byte of each character that byte-level tokenizers write for it."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import grpc
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
@@ -20,19 +23,27 @@ class PeerLimits:
         """Most requests of a peer, and most tokens of these, at their greatest lengths; 0 sets no limit."""
         self.max_requests = max_requests
         self.max_tokens = max_tokens
-        self._held: dict[int, tuple[str, int]] = {}
+        self._held: dict[object, tuple[str, int]] = {}
+
+    @contextmanager
+    def reading(self, peer: str) -> Iterator[None]:
+        """Count a request whose tokens are not known yet, until the `with` is left. Raises ServiceError (AT_CAPACITY)
+        beyond the limit."""
+        self._check_number(peer)
+        key = object()
+        self._held[key] = (peer, 0)
+        try:
+            yield
+        finally:
+            del self._held[key]
 
     def add(self, sequence_id: int, peer: str, tokens: int) -> None:
         """Count a request of up to `tokens` tokens. Raises ServiceError if that is beyond a limit: AT_CAPACITY, or
         CONTEXT_EXCEEDED where it would be for any time."""
+        self._check_number(peer)
         caller = current_caller()
-        max_requests = self.max_requests if caller is None or caller.max_requests is None else caller.max_requests
         max_tokens = self.max_tokens if caller is None or caller.max_tokens is None else caller.max_tokens
-        held = [count for other, count in self._held.values() if other == peer]
-        if max_requests and len(held) >= max_requests:
-            raise at_capacity(
-                f"{len(held)} requests of {peer} run or wait already, at most {max_requests} may", _RETRY_SECONDS
-            )
+        held = self._held_by(peer)
         if max_tokens and tokens > max_tokens:  # waiting would not help
             raise ServiceError(
                 grpc.StatusCode.INVALID_ARGUMENT,
@@ -50,3 +61,13 @@ class PeerLimits:
     def remove(self, sequence_id: int) -> None:
         """The request has ended; does nothing if it was not counted."""
         self._held.pop(sequence_id, None)
+
+    def _check_number(self, peer: str) -> None:
+        caller = current_caller()
+        most = self.max_requests if caller is None or caller.max_requests is None else caller.max_requests
+        if most and (number := len(self._held_by(peer))) >= most:
+            raise at_capacity(f"{number} requests of {peer} run or wait already, at most {most} may", _RETRY_SECONDS)
+
+    def _held_by(self, peer: str) -> list[int]:
+        """The tokens of each request of a peer."""
+        return [tokens for other, tokens in self._held.values() if other == peer]

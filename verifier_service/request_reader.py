@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import grpc
 
@@ -21,14 +21,17 @@ from speculative_engine.output_form import OutputForm
 from speculative_engine.sampling_params import SamplingParams
 from speculative_engine.tokenizer import Tokenizer
 from verifier_service.acceptance_reader import read_acceptance
-from verifier_service.chat_text import chat_text
 from verifier_service.sampling_reader import read_changes, read_sampling
 from verifier_service.structured_output_reader import StructuredOutputReader, reads_ahead
 from verifier_service.telling_reader import read_log_probs, read_max_time, read_stop_tokens
+from verifier_service.text_pool import TextPool
+from verifier_service.text_reader import TextReader
 
 _MAX_STOPS = 16
 _MAX_STOP_LENGTH = 256
 _MAX_DRAFTER_NAMES = 16
+_MAX_NAME_LENGTH = 1024
+"""Characters of a drafter's name; none has more."""
 _LOOKED_AT = 1024
 """Tokens of a prompt, the last ones, by which a preset is chosen."""
 
@@ -99,8 +102,11 @@ class RequestReader:
         context_length: int,
         kv_tokens: int,
         eos_token_ids: Iterable[int] = (),
+        *,
+        pool: TextPool,
     ):
-        """kv_tokens: most tokens of one request that the KV cache, and the limit of a peer, have room for."""
+        """kv_tokens: most tokens of one request that the KV cache, and the limit of a peer, have room for. pool: reads
+        texts."""
         self._tokenizer = tokenizer
         self._forms = StructuredOutputReader(tokenizer, vocab_size, eos_token_ids)
         self._vocab_size = vocab_size
@@ -110,25 +116,32 @@ class RequestReader:
             if context_length <= kv_tokens
             else f"the {kv_tokens} tokens that the KV cache and the limits of the verifier leave for one request"
         )
+        self.texts = TextReader(tokenizer, self._longest, self._bound_by, pool)
 
-    async def read(self, request: verifier_service_pb2.GenerateRequest, request_id: str = "") -> GenerateOrder:
-        """Check and complete a request. Raises ServiceError with INVALID_ARGUMENT.
+    async def read(
+        self, request: verifier_service_pb2.GenerateRequest, request_id: str = "", peer: str = ""
+    ) -> GenerateOrder:
+        """Check and complete a request. Raises ServiceError with INVALID_ARGUMENT, and AT_CAPACITY where too many texts
+        are being read.
 
-        request_id: its name, where that is settled already.
+        request_id: its name, where that is settled already. peer: whose it is.
         """
         request_id = request_id or given_request_id(request.request_id, ()) or f"req-{secrets.token_hex(6)}"
-        prompt = await self._prompt(request)
+        # What is too long is refused before anything of the request is copied, compared or tokenized.
+        self._check_lengths(request)
         resumed = list(request.resume_token_ids)
         self.check_tokens("resume_token_ids", resumed)
         speculation = request.speculation
         most = speculation.max_draft_tokens if speculation.HasField("max_draft_tokens") else None
         enabled = speculation.enabled if speculation.HasField("enabled") else True
         sampling = read_sampling(request.sampling)
+        stops, drafter_names = _stops(request.stop), _drafter_names(speculation)
+        prompt = await self._prompt(request, peer)
         max_length = self._max_length(request, len(prompt))
         settled = await read_acceptance(
             speculation,
             matters=enabled and most != 0 and not sampling.greedy,
-            prompt=lambda: asyncio.to_thread(self._tokenizer.decode, prompt[-_LOOKED_AT:]),
+            prompt=lambda: self._end_of(prompt, peer),
         )
         order = GenerateOrder(
             request_id=request_id,
@@ -138,14 +151,14 @@ class RequestReader:
             sampling=sampling,
             max_length=max_length,
             ignore_eos=request.ignore_eos,
-            stops=_stops(request.stop),
+            stops=stops,
             speculate=enabled and most != 0,
-            drafter_names=_drafter_names(speculation),
+            drafter_names=drafter_names,
             max_draft_tokens=most,
             resumable=request.resumable,
             labels=read_labels("speculation.labels", speculation.labels),
             drafters=_drafters(speculation),
-            prediction=await self._prediction(speculation.prediction),
+            prediction=await self._prediction(speculation.prediction, peer),
             acceptance=settled.acceptance,
             preset=settled.preset,
             dynamic_temperature=settled.dynamic_temperature,
@@ -156,7 +169,11 @@ class RequestReader:
             prompt_log_probs=read_log_probs(request, "prompt_log_probs"),
             echo=request.echo,
             changes=await read_changes(
-                request, max_length - len(prompt), self._tokenizer, self._vocab_size, self.check_tokens
+                request,
+                max_length - len(prompt),
+                self._vocab_size,
+                self.check_tokens,
+                lambda words, size: self.texts.run(partial(self._spellings, words), size, peer),
             ),
             prefix_cache=request.prefix_cache if request.HasField("prefix_cache") else True,
             report_rejected=request.report_rejected,
@@ -177,37 +194,65 @@ class RequestReader:
                 f"is {token_ids[index]}, the target's vocabulary has {self._vocab_size} tokens",
             )
 
-    async def _prompt(self, request: verifier_service_pb2.GenerateRequest) -> list[int]:
+    def _check_lengths(self, request: verifier_service_pb2.GenerateRequest) -> None:
         kind = request.WhichOneof("prompt")
         if kind is None:
             raise _refusal(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "prompt", "is missing")
         if kind == "token_ids":
+            self._max_length(request, len(request.token_ids.ids))
+        elif kind == "text":
+            self.texts.check_text(kind, request.text)
+        else:
+            self.texts.check_chat(request.messages)
+        self.texts.check_number("resume_token_ids", request.resume_token_ids)
+        prediction = request.speculation.prediction
+        if prediction.text and prediction.token_ids:
+            raise invalid_field("speculation.prediction", "has both text and token_ids")
+        self.texts.check_text("speculation.prediction.text", prediction.text)
+        self._check_prediction(len(prediction.token_ids))
+
+    async def _prompt(self, request: verifier_service_pb2.GenerateRequest, peer: str) -> list[int]:
+        kind = request.WhichOneof("prompt")
+        if kind == "token_ids":
             prompt = list(request.token_ids.ids)
             self.check_tokens("token_ids.ids", prompt)
         elif kind == "text":
-            prompt = await asyncio.to_thread(self._tokenizer.encode, request.text)
+            prompt = await self.texts.read_text(kind, request.text, peer)
         else:
-            prompt = await asyncio.to_thread(self._chat, request.messages)
+            prompt = await self.texts.read_chat(request.messages, peer)
         if not prompt:
-            raise _refusal(ErrorReason.ERROR_REASON_EMPTY_PROMPT, kind, "has no token")
+            raise _refusal(ErrorReason.ERROR_REASON_EMPTY_PROMPT, kind or "prompt", "has no token")
         return prompt
 
-    async def _prediction(self, prediction: speculation_pb2.Prediction) -> list[int]:
-        if prediction.text and prediction.token_ids:
-            raise invalid_field("speculation.prediction", "has both text and token_ids")
+    async def _end_of(self, prompt: Sequence[int], peer: str) -> str:
+        end = prompt[-_LOOKED_AT:]
+        return await self.texts.run(partial(self._tokenizer.decode, end), len(end), peer)
+
+    async def _prediction(self, prediction: speculation_pb2.Prediction, peer: str) -> list[int]:
         self.check_tokens("speculation.prediction.token_ids", prediction.token_ids)
         tokens = list(prediction.token_ids)
         if prediction.text:
-            tokens = await asyncio.to_thread(self._tokenizer.encode, prediction.text, add_special_tokens=False)
-        if len(tokens) > self._longest:
-            raise invalid_field(
-                "speculation.prediction", f"has {len(tokens)} tokens, no output has more than {self._bound_by}"
-            )
+            field = "speculation.prediction.text"
+            tokens = await self.texts.read_text(field, prediction.text, peer, add_special_tokens=False)
+            self._check_prediction(len(tokens))
         return tokens
 
-    def _chat(self, chat: verifier_service_pb2.ChatMessages) -> list[int]:
-        # The template writes the special tokens itself.
-        return self._tokenizer.encode(chat_text(chat, self._tokenizer), add_special_tokens=False)
+    def _check_prediction(self, tokens: int) -> None:
+        if tokens > self._longest:
+            raise invalid_field(
+                "speculation.prediction", f"has {tokens} tokens, no output has more than {self._bound_by}"
+            )
+
+    def _spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """The tokens of each word, with a space before it and without."""
+        found: dict[tuple[int, ...], None] = {}
+        for word in words:
+            bare = word.lstrip(" ") or word
+            for text in (bare, f" {bare}"):
+                spelled = tuple(self._tokenizer.encode(text, add_special_tokens=False))
+                if spelled and max(spelled) < self._vocab_size:  # what the target has no token for cannot come
+                    found[spelled] = None
+        return tuple(found)
 
     def _max_length(self, request: verifier_service_pb2.GenerateRequest, prompt_length: int) -> int:
         if prompt_length >= self._longest:
@@ -238,18 +283,28 @@ def _drafters(speculation: speculation_pb2.SpeculationOptions) -> int | None:
 
 
 def _drafter_names(speculation: speculation_pb2.SpeculationOptions) -> tuple[str, ...]:
-    names = tuple(speculation.drafter_names)
-    if not speculation.HasField("drafter"):
-        if len(set(names)) < len(names):
-            raise invalid_field("speculation.drafter_names", "has a name twice")
-        if len(names) > _MAX_DRAFTER_NAMES:
-            raise invalid_field(
-                "speculation.drafter_names", f"has {len(names)} names, at most {_MAX_DRAFTER_NAMES} are allowed"
-            )
-        return names
-    if names:
-        raise invalid_field("speculation.drafter_names", "is given beside speculation.drafter")
-    return (speculation.drafter,)
+    number = len(speculation.drafter_names)
+    if speculation.HasField("drafter"):
+        if number:
+            raise invalid_field("speculation.drafter_names", "is given beside speculation.drafter")
+        return (_drafter_name("speculation.drafter", speculation.drafter),)
+    if number > _MAX_DRAFTER_NAMES:
+        raise invalid_field(
+            "speculation.drafter_names", f"has {number} names, at most {_MAX_DRAFTER_NAMES} are allowed"
+        )
+    names = tuple(
+        _drafter_name(f"speculation.drafter_names[{index}]", name)
+        for index, name in enumerate(speculation.drafter_names)
+    )
+    if len(set(names)) < number:
+        raise invalid_field("speculation.drafter_names", "has a name twice")
+    return names
+
+
+def _drafter_name(field: str, name: str) -> str:
+    if len(name) > _MAX_NAME_LENGTH:
+        raise invalid_field(field, f"has {len(name)} characters, no drafter's name has more than {_MAX_NAME_LENGTH}")
+    return name
 
 
 def _stops(stops: Sequence[str]) -> tuple[str, ...]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from draftwire.v1 import sampling_pb2
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
 from service_runtime.errors import invalid_field
 from speculative_engine.field_error import FieldError
-from speculative_engine.logit_editors.logit_changes import LogitChanges
+from speculative_engine.logit_editors.logit_changes import MOST_BIASES, LogitChanges
 from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.tokenizer import Tokenizer
 
 _MAX_BAD_WORDS = 256
 _MAX_BAD_WORD_LENGTH = 256
@@ -37,15 +35,20 @@ def read_sampling(given: sampling_pb2.SamplingParams) -> SamplingParams:
 async def read_changes(
     request: GenerateRequest,
     most_tokens: int,
-    tokenizer: Tokenizer,
     vocab_size: int,
     check_tokens: Callable[[str, Sequence[int]], None],
+    spell: Callable[[Sequence[str], int], Awaitable[tuple[tuple[int, ...], ...]]],
 ) -> LogitChanges:
-    """The changes to the logits. Raises ServiceError with INVALID_ARGUMENT.
+    """The changes to the logits. Raises ServiceError.
 
-    most_tokens: of the output. check_tokens: raises for a field with an id beyond the vocabulary.
+    most_tokens: of the output. check_tokens: raises for a field with an id beyond the vocabulary. spell: gives the ways
+    to write some words, of so many bytes in all, as tokens.
     """
     given = request.sampling
+    if len(given.logit_bias) > MOST_BIASES:
+        raise invalid_field(
+            "sampling.logit_bias", f"has {len(given.logit_bias)} tokens, at most {MOST_BIASES} are allowed"
+        )
     bias = dict(given.logit_bias)
     check_tokens("sampling.logit_bias", list(bias))
     for field, ids in (("allowed_token_ids", given.allowed_token_ids), ("banned_token_ids", given.banned_token_ids)):
@@ -62,7 +65,7 @@ async def read_changes(
         logit_bias=bias,
         allowed_token_ids=tuple(given.allowed_token_ids),
         banned_token_ids=tuple(given.banned_token_ids),
-        bad_words=await asyncio.to_thread(_spellings, words, tokenizer, vocab_size) if words else (),
+        bad_words=await spell(words, sum(len(word.encode()) for word in words)) if words else (),
         min_tokens=request.min_tokens,
     )
     try:
@@ -81,15 +84,3 @@ def _bad_words(words: Sequence[str]) -> Sequence[str]:
                 f"must have 1 to {_MAX_BAD_WORD_LENGTH} characters, has {len(word)}",
             )
     return words
-
-
-def _spellings(words: Sequence[str], tokenizer: Tokenizer, vocab_size: int) -> tuple[tuple[int, ...], ...]:
-    """The tokens of each word, with a space before it and without."""
-    found: dict[tuple[int, ...], None] = {}
-    for word in words:
-        bare = word.lstrip(" ") or word
-        for text in (bare, f" {bare}"):
-            spelled = tuple(tokenizer.encode(text, add_special_tokens=False))
-            if spelled and max(spelled) < vocab_size:  # what the target has no token for cannot come
-                found[spelled] = None
-    return tuple(found)

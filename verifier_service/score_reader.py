@@ -28,14 +28,15 @@ class ScoreOrder:
 
 def read_score(request: ScoreRequest, reader: RequestReader, longest: int) -> ScoreOrder:
     """Check a request; longest: most tokens of a text. Raises ServiceError with INVALID_ARGUMENT."""
-    tokens = list(request.token_ids)
-    if not tokens:
+    number = len(request.token_ids)
+    if not number:
         raise _refusal(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "has no token")
-    reader.check_tokens("token_ids", tokens)
-    if len(tokens) > longest:
+    if number > longest:
         raise _refusal(
-            ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED, f"has {len(tokens)} tokens, at most {longest} can be scored"
+            ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED, f"has {number} tokens, at most {longest} can be scored"
         )
+    tokens = list(request.token_ids)
+    reader.check_tokens("token_ids", tokens)
     if not 1 <= request.top <= MOST_TOP:
         raise invalid_field("top", f"must be from 1 to {MOST_TOP}, got {request.top}")
     first = request.first_position if request.HasField("first_position") else 1

@@ -25,6 +25,7 @@ from verifier_service.metrics.collector import VerifierCollector
 from verifier_service.peer_limits import PeerLimits
 from verifier_service.settings import VerifierSettings
 from verifier_service.target import Target, load_target, set_threads
+from verifier_service.text_pool import TextPool
 from verifier_service.verifier import Verifier
 from verifier_service.verifier_servicer import VerifierServicer
 
@@ -72,13 +73,14 @@ async def _serve(
             target.engine,
             target.tokenizer,
             target.info,
-            connect=drafter_channels(channels),
+            connect=drafter_channels(channels, server.heap.note),
             tasks=tasks,
             prepare=lambda: set_threads(settings),
             on_failure=shutdown.fail,
             max_waiting=settings.max_waiting,
             max_wait_seconds=settings.max_wait_seconds,
             max_message_bytes=settings.max_message_bytes,
+            texts=TextPool(server.heap.note),
             peer_limits=PeerLimits(settings.max_requests_per_peer, settings.max_tokens_per_peer),
             max_drafters=settings.max_drafters,
             drafters_per_request=settings.drafters_per_request,

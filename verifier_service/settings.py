@@ -39,7 +39,7 @@ class VerifierSettings(RankSettings):
     max_wait_seconds: float = Field(default=60.0, ge=0)
     """Longest a request is expected to wait before its prompt is computed; beyond it is refused. 0 sets no limit."""
     max_requests_per_peer: int = Field(default=0, ge=0)
-    """Most requests of one caller (a token, or without tokens a host) that run or wait. 0 sets no limit."""
+    """Most requests of one caller (a token, or without tokens a host) that run, wait or are read. 0 sets no limit."""
     max_tokens_per_peer: int = Field(default=0, ge=0)
     """Most tokens of one caller's requests, at their greatest lengths, that run or wait. 0 sets no limit."""
     max_step_rows: int = Field(default=256, ge=8)

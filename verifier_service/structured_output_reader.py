@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from draftwire.v1.structured_output_pb2 import StructuredOutput
 from service_runtime.errors import invalid_field
 from speculative_engine.grammar import FormKind, Grammar, GrammarError
-from speculative_engine.grammar_compiler import GrammarCompiler
+from speculative_engine.grammar_compiler import MOST_TEXT, GrammarCompiler
 from speculative_engine.grammar_form import GrammarForm, TokenMisfitError
 from speculative_engine.tokenizer import Tokenizer
 
@@ -77,7 +77,11 @@ def _choices(texts: Sequence[str]) -> list[str]:
     field = f"{_FIELD}.choice.texts"
     if not 1 <= len(texts) <= _MOST_CHOICES:
         raise invalid_field(field, f"must have 1 to {_MOST_CHOICES} texts, has {len(texts)}")
+    size = 0
     for index, text in enumerate(texts):
         if not text:
             raise invalid_field(f"{field}[{index}]", "is empty")
+        size += len(text.encode())
+    if size > MOST_TEXT:
+        raise invalid_field(field, f"has {size} bytes, at most {MOST_TEXT} are allowed")
     return list(texts)

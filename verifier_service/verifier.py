@@ -46,6 +46,8 @@ from verifier_service.running_request import RunningRequest
 from verifier_service.scores import Scores
 from verifier_service.step_counts import StepCounts
 from verifier_service.step_loop import StepLoop
+from verifier_service.text_pool import TextPool
+from verifier_service.tokenizing import Tokenizing
 from verifier_service.traffic import Traffic
 
 log = get_logger(__name__)
@@ -68,6 +70,7 @@ class Verifier:
         max_message_bytes: int,
         max_wait_seconds: float = 0.0,
         peer_limits: PeerLimits | None = None,
+        texts: TextPool | None = None,
         max_drafters: int = 64,
         drafters_per_request: int = 1,
         trusted_drafters: Collection[str] = (),
@@ -92,7 +95,11 @@ class Verifier:
             max_message_bytes=max_message_bytes,
             max_sequence_tokens=min(info.context_length, longest),
         )
-        self.reader = RequestReader(tokenizer, info.vocab_size, info.context_length, longest, info.eos_token_ids)
+        self._texts = texts or TextPool()
+        self.reader = RequestReader(
+            tokenizer, info.vocab_size, info.context_length, longest, info.eos_token_ids, pool=self._texts
+        )
+        self.tokenizing = Tokenizing(tokenizer, self.reader, self._peer_limits.max_requests)
         self._engine = engine
         self._steps = StepLoop(
             engine,
@@ -107,6 +114,8 @@ class Verifier:
         self._wait = ExpectedWait(engine.planner.cost, limits.max_step_rows)
         self._admission = Admission(self._wait, limits.max_sequences + max_waiting, max_wait_seconds)
         self._requests: dict[int, RunningRequest] = {}
+        self._reading = 0
+        """Requests that are being read."""
         # Callers that draft by themselves, by source: who is told that a proposal was refused.
         self._callers: dict[str, Callable[[ProposalError], None]] = {}
         self._predictions = AcceptanceModel()
@@ -140,6 +149,7 @@ class Verifier:
     async def stop(self) -> None:
         """Release the drafters and end the engine."""
         self.pool.shut_down()
+        self._texts.close()
         await self._steps.stop()
 
     async def drain(self, grace_seconds: float) -> None:
@@ -166,10 +176,17 @@ class Verifier:
             request.fail(shutting_down())
             self._end(request)
 
-    async def read(self, message: GenerateRequest, request_id: str = "") -> GenerateOrder:
-        """Read and check a request, and count it if it is refused. Raises ServiceError."""
-        with self.request_counts.refusals():
-            return await self.reader.read(message, request_id)
+    async def read(self, message: GenerateRequest, request_id: str = "", peer: str = "") -> GenerateOrder:
+        """Read and check a request of a peer, and count it if it is refused. Raises ServiceError.
+
+        While it is being read it counts as one that waits, for the verifier's limits and the peer's.
+        """
+        with self.request_counts.refusals(), self._peer_limits.reading(peer):
+            self._reading += 1
+            try:
+                return await self.reader.read(message, request_id, peer)
+            finally:
+                self._reading -= 1
 
     def check_room(self, remaining: float | None = None) -> None:
         """Raise ServiceError if there is no room for a request now, and count it: what is refused need not be read.
@@ -177,7 +194,7 @@ class Verifier:
         remaining: seconds until its caller's deadline; None if it has none.
         """
         with self.request_counts.refusals():
-            self._admission.check(len(self._requests), self._places(), remaining)
+            self._admission.check(len(self._requests) + self._reading, self._places(), remaining)
 
     @asynccontextmanager
     async def run(
@@ -222,7 +239,7 @@ class Verifier:
         if self._grace_over or (self._draining and order.resumable):  # it was being read when the drain began
             raise shutting_down()
         self.pool.check(order.drafter_names, draws=order.acceptance.draws)
-        self._admission.check(len(self._requests), self._places(), remaining)
+        self._admission.check(len(self._requests) + self._reading, self._places(), remaining)
         request = RunningRequest(
             next(self._numbers),
             order,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -13,7 +12,6 @@ from service_runtime.grpc_stream import accept_call
 from service_runtime.peer_name import peer_name
 from verifier_service.request_call import request_call
 from verifier_service.score_reader import read_score
-from verifier_service.tokenizing import tokenize
 from verifier_service.verifier import Verifier
 from verifier_service.verify_conversation import VerifyConversation
 
@@ -28,9 +26,10 @@ class VerifierServicer(VerifierServiceServicer):
         """See the contract."""
         verifier, metadata = self._verifier, context.invocation_metadata() or ()
         with request_call(verifier.tracing, verifier.info.model_id, request, metadata) as call:
+            peer = peer_name(context.peer())
             verifier.check_room(context.time_remaining())
-            order = await verifier.read(request, call.request_id)
-            async with verifier.run(order, peer_name(context.peer()), call, context.time_remaining()) as running:
+            order = await verifier.read(request, call.request_id, peer)
+            async with verifier.run(order, peer, call, context.time_remaining()) as running:
                 async for event in running.events():
                     yield event
 
@@ -42,15 +41,11 @@ class VerifierServicer(VerifierServiceServicer):
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: Any) -> pb.TokenizeResponse:
         """See the contract."""
-        return await asyncio.to_thread(tokenize, request, self._verifier.tokenizer)
+        return await self._verifier.tokenizing.tokenize(request, peer_name(context.peer()))
 
     async def Detokenize(self, request: pb.DetokenizeRequest, context: Any) -> pb.DetokenizeResponse:
         """See the contract."""
-        self._verifier.reader.check_tokens("token_ids", request.token_ids)
-        text = await asyncio.to_thread(
-            self._verifier.tokenizer.decode, request.token_ids, skip_special_tokens=request.skip_special_tokens
-        )
-        return pb.DetokenizeResponse(text=text)
+        return await self._verifier.tokenizing.detokenize(request, peer_name(context.peer()))
 
     async def GetModelInfo(self, request: pb.GetModelInfoRequest, context: Any) -> pb.GetModelInfoResponse:
         """See the contract."""

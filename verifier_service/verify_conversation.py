@@ -71,7 +71,7 @@ class VerifyConversation:
     async def _run(self, alone: bool, message: pb.GenerateRequest, call: RequestCall) -> None:
         self._request_id = call.request_id
         self._verifier.check_room(self._remaining)
-        order = await self._verifier.read(message, call.request_id)
+        order = await self._verifier.read(message, call.request_id, self._peer)
         speculates = order.speculate
         if order.acceptance.draws:
             raise invalid_field("speculation.acceptance", "the rule rejection is not for a caller that drafts")
@@ -129,6 +129,12 @@ class VerifyConversation:
     def _take(self, request: RunningRequest, message: ProposalMessage, propose: Callable[[Proposal], None]) -> None:
         if self._refused is not None:  # the caller could not know yet
             request.count_stale(len(message.token_ids))
+            return
+        entries = max(len(message.token_ids), len(message.parent_ids), len(message.log_probs))
+        most = self._verifier.limits.max_tree_nodes
+        if entries > most:  # not worth copying for the engine, which would refuse it
+            description = f"has {entries} nodes, the request has credit for {most}"
+            self._refuse_proposal(ProposalError(ProposalFault.CREDIT_EXCEEDED, "token_ids", description))
             return
         proposal = Proposal(
             committed_length=message.committed_length,

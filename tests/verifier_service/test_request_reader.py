@@ -17,6 +17,7 @@ from speculative_engine.logit_editors.logit_changes import NO_CHANGES, LogitChan
 from speculative_engine.tokenizer import Tokenizer
 from verifier_service import acceptance_reader
 from verifier_service.request_reader import GenerateOrder, RequestReader
+from verifier_service.text_pool import TextPool
 
 VOCABULARY, CONTEXT = 200, 64
 MODELS = Path(__file__).resolve().parents[2] / "models"
@@ -24,7 +25,7 @@ MODELS = Path(__file__).resolve().parents[2] / "models"
 
 @pytest.fixture(scope="module")
 def reader(checkpoint: Path) -> RequestReader:
-    return RequestReader(Tokenizer.load(str(checkpoint)), VOCABULARY, CONTEXT, kv_tokens=1000)
+    return RequestReader(Tokenizer.load(str(checkpoint)), VOCABULARY, CONTEXT, kv_tokens=1000, pool=TextPool())
 
 
 def ids(*tokens: int) -> pb.TokenIds:
@@ -220,7 +221,7 @@ async def test_changes_to_the_logits_are_taken(reader: RequestReader) -> None:
 
 async def test_a_bad_word_is_spelled_with_a_space_before_it_and_without() -> None:
     tokenizer = Tokenizer.load(str(MODELS / "target"))
-    reader = RequestReader(tokenizer, 4096, CONTEXT, kv_tokens=1000)
+    reader = RequestReader(tokenizer, 4096, CONTEXT, kv_tokens=1000, pool=TextPool())
     found = await read(reader, sampling=SamplingParams(bad_words=["return", "  return", " ", "subtraction first"]))
     texts = [tokenizer.decode(word) for word in found.changes.bad_words]
     assert texts == ["return", " return", " ", "  ", "subtraction first", " subtraction first"]
@@ -228,7 +229,7 @@ async def test_a_bad_word_is_spelled_with_a_space_before_it_and_without() -> Non
 
 
 async def test_a_word_the_target_has_no_token_for_cannot_come(checkpoint: Path) -> None:
-    reader = RequestReader(Tokenizer.load(str(checkpoint)), 5, CONTEXT, kv_tokens=1000)
+    reader = RequestReader(Tokenizer.load(str(checkpoint)), 5, CONTEXT, kv_tokens=1000, pool=TextPool())
     found = await read(reader, token_ids=ids(3), sampling=SamplingParams(bad_words=["w1", "w9 w1"]))
     assert found.changes.bad_words == ((4,),)
 
@@ -249,7 +250,7 @@ async def test_text_becomes_tokens(reader: RequestReader) -> None:
 
 
 async def test_a_small_kv_cache_is_the_limit_and_is_named(checkpoint: Path) -> None:
-    reader = RequestReader(Tokenizer.load(str(checkpoint)), VOCABULARY, CONTEXT, kv_tokens=10)
+    reader = RequestReader(Tokenizer.load(str(checkpoint)), VOCABULARY, CONTEXT, kv_tokens=10, pool=TextPool())
     assert (await read(reader)).max_length == 10
     with pytest.raises(ServiceError, match="KV cache"):
         await read(reader, token_ids=ids(*FULL[:10]))

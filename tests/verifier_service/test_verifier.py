@@ -169,11 +169,11 @@ async def test_too_little_memory_costs_time_alone(checkpoint: Path) -> None:
 
 async def test_tokens_there_and_back(verifier: InProcessVerifier) -> None:
     servicer = VerifierServicer(verifier.verifier)
-    ids = (await servicer.Tokenize(pb.TokenizeRequest(text="w1 w2"), None)).token_ids
+    ids = (await servicer.Tokenize(pb.TokenizeRequest(text="w1 w2"), CONTEXT)).token_ids
     assert list(ids) == [4, 5]
-    assert (await servicer.Detokenize(pb.DetokenizeRequest(token_ids=ids), None)).text.split() == ["w1", "w2"]
+    assert (await servicer.Detokenize(pb.DetokenizeRequest(token_ids=ids), CONTEXT)).text.split() == ["w1", "w2"]
     with pytest.raises(ServiceError) as caught:
-        await servicer.Detokenize(pb.DetokenizeRequest(token_ids=[4, 999]), None)
+        await servicer.Detokenize(pb.DetokenizeRequest(token_ids=[4, 999]), CONTEXT)
     assert caught.value.reason_name == "TOKEN_OUT_OF_RANGE"
     assert caught.value.field_violations[0].field == "token_ids[1]"
 

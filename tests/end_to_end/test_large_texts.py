@@ -1,0 +1,104 @@
+"""A small part of benchmarks/fuzz_texts.py: large texts are refused unread, while somebody else is served."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+
+from benchmarks.process_usage import Usage
+from draftwire import Client, ContextExceededError
+from draftwire.v1 import verifier_service_pb2 as pb
+from tests.end_to_end.waiting import PATIENCE
+
+if TYPE_CHECKING:
+    from tests.end_to_end.conftest import RunningService
+
+TEXT = "def f(x):\n    return x + 1\n" * (15_000_000 // 26)
+CALLERS = 8
+MOST_GROWTH = 1_500_000_000
+"""Bytes: some copies of what is received at once. A text that is tokenized takes fifty times its size."""
+LEFT = 300_000_000
+"""Bytes that may be left of it in the end."""
+
+
+def resident(service: "RunningService") -> int:
+    usage = Usage.of(service.pid)
+    assert usage is not None
+    return usage.rss_bytes
+
+
+class Watch(threading.Thread):
+    """The greatest resident memory of a service, until `stop` is set."""
+
+    def __init__(self, service: "RunningService") -> None:
+        super().__init__(daemon=True)
+        self._service = service
+        self.peak = 0
+        self.stop = threading.Event()
+
+    def run(self) -> None:
+        while not self.stop.wait(0.02):
+            self.peak = max(self.peak, resident(self._service))
+
+
+REQUESTS = {
+    "Generate": pb.GenerateRequest(text=TEXT, max_tokens=1),
+    "Tokenize": pb.TokenizeRequest(text=TEXT),
+}
+
+
+@pytest.mark.parametrize("method", REQUESTS)
+def test_large_texts_are_refused_and_a_bystander_is_served(
+    start_verifier: Callable[..., "RunningService"], method: str
+) -> None:
+    service = start_verifier()
+    with Client(service.address, timeout=PATIENCE) as client:
+        expected = client.generate("def f(x):", max_tokens=8, temperature=0.0, ignore_eos=True).token_ids
+        before, watch = resident(service), Watch(service)
+        watch.start()
+        data = REQUESTS[method].SerializeToString()
+        with ThreadPoolExecutor(CALLERS) as threads:
+            calls = [threads.submit(refusal, service.address, method, data) for _ in range(CALLERS)]
+            while not all(call.done() for call in calls):
+                served = client.generate("def f(x):", max_tokens=8, temperature=0.0, ignore_eos=True)
+                assert served.token_ids == expected
+            details = [call.result() for call in calls]
+        watch.stop.set()
+        watch.join()
+        for code, message in details:
+            assert code is grpc.StatusCode.INVALID_ARGUMENT
+            assert f"text: has {len(TEXT)} bytes" in message
+        assert watch.peak - before < MOST_GROWTH
+        deadline = time.monotonic() + PATIENCE
+        while resident(service) - before > LEFT:
+            assert time.monotonic() < deadline, "the memory of large messages is not given back"
+            time.sleep(0.1)
+
+
+def refusal(address: str, method: str, data: bytes) -> tuple[grpc.StatusCode, str]:
+    """How a call ends."""
+    with grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)]) as channel:
+        path = f"/draftwire.v1.VerifierService/{method}"
+        with pytest.raises(grpc.RpcError) as caught:
+            if method == "Generate":
+                list(channel.unary_stream(path)(data, timeout=PATIENCE))
+            else:
+                channel.unary_unary(path)(data, timeout=PATIENCE)
+    error: grpc.Call = caught.value  # type: ignore[assignment]
+    return error.code(), error.details() or ""
+
+
+def test_the_sdk_tells_the_field_and_the_sizes(client: Client) -> None:
+    with pytest.raises(ContextExceededError, match=f"text: has {len(TEXT)} bytes") as caught:
+        client.generate(TEXT)
+    assert caught.value.fields == ("text",)
+    with pytest.raises(ContextExceededError) as caught:
+        client.tokenize(TEXT)
+    assert caught.value.fields == ("text",)
+    with pytest.raises(ContextExceededError) as caught:
+        client.detokenize([5] * 3000)
+    assert caught.value.fields == ("token_ids",)

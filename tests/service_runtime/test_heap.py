@@ -1,0 +1,72 @@
+"""Memory is given back after large messages."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from service_runtime import heap
+from service_runtime.heap import HeapTrimmer
+from tests.end_to_end.waiting import PATIENCE
+
+BLOCK = 64 * 1024
+BLOCKS = 4096
+"""256 MiB."""
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def leave_holes() -> list[bytes]:
+    """Allocate a lot and free most of it; what is kept has the heap keep its pages."""
+    blocks = [bytes(BLOCK) for _ in range(BLOCKS)]
+    return blocks[::64]
+
+
+@asynccontextmanager
+async def running(trimmer: HeapTrimmer) -> AsyncIterator[None]:
+    task = asyncio.create_task(trimmer.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heap, "_SECONDS", 0.0)
+
+
+async def test_after_large_messages_freed_memory_goes_back() -> None:
+    trimmer = HeapTrimmer()
+    heap.trim_heap()
+    kept = leave_holes()
+    full = resident()
+    async with running(trimmer):
+        trimmer.note(1 << 24)
+        async with asyncio.timeout(PATIENCE):
+            while resident() > full - BLOCKS * BLOCK // 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert len(kept) == BLOCKS // 64
+
+
+@pytest.mark.parametrize("sizes", [[1000] * 10_000, [1 << 20] * 3], ids=["small ones", "few large ones"])
+async def test_for_others_nothing_is_done(monkeypatch: pytest.MonkeyPatch, sizes: list[int]) -> None:
+    trims: list[None] = []
+    monkeypatch.setattr(heap, "trim_heap", lambda: trims.append(None))
+    trimmer = HeapTrimmer()
+    async with running(trimmer):
+        for size in sizes:
+            trimmer.note(size)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not trimmer._large.is_set()
+        trimmer.note(1 << 22)
+        async with asyncio.timeout(PATIENCE):
+            while not trims:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+    assert len(trims) == 1

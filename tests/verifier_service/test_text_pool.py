@@ -1,0 +1,139 @@
+"""Texts are read in turn, small ones not behind large ones, and nobody's for nobody."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from service_runtime.errors import ServiceError
+from tests.end_to_end.waiting import PATIENCE
+from verifier_service.text_pool import LANES, LaneLimits, TextPool
+
+SMALL, MIDDLE, LARGE = 8, LANES[0].largest + 1, LANES[1].largest + 1
+
+
+class Held:
+    """A text whose reading ends when a test says so."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+
+    def __call__(self) -> None:
+        self.begun.set()
+        assert self.go_on.wait(PATIENCE)
+
+
+@pytest.fixture
+def pool() -> Iterator[TextPool]:
+    made = TextPool()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def held() -> Iterator[Held]:
+    made = Held()
+    yield made
+    made.go_on.set()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+async def ended(*tasks: asyncio.Task[None]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.wait(tasks)
+
+
+async def test_small_texts_do_not_wait_for_large_ones(pool: TextPool, held: Held) -> None:
+    large = [asyncio.create_task(pool.run(held, int(LARGE), "a")) for _ in range(8)]
+    async with asyncio.timeout(PATIENCE):
+        assert await pool.run(lambda: "read", SMALL, "a") == "read"
+        assert await pool.run(lambda: "read", int(MIDDLE), "a") == "read"
+    assert not any(task.done() for task in large)
+    held.go_on.set()
+    await ended(*large)
+
+
+async def test_a_waiting_text_whose_caller_is_gone_is_never_read(pool: TextPool, held: Held) -> None:
+    read: list[str] = []
+    first = asyncio.create_task(pool.run(held, SMALL))
+    second = asyncio.create_task(pool.run(partial(read.append, "second"), SMALL))
+    third = asyncio.create_task(pool.run(partial(read.append, "third"), SMALL))
+    await until(lambda: pool.held == 3 * SMALL)
+    second.cancel()
+    await ended(second)
+    assert pool.held == 2 * SMALL, "its room is free at once"
+    held.go_on.set()
+    await ended(first, third)
+    assert read == ["third"]
+    assert pool.held == 0
+
+
+async def test_what_runs_keeps_its_room_though_its_caller_is_gone(pool: TextPool, held: Held) -> None:
+    task = asyncio.create_task(pool.run(held, SMALL))
+    await until(held.begun.is_set)
+    task.cancel()
+    await ended(task)
+    assert pool.held == SMALL
+    held.go_on.set()
+    await until(lambda: pool.held == 0)
+    assert await pool.run(lambda: 5, SMALL) == 5
+
+
+async def test_peers_take_turns(pool: TextPool, held: Held) -> None:
+    read: list[str] = []
+    tasks = [asyncio.create_task(pool.run(held, SMALL, "a"))]
+    for name in ("a1", "a2", "a3", "b1", "b2", "c1"):
+        tasks.append(asyncio.create_task(pool.run(partial(read.append, name), SMALL, name[0])))
+    await until(lambda: pool.held == 7 * SMALL)
+    held.go_on.set()
+    await ended(*tasks)
+    assert read == ["a1", "b1", "c1", "a2", "b2", "a3"]
+
+
+async def test_a_peer_takes_half_of_the_room_and_others_find_some(held: Held) -> None:
+    pool = TextPool(lanes=(LaneLimits(float("inf"), 100),))
+    tasks = [asyncio.create_task(pool.run(held, 20, "a")) for _ in range(2)]
+    await until(lambda: pool.held == 40)
+    with pytest.raises(ServiceError) as caught:
+        await pool.run(lambda: None, 30, "a")
+    assert (caught.value.code.name, caught.value.reason_name) == ("RESOURCE_EXHAUSTED", "AT_CAPACITY")
+    assert caught.value.retry_after_seconds
+    tasks.append(asyncio.create_task(pool.run(lambda: None, 30, "b")))
+    await until(lambda: pool.held == 70)
+    with pytest.raises(ServiceError, match="30 of them of b"):
+        await pool.run(lambda: None, 10, "b")
+    held.go_on.set()
+    await ended(*tasks)
+    pool.close()
+
+
+async def test_a_text_larger_than_the_room_is_read_alone() -> None:
+    pool = TextPool(lanes=(LaneLimits(float("inf"), 100),))
+    assert await pool.run(lambda: "read", 1000) == "read"
+    pool.close()
+
+
+async def test_what_reading_raises_is_raised(pool: TextPool) -> None:
+    def fail() -> None:
+        raise ValueError("no text")
+
+    with pytest.raises(ValueError, match="no text"):
+        await pool.run(fail, SMALL)
+    assert pool.held == 0
+
+
+async def test_what_was_read_is_told() -> None:
+    sizes: list[int] = []
+    pool = TextPool(sizes.append)
+    await pool.run(lambda: None, SMALL)
+    await pool.run(lambda: None, int(LARGE))
+    assert sizes == [SMALL, LARGE]
+    pool.close()
