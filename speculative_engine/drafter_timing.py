@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 _WEIGHT = 0.2
 """Weight of a new measurement in the running averages."""
 _OUTLIER = 4.0
@@ -40,8 +42,9 @@ class ProposalClock:
     def __init__(self, timing: DrafterTiming):
         """timing: the drafter's averages over all sequences."""
         self._timing = timing
-        # When it was asked, by committed length: verdicts that left an empty tree and that it has not answered yet.
-        self._asked: dict[int, float] = {}
+        # Committed length and when it was asked, oldest first: verdicts that left an empty tree and that it has not
+        # answered yet.
+        self._asked: deque[tuple[int, float]] = deque()
         self._last_arrival: float | None = None
         self._measured_from = 0
         """Committed length above which verdicts were left to it alone: until its first proposal it reads the prompt, or
@@ -62,17 +65,21 @@ class ProposalClock:
             return
         if self._untold:
             self.restart()
-        self._asked[committed_length] = now
+        self._asked.append((committed_length, now))
 
     def arrived(self, committed_length: int, at: float) -> None:
         """A proposal that builds on `committed_length` tokens came."""
+        latest = self._asked[-1][0] if self._asked else 0
+        answered: float | None = None
+        while self._asked and self._asked[0][0] <= committed_length:
+            length, asked = self._asked.popleft()
+            answered = asked if length == committed_length else None
         if self._last_arrival is None:
-            self._measured_from = max(self._asked, default=0)
-        elif committed_length in self._asked and committed_length > self._measured_from:
-            self._timing.count_response(at - self._asked[committed_length])
-        elif committed_length not in self._asked:
+            self._measured_from = latest
+        elif answered is None:
             self._timing.count_interval(at - self._last_arrival)
-        self._asked = {length: asked for length, asked in self._asked.items() if length > committed_length}
+        elif committed_length > self._measured_from:
+            self._timing.count_response(at - answered)
         self._last_arrival = at
 
     def expected_wait(self, now: float) -> float | None:
@@ -86,8 +93,7 @@ class ProposalClock:
         if not self._asked:
             due = late_since = self._last_arrival + self._timing.interval
         else:
-            asked = list(self._asked.values())
-            due, late_since = asked[-1] + self._timing.response, asked[0] + self._timing.response
+            due, late_since = (asked + self._timing.response for _, asked in (self._asked[-1], self._asked[0]))
         if now < late_since:
             return due - now
         return max(due - now, (now - late_since) + 0.25 * self._timing.interval)

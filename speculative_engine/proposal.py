@@ -88,6 +88,10 @@ class ProposalReader:
     nodes are followed along the committed tokens: those that agree with them lead into the tree, the others are
     stale. Node ids are forgotten once the drafter has shown that it knows a later committed length.
 
+    The credit bounds the nodes of the tree, and likewise those that turned out to be committed beyond the length that
+    the drafter knows: to the drafter both are live. So the reader keeps a few times as many ids as the credit, and
+    looks through them at most twice for each verdict, however many proposals come after it.
+
     Where nodes are draws, a parent has those of whoever drew there first: two drafters' draws come from the same
     numbers, so they are one draw and not two. Of the others' nodes there, those that are in the tree anyway count.
     """
@@ -102,6 +106,12 @@ class ProposalReader:
         self._known_length = 0
         # A live node of the tree, or the position of a committed token that the node turned out to be.
         self._known: dict[int, Node | int] = {}
+        self._live = 0
+        """How many of `_known` are nodes of the tree."""
+        self._ahead = 0
+        """How many of `_known` are committed beyond the length that the drafter knows."""
+        self._seen_length = 0
+        """Committed length of the tree when `_known` was looked through last."""
 
     def merge(self, proposal: Proposal, tree: TokenTree, tokens: Sequence[int]) -> MergeCount:
         """Add the proposal's nodes to `tree`.
@@ -110,13 +120,16 @@ class ProposalReader:
         Raises ProposalError and leaves the tree as it is when the proposal contradicts itself or the credit.
         """
         self._check(proposal, tree)
-        if proposal.committed_length > self._known_length:
+        if proposal.committed_length > self._known_length or tree.committed_length > self._seen_length:
             self._known_length = proposal.committed_length
+            self._seen_length = tree.committed_length
             self._forget()
+        self._check_credit(len(proposal.token_ids))
         added = stale = 0
         foreseen = False
         log_probs = proposal.log_probs or [_UNKNOWN_LOG_PROB] * len(proposal.token_ids)
         distributions = dict(proposal.distributions)
+        drawn = _by_parent(proposal) if distributions else {}
         entered: set[int] = set()
         for offset, (token, parent_id, log_prob) in enumerate(
             zip(proposal.token_ids, proposal.parent_ids, log_probs, strict=True)
@@ -125,8 +138,7 @@ class ProposalReader:
             if isinstance(parent, int) and parent == tree.root.position:
                 parent = tree.root
             if parent_id in distributions and isinstance(parent, Node) and parent.draws is None:
-                drawn = [t for t, p in zip(proposal.token_ids, proposal.parent_ids, strict=True) if p == parent_id]
-                parent.draws = Draws(tuple(drawn), distributions[parent_id])
+                parent.draws = Draws(tuple(drawn[parent_id]), distributions[parent_id])
                 entered.add(parent_id)
             place: Node | int | None
             if parent_id in distributions and isinstance(parent, Node) and parent_id not in entered:
@@ -137,6 +149,7 @@ class ProposalReader:
                 stale += 1
             else:
                 self._known[proposal.first_node_id + offset] = place
+                self._count(place)
                 added += new
                 foreseen |= place == tree.root.position
         self._next_id = proposal.first_node_id + len(proposal.token_ids)
@@ -166,6 +179,15 @@ class ProposalReader:
             if (known := self._resolve(node_id)) is not None
             and (isinstance(known, Node) or known >= self._known_length - 1)
         }
+        self._live = self._ahead = 0
+        for known in self._known.values():
+            self._count(known)
+
+    def _count(self, known: Node | int) -> None:
+        if isinstance(known, Node):
+            self._live += 1
+        elif known >= self._known_length:
+            self._ahead += 1
 
     def _check(self, proposal: Proposal, tree: TokenTree) -> None:
         count = len(proposal.token_ids)
@@ -191,22 +213,22 @@ class ProposalReader:
             if math.isnan(log_prob) or log_prob > 0:
                 raise _malformed(f"log_probs[{offset}]", f"is {log_prob}, not the logarithm of a probability")
         self._check_distributions(proposal)
-        live = sum(isinstance(known, Node) and known.state is NodeState.LIVE for known in self._known.values())
-        if live + count > self._max_tree_nodes:
-            raise ProposalError(
-                ProposalFault.CREDIT_EXCEEDED,
-                "token_ids",
-                f"would make {live + count} live nodes, the credit is {self._max_tree_nodes}",
-            )
+
+    def _check_credit(self, count: int) -> None:
+        for known, what in ((self._live, "live nodes"), (self._ahead, "nodes of committed tokens")):
+            if known + count > self._max_tree_nodes:
+                raise ProposalError(
+                    ProposalFault.CREDIT_EXCEEDED,
+                    "token_ids",
+                    f"would make {known + count} {what}, the credit is {self._max_tree_nodes}",
+                )
 
     def _check_distributions(self, proposal: Proposal) -> None:
         if not self._draws:
             if proposal.distributions:
                 raise _malformed("distributions", "were not asked for")
             return
-        children: dict[int, list[int]] = {}
-        for token, parent_id in zip(proposal.token_ids, proposal.parent_ids, strict=True):
-            children.setdefault(parent_id, []).append(token)
+        children = _by_parent(proposal)
         for index, (parent_id, distribution) in enumerate(proposal.distributions):
             where = f"distributions[{index}]"
             drawn = children.pop(parent_id, None)
@@ -221,6 +243,14 @@ class ProposalReader:
                 raise _malformed(f"{where}.token_ids", f"lacks a token that was drawn below the node {parent_id}")
         if children:
             raise _malformed("distributions", f"has none for the node {min(children)}")
+
+
+def _by_parent(proposal: Proposal) -> dict[int, list[int]]:
+    """The tokens of a proposal by the id of their parent, in their order."""
+    children: dict[int, list[int]] = {}
+    for token, parent_id in zip(proposal.token_ids, proposal.parent_ids, strict=True):
+        children.setdefault(parent_id, []).append(token)
+    return children
 
 
 def check_distribution(where: str, distribution: DraftDistribution, vocab_size: int) -> None:

@@ -176,12 +176,13 @@ class VerificationEngine:
         reader = sequence.readers.get(source) if sequence else None
         if sequence is None or reader is None:
             return MergeCount(0, len(proposal.token_ids))
-        self._plan = None
         try:
             count = reader.merge(proposal, sequence.tree, sequence.tokens)
         except Exception:
             self.detach(sequence_id, source)
             raise
+        if count.added:
+            self._plan = None
         sequence.foreseen |= count.foreseen
         clock = sequence.clocks.get(source)
         if clock is not None and sequence_id in self._running:

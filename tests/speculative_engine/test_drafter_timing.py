@@ -3,6 +3,7 @@
 import pytest
 
 from speculative_engine.drafter_timing import DrafterTiming, ProposalClock
+from tests.support.counted_work import instructions
 
 
 def clock_of(timing: DrafterTiming, at: float = 0.0) -> ProposalClock:
@@ -155,3 +156,14 @@ def test_a_drafter_whose_first_proposals_were_overtaken_is_late_since_the_verdic
     clock.asked(6, 0.26)
     clock.arrived(6, 0.27)
     assert timing.response == pytest.approx(0.01)
+
+
+def test_verdicts_that_stay_unanswered_make_nothing_slower() -> None:
+    clock, work = clock_of(DrafterTiming()), []
+    for length in range(2, 400):
+        clock.asked(length, 0.1 * length)
+        work.append(
+            instructions(lambda at=0.1 * length: clock.arrived(1, at))
+            + instructions(lambda at=0.1 * length: clock.expected_wait(at))
+        )
+    assert work[-1] <= 1.1 * work[20]

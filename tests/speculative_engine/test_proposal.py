@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speculative_engine.draft_distribution import DraftDistribution
 from speculative_engine.proposal import MergeCount, Proposal, ProposalError, ProposalFault, ProposalReader
 from speculative_engine.token_tree import Node, TokenTree
+from tests.support.counted_work import instructions
 
 VOCABULARY = 3  # few tokens, so that drafts are often right
 
@@ -189,3 +191,76 @@ def test_an_oversized_first_proposal_is_refused() -> None:
     with pytest.raises(ProposalError, match="would make 3 live nodes"):
         reader.merge(Proposal(3, 1, [1, 2, 3], [0, 0, 0]), tree, text)
     assert tree.size == 0
+
+
+class Echo:
+    """A drafter that says what is committed already, one node a proposal, as often as it may after each verdict."""
+
+    CREDIT = 64
+
+    def __init__(self, behind: int) -> None:
+        """behind: committed tokens that it pretends not to know; 0 pretends to know none but the first ones."""
+        self.tree, self.text, self.reader = start(self.CREDIT)
+        self._behind = behind
+        self._next_id = 1
+
+    def verdict(self) -> None:
+        self.tree.commit([len(self.text) % 100])
+        self.text.append(len(self.text) % 100)
+
+    def answer(self, proposals: int) -> None:
+        length = len(self.text) - self._behind if self._behind else 3
+        for _ in range(proposals):
+            self.reader.merge(Proposal(length, self._next_id, [self.text[length]], [0]), self.tree, self.text)
+            self._next_id += 1
+
+
+def test_committed_tokens_count_against_the_credit() -> None:
+    echo = Echo(behind=0)
+    echo.verdict()
+    echo.answer(Echo.CREDIT)
+    with pytest.raises(ProposalError, match="would make 65 nodes of committed tokens, the credit is 64") as caught:
+        echo.answer(1)
+    assert caught.value.fault is ProposalFault.CREDIT_EXCEEDED
+    assert len(echo.reader._known) == Echo.CREDIT
+
+
+def test_what_is_committed_is_no_credit_gone_once_the_drafter_knows_it() -> None:
+    tree, text, reader = start(credit=3)
+    for token in range(20, 60):
+        length = len(text)
+        assert reader.merge(Proposal(length, 2 * token - 39, [token, 99], [0, 2 * token - 39]), tree, text)
+        tree.commit([token])
+        text.append(token)
+
+
+@pytest.mark.parametrize("behind", [1, 2])
+def test_reading_takes_no_longer_the_longer_it_goes_on(behind: int) -> None:
+    echo, work = Echo(behind), []
+    for _ in range(200):
+        echo.verdict()
+        work.append(instructions(lambda: echo.answer(20)))
+        assert len(echo.reader._known) <= 2 * Echo.CREDIT
+    assert work[-1] <= 1.1 * work[20]
+
+
+def test_a_proposal_is_read_without_a_look_at_all_the_others() -> None:
+    """Live nodes are counted, not looked through, however many messages they come in."""
+    work = {}
+    for credit in (64, 1024):
+        tree, text, reader = start(credit)
+        reader.merge(Proposal(3, 1, [20] * (credit - 2), list(range(credit - 2))), tree, text)
+        work[credit] = instructions(
+            lambda r=reader, t=tree, x=text, c=credit: r.merge(Proposal(3, c - 1, [30], [0]), t, x)
+        )
+    assert work[1024] <= 1.1 * work[64]
+
+
+def test_draws_below_many_nodes_take_time_by_their_number() -> None:
+    work = {}
+    for count in (50, 500):
+        tree, text, reader = TokenTree(3, 12), [10, 11, 12], ProposalReader("d", 1024, 100, draws=True)
+        certain = DraftDistribution([20], [1.0])
+        chain = Proposal(3, 1, [20] * count, list(range(count)), (), [(parent, certain) for parent in range(count)])
+        work[count] = instructions(lambda r=reader, t=tree, x=text, c=chain: r.merge(c, t, x))
+    assert work[500] <= 11 * work[50]

@@ -149,6 +149,25 @@ def test_outcomes_say_who_drafted_what(model: PackedModel) -> None:
     engine.remove(0)
 
 
+def test_what_adds_nothing_is_no_reason_to_plan_anew(model: PackedModel) -> None:
+    expected = outputs(model, PROMPTS[:1])[0]
+    engine = engine_of(model)
+    engine.add(SequenceSpec(0, PROMPTS[0], 22, GREEDY))
+    engine.attach(0, "d")
+    engine.step()
+    plans, plan = [], engine.planner.plan
+    engine.planner.plan = lambda *args: plans.append(args) or plan(*args)
+    for number in range(1, 21):  # what is committed, and what is stale
+        engine.propose(0, "d", Proposal(10, number, [expected[0] if number % 2 else 3], [0]))
+        engine.wait_seconds()
+    assert len(plans) == 1
+    engine.propose(0, "d", Proposal(11, 21, [expected[1]], [0]))
+    engine.wait_seconds()
+    assert len(plans) == 2
+    assert engine.step().outcomes[0].accepted == 1
+    engine.remove(0)
+
+
 def test_rejected_draft_tokens_are_told_to_those_who_ask(model: PackedModel) -> None:
     expected = outputs(model, [PROMPTS[0]])[0]
     wrong = 3 if 3 not in expected[:4] else 4
