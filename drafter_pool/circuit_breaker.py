@@ -39,6 +39,11 @@ class CircuitBreaker:
             self.tripped = True
         return self.tripped
 
+    @property
+    def paused_seconds(self) -> float:
+        """What is left of a pause; 0 without one."""
+        return max(0.0, self._paused_until - self._clock())
+
     def take_pause(self) -> float:
         """The pause that is due, in seconds; to be called once, when it begins."""
         pause, self.tripped = self._next_pause, False

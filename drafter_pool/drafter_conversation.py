@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -15,6 +15,7 @@ from google.rpc import status_pb2
 from drafter_pool import draft_messages
 from drafter_pool.draft_messages import Dropped
 from drafter_pool.drafter_allowance import DrafterAllowance
+from drafter_pool.drafter_clocks import DrafterClocks
 from drafter_pool.drafter_credit import DrafterCredit
 from drafter_pool.proposal_source import SequenceProposal
 from drafter_pool.speculated_request import SpeculatedRequest
@@ -47,13 +48,23 @@ _PING_SECONDS = 1.0
 _SILENT_PINGS = 3
 """So many pings after the last sign of life, a drafter is lost. Counted in pings: time in which this process itself
 stood still does not count."""
+_MESSAGE_SECONDS = 100e-6
+"""Processor time that the transport takes to hand a message over, in the event loop and in its own threads."""
+_LONGEST_READING = 0.01
+"""Processor time beyond which reading a message was held up by something else, as a collection of garbage."""
+_MOST_TOLD = 64
+"""Committed lengths of a sequence that are kept with the time at which the drafter was told of them."""
 
 
 class Listener(Protocol):
     """Who is told what the drafter says."""
 
-    def took_step(self, seconds: float) -> None:
-        """The drafter made a drafting step, as it says in so many seconds."""
+    def took_step(self, seconds: float, seen: float) -> None:
+        """The drafter made a drafting step, as it says in so many seconds; seen: as many as it took to answer, or to go
+        on, for all that this side can tell."""
+
+    def was_read(self, seconds: float) -> None:
+        """A message was read, whatever came of it, in so many seconds of processor time."""
 
     def came_late(self, nodes: int) -> None:
         """Nodes came for an opening that has ended."""
@@ -85,12 +96,34 @@ class _Opening:
     """True once the drafter has caught up, False when it will not."""
     held: Verdict | None = None
     """What it has not been told yet."""
+    told: dict[int, float] = field(default_factory=dict)
+    """When it was told of a committed length, shortest first, from the one that it has shown to know last."""
+
+    def tell(self, committed_length: int, now: float) -> None:
+        """It is told of a committed length."""
+        if len(self.told) >= _MOST_TOLD:
+            del self.told[next(iter(self.told))]
+        self.told[committed_length] = now
+
+    def told_at(self, committed_length: int) -> float:
+        """When it was told of a length that it knows; if that is not kept, as long ago as possible."""
+        while self.told and next(iter(self.told)) < committed_length:
+            del self.told[next(iter(self.told))]
+        return self.told.get(committed_length, -math.inf)
 
 
 class DrafterConversation:
     """One stream after its handshakes. Used in the event loop only."""
 
-    def __init__(self, stream: DraftStream, peer: PeerInfo, drafter: str, listener: Listener, last_epoch: int):
+    def __init__(
+        self,
+        stream: DraftStream,
+        peer: PeerInfo,
+        drafter: str,
+        listener: Listener,
+        last_epoch: int,
+        clocks: DrafterClocks,
+    ):
         """drafter: its name, for the log. last_epoch: the last opening's number on earlier streams."""
         self.peer = peer
         self.epoch = last_epoch
@@ -102,10 +135,13 @@ class DrafterConversation:
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open: dict[int, _Opening] = {}
         self._silent_pings = 0
+        self._clocks = clocks
+        self._proposed_at = clocks.now()
+        """When the last proposal came that was for an opening."""
         self._pinged: tuple[int, float] = (0, 0.0)
         """The last ping's number, and when it was sent."""
         self._has_refused = False
-        self._allowance = DrafterAllowance()
+        self._allowance = DrafterAllowance(clocks.now)
 
     @property
     def writable(self) -> bool:
@@ -173,6 +209,7 @@ class DrafterConversation:
         limit = self.peer.limits.max_tree_nodes
         credit = min(max_tree_nodes, limit) if limit else max_tree_nodes
         self._open[request.sequence_id] = _Opening(self.epoch, request_id, credit)
+        self._open[request.sequence_id].tell(len(request.tokens), self._clocks.now())
         self._allowance.opened(credit)
         for message in draft_messages.openings(request, self.epoch, credit):
             self._send(message)
@@ -198,12 +235,14 @@ class DrafterConversation:
             credit.stepped(drafted_for)
         if not credit.rests:
             batch = VerdictBatch()
+            now = self._clocks.now()
             allowed = []
             for opening in self._open.values():
                 if opening.held is not None:
                     batch.verdicts.append(opening.held)
                     allowed.append(opening.max_tree_nodes)
                     self._allowance.told(opening.max_tree_nodes)
+                    opening.tell(opening.held.committed_length, now)
                     opening.held = None
             if allowed:
                 if credit.max_tree_nodes < min(allowed):
@@ -248,14 +287,17 @@ class DrafterConversation:
     def forget(self, sequence_id: int) -> bool:
         """A sequence is open no more; whether it was."""
         opening = self._open.pop(sequence_id, None)
-        if opening is not None and not opening.ready.done():
+        if opening is None:
+            return False
+        self._allowance.closed(opening.max_tree_nodes)
+        if not opening.ready.done():
             opening.ready.set_result(False)
-        return opening is not None
+        return True
 
     async def _watch(self) -> None:
         """Ask for signs of life. Raises StreamBroken when they stay out."""
         for number in itertools.count(1):
-            self._pinged = number, time.perf_counter()
+            self._pinged = number, self._clocks.now()
             self._send(DraftRequest(ping=Ping(number=number)))
             self._allowance.asked()
             await asyncio.sleep(_PING_SECONDS)
@@ -266,8 +308,13 @@ class DrafterConversation:
 
     async def _read(self) -> None:
         async for message in self._stream:
-            self._allowance.spend(message)
-            self._take(message)
+            began = self._clocks.spent()
+            try:
+                self._allowance.spend(message)
+                self._take(message)
+            finally:
+                seconds = min(self._clocks.spent() - began, _LONGEST_READING)
+                self._listener.was_read(_MESSAGE_SECONDS + seconds)
 
     def _take(self, message: DraftResponse) -> None:
         kind = message.WhichOneof("message")
@@ -281,7 +328,7 @@ class DrafterConversation:
             self._silent_pings = 0
             number, sent = self._pinged
             if message.pong.number == number:
-                self._listener.answered(time.perf_counter() - sent)
+                self._listener.answered(self._clocks.now() - sent)
         elif kind == "replaced":
             self._listener.replaced()
         elif kind == "hello":
@@ -290,8 +337,8 @@ class DrafterConversation:
             log.debug("message passed over", drafter=self._drafter, kind=kind)
 
     def _take_proposals(self, batch: ProposalBatch) -> None:
-        self._listener.took_step(batch.step_seconds)
         proposals = []
+        told_at = -math.inf
         for message in batch.proposals:
             opening = self._open.get(message.sequence_id)
             if message.epoch > self.epoch:
@@ -299,8 +346,15 @@ class DrafterConversation:
             elif opening is None or opening.epoch != message.epoch:
                 self._listener.came_late(len(message.token_ids))
             else:
+                told_at = max(told_at, opening.told_at(message.committed_length))
                 proposal = draft_messages.proposal(message)
                 proposals.append(SequenceProposal(message.sequence_id, message.epoch, proposal))
+        seen = 0.0
+        if proposals:
+            # The drafter has been at it since it was told of what it builds on, or since it proposed last.
+            now, since = self._clocks.now(), max(told_at, self._proposed_at)
+            seen, self._proposed_at = now - since, now
+        self._listener.took_step(batch.step_seconds, seen)
         if proposals:
             self._listener.proposed(proposals)
 

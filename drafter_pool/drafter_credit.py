@@ -35,7 +35,8 @@ class DrafterCredit:
     sequences in every step are a noticeable part of it.
 
     Whether the drafter is told of steps is a matter of its account (`DraftingAccount`): it pays for messages, and for
-    the verification of its nodes, with the tokens that are accepted. While it rests it hears nothing of the sequences
+    the verification of its nodes, with the tokens that are accepted. A message to and fro has a price; where reading
+    what the drafter says takes longer than that, what it really takes counts, also while the drafter rests. While it rests it hears nothing of the sequences
     it drafts for; when it is tried again it hears of all that was committed meanwhile, and then of each step, as
     before. A drafter that is far away shows only so what it brings: what it drafts after one verdict comes some steps
     later.
@@ -52,6 +53,11 @@ class DrafterCredit:
         """Sequences of which the step has verified nodes of the drafter."""
         self._nodes_verified = _UNKNOWN_NODES
         """In a step and of a sequence, if any are: a running average."""
+        self._read_seconds = 0.0
+        """What reading took since the last step that was priced."""
+        self._unpaid = 0.0
+        """Of reading, as a part of a step: what it took beyond what was taken for telling; negative where it was less,
+        by one step's telling at most."""
 
     def price(self, step_seconds: float, node_tokens: float) -> None:
         """What the step that is over would have taken without nodes (0 if unknown), and how many tokens would have been
@@ -64,16 +70,29 @@ class DrafterCredit:
         self._accepted += accepted
         self._drafted += nodes > 0
 
+    def read(self, seconds: float) -> None:
+        """Reading what the drafter said took so long, whatever came of it and whether or not it was told anything."""
+        self._read_seconds += seconds
+
+    def fill(self) -> None:
+        """Let the drafter be told as one of which nothing is known."""
+        self._account.fill()
+
+    def try_now(self) -> None:
+        """Try a drafter that rests without waiting until that is paid for."""
+        self._account.try_now()
+
     def stepped(self, sequences: int) -> None:
         """A step is over that went on with so many sequences, at least one, that the drafter drafts for."""
         self._sequences = sequences
         if self._drafted:
             self._nodes_verified += (self._nodes / self._drafted - self._nodes_verified) / _MEMORY
         verification = self._nodes * self._node_tokens / sequences
+        telling = self._telling(sequences)
         self._account.stepped(
             1.0 + verification,
-            saved=self._accepted / sequences - verification,
-            cost=self._telling(sequences),
+            saved=self._accepted / sequences - verification - self._reading(0.0 if self.rests else telling),
+            cost=telling,
             drafted=not self.rests,
         )
         self._nodes = self._accepted = self._drafted = 0
@@ -88,6 +107,16 @@ class DrafterCredit:
         """Most live nodes of a tree, if its opening allows as many."""
         cheap = _LITTLE * self._step_seconds / (_NODE_SECONDS * self._sequences)
         return max(_FEWEST, math.ceil(_FOR_EACH * self._nodes_verified), int(cheap))
+
+    def _reading(self, paid: float) -> float:
+        """What reading took beyond what is paid for it anyway, as a part of a step."""
+        if not self._step_seconds:
+            return 0.0  # to be counted when it is known
+        self._unpaid = max(self._unpaid + self._read_seconds / self._step_seconds - paid, -paid)
+        self._read_seconds = 0.0
+        beyond = max(0.0, self._unpaid)
+        self._unpaid -= beyond
+        return beyond
 
     def _telling(self, sequences: int) -> float:
         """What telling the drafter of a step, and reading its answer, costs, as a part of a step."""

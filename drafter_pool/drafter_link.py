@@ -11,17 +11,18 @@ import grpc
 from google.rpc import status_pb2
 
 from drafter_pool import draft_messages
-from drafter_pool.circuit_breaker import CircuitBreaker
 from drafter_pool.draft_messages import Dropped
 from drafter_pool.draft_source import new_source
+from drafter_pool.drafter_clocks import DrafterClocks
 from drafter_pool.drafter_conversation import DrafterConversation, DraftStream
-from drafter_pool.drafter_credit import DrafterCredit
-from drafter_pool.link_stats import DraftingSpeed
+from drafter_pool.drafter_standing import REPLACEMENT_SECONDS, DrafterStanding
+from drafter_pool.link_stats import plausible
 from drafter_pool.pool_member import MemberOwner, PoolMember
 from drafter_pool.proposal_source import SequenceProposal
 from drafter_pool.speculated_request import SpeculatedRequest
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.drafter_service_pb2 import DraftRequest
+from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import ModelInfo, PeerInfo
 from draftwire.v1.verdict_pb2 import Verdict
 from service_runtime.backoff import Backoff
@@ -58,8 +59,9 @@ class LinkOwner(MemberOwner, Protocol):
     def link_renewed(self, link: DrafterLink, old_source: str) -> None:
         """Another model answers than before the connection was lost; what was learned of the old one is void."""
 
-    def link_replaced(self, link: DrafterLink) -> None:
-        """New streams to the address get another model; this one goes on for a while."""
+    def link_replaced(self, link: DrafterLink, delay: float) -> None:
+        """New streams to the address get another model, which is to be followed after so many seconds; this one goes on
+        for a while."""
 
     def link_proposed(self, link: DrafterLink, proposals: list[SequenceProposal]) -> None:
         """A message of proposals came, for sequences that are open on the link."""
@@ -78,15 +80,29 @@ class TooManyFaults(Exception):
 class DrafterLink(PoolMember):
     """Keeps up the conversation with one drafter service."""
 
-    def __init__(self, name: str, address: str, connect: Connect, identity: PeerInfo, owner: LinkOwner):
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        connect: Connect,
+        identity: PeerInfo,
+        owner: LinkOwner,
+        standing: DrafterStanding,
+        clocks: DrafterClocks,
+    ):
+        """standing: of the address; it may have other links, under other names or to the model before."""
         super().__init__(name, address, owner)
+        self.credit, self.speed = standing.credit, standing.speed
         self.peer: PeerInfo | None = None
         self._connect = connect
         self._identity = identity
         self._owner: LinkOwner = owner
         self._conversation: DrafterConversation | None = None
         self._last_epoch = 0
-        self._breaker = CircuitBreaker()
+        self._standing = standing
+        self._clocks = clocks
+        self._rests = False
+        """As the owner was told last."""
         self._full_until = 0.0
         self._retry_seconds = 0.0
         """What the drafter asked for when the last conversation ended."""
@@ -138,7 +154,7 @@ class DrafterLink(PoolMember):
         return self._conversation.opened(sequence_id)
 
     def inherit(self, predecessor: DrafterLink) -> None:
-        """Take another link's place in the pool: all but what depends on the model."""
+        """Take another link's place in the pool: all but what depends on the model, or goes with the address."""
         self.labels, self.stats = predecessor.labels, predecessor.stats
         self.announced, self.given = predecessor.announced, predecessor.given
         self.announcer = predecessor.announcer
@@ -149,6 +165,7 @@ class DrafterLink(PoolMember):
         """Connect and converse, again and again with growing pauses, until released."""
         backoff = Backoff(0.1, 5.0)
         while not self._released:
+            await self._sit_out()
             try:
                 async with self._connect() as stream:
                     await self._converse(stream, await self._shake_hands(stream), backoff)
@@ -158,11 +175,9 @@ class DrafterLink(PoolMember):
                 self._disconnected()
             if self._released:
                 return
-            if self._breaker.tripped:
-                pause = self._breaker.take_pause()
+            if self._standing.breaker.tripped:
+                pause = self._standing.breaker.take_pause()
                 log.warning("drafter suspended", drafter=self.name, address=self.address, seconds=pause)
-                self._set_state(DrafterState.DRAFTER_STATE_SUSPENDED)
-                await asyncio.sleep(pause)
             else:
                 self._set_state(DrafterState.DRAFTER_STATE_UNREACHABLE)
                 await asyncio.sleep(max(backoff.next_delay(), self._retry_seconds))
@@ -179,16 +194,16 @@ class DrafterLink(PoolMember):
     def open(self, request: SpeculatedRequest, max_tree_nodes: int) -> None:
         """See PoolMember."""
         assert self._conversation is not None, "only ready links open sequences"
-        self.speed.count_opening()
+        self._standing.count_opening(self.speed)
         self._conversation.open(request, max_tree_nodes)
 
     def send_verdicts(self, verdicts: Iterable[Verdict]) -> None:
         """See PoolMember."""
         if self._conversation is not None:
-            rested = self.credit.rests
             self._conversation.send_verdicts(verdicts, self.credit)
-            if self.credit.rests is not rested:
-                self._owner.link_rests(self, rests=not rested)
+            if self.credit.rests is not self._rests:
+                self._rests = self.credit.rests
+                self._owner.link_rests(self, rests=self._rests)
 
     def close(self, sequence_id: int) -> None:
         """See PoolMember."""
@@ -201,9 +216,14 @@ class DrafterLink(PoolMember):
 
     # Listener of the conversation
 
-    def took_step(self, seconds: float) -> None:
+    def took_step(self, seconds: float, seen: float) -> None:
+        """See Listener. A step is taken to be no shorter than it looks from here."""
+        if plausible(seconds):
+            self.count_step(seconds, max(seconds, seen))
+
+    def was_read(self, seconds: float) -> None:
         """See Listener."""
-        self.count_step(seconds, seconds)
+        self.credit.read(seconds)
 
     def came_late(self, nodes: int) -> None:
         """See Listener."""
@@ -229,14 +249,32 @@ class DrafterLink(PoolMember):
     def broke_protocol(self, status: status_pb2.Status) -> None:
         """See Listener."""
         self.last_error = status
-        if self._breaker.count() and self._conversation is not None:
+        if self._standing.breaker.count() and self._conversation is not None:
             self._conversation.end(TooManyFaults(status.message))
 
     def replaced(self) -> None:
         """See Listener."""
-        self._owner.link_replaced(self)
+        delay = self._standing.replaced()
+        if delay > 0:
+            self.broke_protocol(_replaced_too_soon().to_status())
+        self._owner.link_replaced(self, delay)
+
+    @property
+    def goes_first(self) -> bool:
+        """See PoolMember."""
+        return super().goes_first and self._standing.goes_first
 
     # One connection after another
+
+    async def _sit_out(self) -> None:
+        """Wait for the end of the address's suspension, if it is suspended."""
+        pause = self._standing.breaker.paused_seconds
+        if pause > 0:
+            self._set_state(DrafterState.DRAFTER_STATE_SUSPENDED)
+            self._contact_failed(
+                StreamBroken.of(grpc.StatusCode.UNAVAILABLE, f"suspended for {pause:.0f} s, as it broke the protocol")
+            )
+            await asyncio.sleep(pause)
 
     async def _shake_hands(self, stream: DraftStream) -> PeerInfo:
         async with asyncio.timeout(_HANDSHAKE_SECONDS):
@@ -261,10 +299,12 @@ class DrafterLink(PoolMember):
         if known is not None and known.model != peer.model:
             log.info("another model answers", drafter=self.name, address=self.address, model=shown(peer.model.model_id))
             old_source, self.source = self.source, new_source(self.name)
-            self.speed = DraftingSpeed()
-            self.credit = DrafterCredit()
             self._owner.link_renewed(self, old_source)
-        conversation = DrafterConversation(stream, peer, self.name, self, self._last_epoch)
+        in_time = self._standing.meet(peer.model)
+        self.speed = self._standing.speed
+        if not in_time:
+            raise _replaced_too_soon()
+        conversation = DrafterConversation(stream, peer, self.name, self, self._last_epoch, self._clocks)
         self._conversation = conversation
         self._full_until = self._retry_seconds = 0.0
         self.last_error = None
@@ -297,7 +337,7 @@ class DrafterLink(PoolMember):
             log.warning("drafter lost", drafter=self.name, address=self.address, reason=shown(str(error)))
         self.show_error(error)
         if draft_messages.breaks_protocol(error):
-            self._breaker.count()
+            self._standing.breaker.count()
         self._contact_failed(error)
 
     def _disconnected(self) -> None:
@@ -309,6 +349,14 @@ class DrafterLink(PoolMember):
             conversation.forget(sequence_id)
         if lost:
             self._owner.link_dropped(self, lost, Dropped.LOST)
+
+
+def _replaced_too_soon() -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        ErrorReason.ERROR_REASON_CREDIT_EXCEEDED,
+        f"the drafter replaces its model more often than once in {REPLACEMENT_SECONDS:g} s",
+    )
 
 
 def _retry_seconds(error: StreamBroken | ServiceError, otherwise: float) -> float:

@@ -13,8 +13,10 @@ from drafter_pool.announcement_rules import AnnouncementRules, check_announcer
 from drafter_pool.draft_messages import Dropped
 from drafter_pool.drafter_address import is_local, read_name, read_service_address
 from drafter_pool.drafter_choice import DrafterChoice
+from drafter_pool.drafter_clocks import DrafterClocks
 from drafter_pool.drafter_contact import ready
 from drafter_pool.drafter_link import Connect, DrafterLink
+from drafter_pool.drafter_standings import DrafterStandings
 from drafter_pool.drafting import Drafting
 from drafter_pool.heartbeats import Heartbeats
 from drafter_pool.link_stats import LinkStats
@@ -77,9 +79,10 @@ class DrafterPool(ProposalSource):
         trusted: Collection[str] = (),
         announcements: AnnouncementRules | None = None,
         local: LocalDrafters | None = None,
+        clocks: DrafterClocks | None = None,
     ):
         """trusted: addresses of drafters that are trusted whoever attaches them. announcements: which are heeded; None
-        heeds all. local: makes those that need no service; None has none."""
+        heeds all. local: makes those that need no service; None has none. clocks: None for the machine's."""
         self._sink = sink
         self._local = local
         self._identity = identity
@@ -87,6 +90,8 @@ class DrafterPool(ProposalSource):
         self._tasks = tasks
         self._trusted = frozenset(trusted)
         self._announcements = announcements if announcements is not None else AnnouncementRules()
+        self._clocks = clocks if clocks is not None else DrafterClocks()
+        self._standings = DrafterStandings(self._clocks)
         self._choice = DrafterChoice(rng if rng is not None else random.Random())
         self._roster = Roster(sink, tasks, limits.max_drafters)
         self._drafting = Drafting(sink, self._roster, self._choice, limits.max_tree_nodes, limits.drafters_per_request)
@@ -150,11 +155,15 @@ class DrafterPool(ProposalSource):
             self._rollouts.count(outcome)
 
     def count_step(self, result: StepResult) -> None:
-        """Know what a step took, before its outcomes are counted, and what the drafters in the engine's thread did for
-        it. They draft once a step, however fast they are, so it is the step's time that their accepted tokens are set
-        against."""
+        """Know what a step took, before its outcomes are counted, what reading each drafter's proposals took, and what
+        the drafters in the engine's thread did for it. They draft once a step, however fast they are, so it is the
+        step's time that their accepted tokens are set against."""
         for member in self._roster:
             member.credit.price(result.plain_seconds, result.node_tokens)
+        for source, seconds in result.reading.items():
+            link = self._roster.find(source)
+            if link is not None:
+                link.credit.read(seconds)
         for source, seconds in result.drafting.items():
             link = self._roster.find(source)
             if link is not None:
@@ -314,9 +323,9 @@ class DrafterPool(ProposalSource):
         self._sink.forget(old_source)
         self._rollouts.restart(link.name)
 
-    def link_replaced(self, link: DrafterLink) -> None:
+    def link_replaced(self, link: DrafterLink, delay: float) -> None:
         """See LinkOwner."""
-        self._replacements.begin(link)
+        self._replacements.begin(link, delay)
 
     def link_proposed(self, link: DrafterLink, proposals: list[SequenceProposal]) -> None:
         """See LinkOwner."""
@@ -344,7 +353,8 @@ class DrafterPool(ProposalSource):
         return self._link(name, address)
 
     def _link(self, name: str, address: str) -> DrafterLink:
-        return DrafterLink(name, address, self._connect(address), self._identity, self)
+        standing = self._standings.of(address)
+        return DrafterLink(name, address, self._connect(address), self._identity, self, standing, self._clocks)
 
     def _enter(self, address: str, name: str, labels: Mapping[str, str] | None) -> PoolMember:
         name = name or address

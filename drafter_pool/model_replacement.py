@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from drafter_pool.drafter_contact import ready
@@ -38,15 +39,16 @@ class ModelReplacements:
         self._on_replaced = on_replaced
         self._following: set[DrafterLink] = set()
 
-    def begin(self, link: DrafterLink) -> None:
-        """A drafter said that new streams get another model."""
+    def begin(self, link: DrafterLink, delay: float) -> None:
+        """A drafter said that new streams get another model; delay: seconds before that is followed."""
         if self._roster.get(link.name) is link and link not in self._following:
             self._following.add(link)
-            self._tasks.spawn(self._follow(link), name=f"new model of {link.name}")
+            self._tasks.spawn(self._follow(link, delay), name=f"new model of {link.name}")
 
-    async def _follow(self, link: DrafterLink) -> None:
+    async def _follow(self, link: DrafterLink, delay: float) -> None:
         name = link.name
         try:
+            await asyncio.sleep(delay)
             await self._operations.wait_until_free(name)
             # A link that was lost meanwhile finds the new model when it connects again.
             if self._roster.get(name) is link and link.ready:

@@ -71,6 +71,11 @@ class PoolMember(ABC):
         return self.state == DrafterState.DRAFTER_STATE_READY
 
     @property
+    def goes_first(self) -> bool:
+        """Whether requests go to it before others: nothing is known of it yet."""
+        return not self.speed.measured
+
+    @property
     def draws(self) -> bool:
         """Whether it may draft, and knows how, for requests with the rule of rejection."""
         return self.trusted

@@ -45,6 +45,22 @@ class DraftingAccount:
         """Whether all that the drafter has cost has come back."""
         return self.balance >= START_CREDIT
 
+    def fill(self) -> None:
+        """Let the drafter draft as one of which nothing is known."""
+        self.balance = max(self.balance, START_CREDIT)
+        self.open = True
+
+    def try_now(self) -> None:
+        """Pay in what a trial takes, if it rests; one that has taken more than its credit owes it still."""
+        if not self.open:
+            self.balance += self._trial
+            self.open = self.balance >= self._trial
+
+    @property
+    def _trial(self) -> float:
+        """What a drafter that rests has to have before it is tried again."""
+        return min(START_CREDIT, _TRIAL * (self._cost or 0.0))
+
     def stepped(
         self, elapsed: float, *, saved: float = 0.0, cost: float = 0.0, reading: float = 0.0, drafted: bool
     ) -> None:
@@ -63,7 +79,7 @@ class DraftingAccount:
         if self.open:
             self.open = self.balance > 0
         else:
-            self.open = self.balance >= min(START_CREDIT, _TRIAL * (self._cost or 0.0))
+            self.open = self.balance >= self._trial
 
     def _usual(self, cost: float) -> float:
         """A cost as it counts: the first drafting is slow for reasons that do not last, and later ones may be."""

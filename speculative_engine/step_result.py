@@ -84,6 +84,9 @@ class StepResult:
     """What each verified draft token took, by the cost model, in tokens: so many are generated in that time without."""
     drafting: dict[str, float] = field(default_factory=dict)
     """Seconds that drafters of the engine's own thread took since the last step, by source."""
+    reading: dict[str, float] = field(default_factory=dict)
+    """Processor time in seconds that reading proposals of drafters outside of the engine's thread took since the last
+    step, by source."""
     scores: list[Score] = field(default_factory=list)
     """What was scored of given texts."""
     prompts: dict[int, LogProbs] = field(default_factory=dict)

@@ -6,6 +6,7 @@ Not thread-safe and never waits: one thread calls it, and asks `wait_seconds` wh
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -34,11 +35,21 @@ from speculative_engine.step_result import Finish, SequenceOutcome, StepResult
 from speculative_engine.target_pass import TargetPass
 from speculative_engine.verification_job import VerificationJob
 
+_LONGEST_READING = 0.01
+"""Processor time beyond which reading a proposal was held up by something else, as a collection of garbage."""
+
 
 class VerificationEngine:
     """Runs sequences on a target model, with or without drafters."""
 
-    def __init__(self, model: PackedModel, cost: StepCost, limits: EngineLimits):
+    def __init__(
+        self,
+        model: PackedModel,
+        cost: StepCost,
+        limits: EngineLimits,
+        reading_clock: Callable[[], float] = time.thread_time,
+    ):
+        """reading_clock: seconds of processor time of the thread that calls."""
         if limits.max_step_rows < limits.max_sequences:
             raise ValueError("a step needs a row for every running sequence")
         self.model = model
@@ -61,6 +72,9 @@ class VerificationEngine:
         self._pass = TargetPass(model, self.clock, self._scoring, self._local)
         self._prompts: list[Sequence] = []
         """Those whose prompts the next step goes on with, oldest first."""
+        self._reading_clock = reading_clock
+        self._reading: dict[str, float] = {}
+        """See StepResult.reading."""
         self._plan: tuple[list[Sequence], list[Candidate], Plan] | None = None
 
     @property
@@ -176,11 +190,16 @@ class VerificationEngine:
         reader = sequence.readers.get(source) if sequence else None
         if sequence is None or reader is None:
             return MergeCount(0, len(proposal.token_ids))
+        began = self._reading_clock()
         try:
             count = reader.merge(proposal, sequence.tree, sequence.tokens)
         except Exception:
             self.detach(sequence_id, source)
             raise
+        finally:
+            if source not in self._local:
+                seconds = min(self._reading_clock() - began, _LONGEST_READING)
+                self._reading[source] = self._reading.get(source, 0.0) + seconds
         if count.added:
             self._plan = None
         sequence.foreseen |= count.foreseen
@@ -238,6 +257,7 @@ class VerificationEngine:
             self.record.stepped(started, decoded, sum(map(len, plan.nodes)), tokens)
         seconds = time.perf_counter() - started
         drafting = self._local.accounts.take_seconds()
+        reading, self._reading = self._reading, {}
         return StepResult(
             outcomes,
             computed.rows,
@@ -245,6 +265,7 @@ class VerificationEngine:
             plain_seconds,
             node_tokens,
             drafting,
+            reading,
             computed.scores,
             computed.prompts,
         )

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from drafter_pool.announcement_rules import AnnouncementRules
 from drafter_pool.draft_messages import hidden_state
+from drafter_pool.drafter_clocks import DrafterClocks
 from drafter_pool.drafter_link import Connect
 from drafter_pool.drafter_pool import DrafterPool, PoolLimits
 from drafter_pool.proposal_source import ProposalFault, SequenceProposal
@@ -78,7 +79,9 @@ class Verifier:
         allow_scoring: bool = False,
         share_traffic: bool = False,
         tracing: Tracing = NO_TRACING,
+        drafter_clocks: DrafterClocks | None = None,
     ):
+        """drafter_clocks: of the pool of drafters; None for the machine's."""
         self.tokenizer = tokenizer
         self.info = info
         self.started_at = datetime.now(UTC)
@@ -140,6 +143,7 @@ class Verifier:
             trusted=trusted_drafters,
             announcements=announcements,
             local=LocalDrafters(self._steps),
+            clocks=drafter_clocks,
         )
 
     def start(self) -> None:

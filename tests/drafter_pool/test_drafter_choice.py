@@ -16,7 +16,7 @@ def link(name: str, accepted_per_second: float | None, sequences: int = 0) -> An
         for _ in range(32):
             speed.count_step(0.001)
         speed.count_accepted(round(accepted_per_second * speed._seconds))
-    return SimpleNamespace(name=name, speed=speed, sequences=sequences)
+    return SimpleNamespace(name=name, speed=speed, sequences=sequences, goes_first=not speed.measured)
 
 
 def shares(*links: Any, seed: int = 1, choices: int = 4000) -> dict[str, float]:

@@ -546,6 +546,8 @@ class TestStream:
             assert (await verifier.generate(order(max_tokens=60))).token_ids == plain.token_ids
             await verifier.until(lambda: verifier.state("flood:1").state != READY)
             await verifier.until(lambda: verifier.state("flood:1").state in (READY, SUSPENDED))
+            if verifier.state("flood:1").state == SUSPENDED:
+                break  # a pause ends some time
         assert verifier.state("flood:1").state == SUSPENDED
         assert StreamBroken(verifier.state("flood:1").last_error).reason_name == "CREDIT_EXCEEDED"
 

@@ -4,7 +4,9 @@ import asyncio
 from typing import Any
 
 import grpc
+import pytest
 
+from drafter_pool import drafter_standing
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.drafter_service_pb2 import DraftResponse, ModelReplaced
 from draftwire.v1.model_info_pb2 import ModelInfo
@@ -74,7 +76,10 @@ async def test_what_was_learned_of_the_old_model_is_not_the_new_ones(
     await verifier.until(lambda: old_source not in verifier.engine.planner.models)
 
 
-async def test_a_model_that_does_not_fit_is_not_followed(verifier: InProcessVerifier, listening: Any) -> None:
+async def test_a_model_that_does_not_fit_is_not_followed(
+    verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drafter_standing, "REPLACEMENT_SECONDS", 0.0)
     first = listening("a:1")
     await verifier.pool.attach("a:1", "")
     async with Running(verifier):
