@@ -54,7 +54,7 @@ class DraftingAccount:
         """Pay in what a trial takes, if it rests; one that has taken more than its credit owes it still."""
         if not self.open:
             self.balance += self._trial
-            self.open = self.balance >= self._trial
+            self.open = self.balance > 0
 
     @property
     def _trial(self) -> float:

@@ -1,0 +1,66 @@
+"""How much a drafter may say."""
+
+import pytest
+
+from drafter_pool.drafter_allowance import DrafterAllowance
+from draftwire.v1.drafter_service_pb2 import DraftResponse, Pong
+from draftwire.v1.proposal_pb2 import ProposalBatch
+from service_runtime.errors import ServiceError
+from tests.verifier_service.simulated_clocks import SimulatedClocks
+
+EMPTY = DraftResponse(proposals=ProposalBatch())
+
+
+def flood(allowance: DrafterAllowance) -> int:
+    """How many messages more the drafter may send."""
+    for count in range(1_000_000):
+        try:
+            allowance.spend(EMPTY)
+        except ServiceError:
+            return count
+    raise AssertionError("there is no end to it")
+
+
+@pytest.fixture
+def time() -> SimulatedClocks:
+    return SimulatedClocks()
+
+
+@pytest.fixture
+def allowance(time: SimulatedClocks) -> DrafterAllowance:
+    return DrafterAllowance(lambda: time.now)
+
+
+def test_silence_is_not_saved_up_for_a_flood(allowance: DrafterAllowance) -> None:
+    allowance.opened(64)
+    for _ in range(10_000):
+        allowance.told(64)
+    assert flood(allowance) <= 1024 + 16 * 128 + 2
+
+
+def test_nor_are_sequences_that_are_over(allowance: DrafterAllowance, time: SimulatedClocks) -> None:
+    for _ in range(1000):
+        time.now += 1
+        allowance.opened(64)
+        allowance.told(64)
+        allowance.closed(64)
+    assert flood(allowance) <= 1024 + 6 * (16 * 128 + 2)
+
+
+def test_what_is_under_way_when_sequences_end_may_come(allowance: DrafterAllowance) -> None:
+    for _ in range(16):
+        allowance.opened(64)
+        for _ in range(16):
+            allowance.told(64)
+    for _ in range(16):
+        allowance.closed(64)
+    allowance.opened(64)
+    assert flood(allowance) > 16 * 16 * 64
+
+
+def test_a_ping_is_answered_once(allowance: DrafterAllowance) -> None:
+    for number in range(5000):
+        allowance.asked()
+        allowance.spend(DraftResponse(pong=Pong(number=number)))
+    with pytest.raises(ServiceError, match="says more than it was asked for"):
+        allowance.spend(DraftResponse(pong=Pong(number=4999)))
