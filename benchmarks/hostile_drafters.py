@@ -126,7 +126,7 @@ async def run(options: argparse.Namespace, services: Services) -> dict[str, Case
                         if options.verbose:
                             row = case.rows[name]
                             print(
-                                f"{kind}, {name}: {row.rates[-1]:.1f} tokens/s, {1e3 * row.processor[-1]:.1f} ms of the "
+                                f"{kind}, {name}: {row.rates[-1]:.1f} tokens/s, {1e3 * row.processor[-1]:.1f} ms of a "
                                 f"processor a token, {case.nodes}",
                                 file=sys.stderr,
                                 flush=True,

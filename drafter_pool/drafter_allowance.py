@@ -24,9 +24,12 @@ _OPENING = 2
 
 
 class DrafterAllowance:
-    """The messages that a drafter may still send. Reading costs the verifier time in its event loop, whatever comes of what is read, proposals that come too late
+    """The messages that a drafter may still send.
+
+    Reading costs the verifier time in its event loop, whatever comes of what is read, proposals that come too late
     included. A drafter that keeps to its credit says at most so many nodes of a sequence after its opening and after
-    each verdict, each in a message of its own at worst; all beyond is a flood, and ends the stream.
+    each verdict, each in a message of its own at worst; all beyond is a flood, and ends the stream. A pong that no ping
+    asked for is one, too.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:

@@ -20,9 +20,9 @@ class DrafterChoice:
     def among(self, links: Sequence[PoolMember]) -> PoolMember | None:
         """The drafter for one more sequence; None when there is none to choose from.
 
-        Those that have not been measured come first, evenly, as long as their addresses may. Of the others, the one with the highest
-        accepted_per_second / (sequences + 1), what is left for a sequence more, except that with a chance of 0.05 it
-        is any other one.
+        Those that have not been measured come first, evenly, as long as their addresses may. Of the others, the one
+        with the highest accepted_per_second / (sequences + 1), what is left for a sequence more, except that with a
+        chance of 0.05 it is any other one.
         """
         fresh = [link for link in links if link.goes_first]
         if fresh:

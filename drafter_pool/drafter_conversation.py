@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import grpc
@@ -17,6 +16,7 @@ from drafter_pool.draft_messages import Dropped
 from drafter_pool.drafter_allowance import DrafterAllowance
 from drafter_pool.drafter_clocks import DrafterClocks
 from drafter_pool.drafter_credit import DrafterCredit
+from drafter_pool.drafter_opening import DrafterOpening
 from drafter_pool.proposal_source import SequenceProposal
 from drafter_pool.speculated_request import SpeculatedRequest
 from draftwire.v1.drafter_service_pb2 import (
@@ -52,8 +52,6 @@ _MESSAGE_SECONDS = 100e-6
 """Processor time that the transport takes to hand a message over, in the event loop and in its own threads."""
 _LONGEST_READING = 0.01
 """Processor time beyond which reading a message was held up by something else, as a collection of garbage."""
-_MOST_TOLD = 64
-"""Committed lengths of a sequence that are kept with the time at which the drafter was told of them."""
 
 
 class Listener(Protocol):
@@ -85,33 +83,6 @@ class Listener(Protocol):
         """New streams to the drafter get another model."""
 
 
-@dataclass(slots=True)
-class _Opening:
-    epoch: int
-    request_id: str
-    """Of the request, for the log."""
-    max_tree_nodes: int
-    """Its credit."""
-    ready: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """True once the drafter has caught up, False when it will not."""
-    held: Verdict | None = None
-    """What it has not been told yet."""
-    told: dict[int, float] = field(default_factory=dict)
-    """When it was told of a committed length, shortest first, from the one that it has shown to know last."""
-
-    def tell(self, committed_length: int, now: float) -> None:
-        """It is told of a committed length."""
-        if len(self.told) >= _MOST_TOLD:
-            del self.told[next(iter(self.told))]
-        self.told[committed_length] = now
-
-    def told_at(self, committed_length: int) -> float:
-        """When it was told of a length that it knows; if that is not kept, as long ago as possible."""
-        while self.told and next(iter(self.told)) < committed_length:
-            del self.told[next(iter(self.told))]
-        return self.told.get(committed_length, -math.inf)
-
-
 class DrafterConversation:
     """One stream after its handshakes. Used in the event loop only."""
 
@@ -133,7 +104,7 @@ class DrafterConversation:
         self._listener = listener
         self._writer: StreamWriter[DraftRequest] = StreamWriter(stream, _MAX_QUEUED)
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._open: dict[int, _Opening] = {}
+        self._open: dict[int, DrafterOpening] = {}
         self._silent_pings = 0
         self._clocks = clocks
         self._proposed_at = clocks.now()
@@ -208,7 +179,7 @@ class DrafterConversation:
         request_id = request.order.request_id
         limit = self.peer.limits.max_tree_nodes
         credit = min(max_tree_nodes, limit) if limit else max_tree_nodes
-        self._open[request.sequence_id] = _Opening(self.epoch, request_id, credit)
+        self._open[request.sequence_id] = DrafterOpening(self.epoch, request_id, credit)
         self._open[request.sequence_id].tell(len(request.tokens), self._clocks.now())
         self._allowance.opened(credit)
         for message in draft_messages.openings(request, self.epoch, credit):
@@ -249,7 +220,7 @@ class DrafterConversation:
                     batch.max_tree_nodes = credit.max_tree_nodes
                 self._send(DraftRequest(verdicts=batch))
 
-    def _hold(self, opening: _Opening, verdict: Verdict) -> None:
+    def _hold(self, opening: DrafterOpening, verdict: Verdict) -> None:
         held = opening.held
         if held is None:
             held = opening.held = Verdict(sequence_id=verdict.sequence_id, epoch=opening.epoch)

@@ -35,11 +35,11 @@ class DrafterCredit:
     sequences in every step are a noticeable part of it.
 
     Whether the drafter is told of steps is a matter of its account (`DraftingAccount`): it pays for messages, and for
-    the verification of its nodes, with the tokens that are accepted. A message to and fro has a price; where reading
-    what the drafter says takes longer than that, what it really takes counts, also while the drafter rests. While it rests it hears nothing of the sequences
-    it drafts for; when it is tried again it hears of all that was committed meanwhile, and then of each step, as
-    before. A drafter that is far away shows only so what it brings: what it drafts after one verdict comes some steps
-    later.
+    the verification of its nodes, with the tokens that are accepted. Messages to and fro have a price; where reading
+    what the drafter says takes longer than that, what it really takes counts, also while the drafter rests. While it
+    rests it hears nothing of the sequences it drafts for; when it is tried again it hears of all that was committed
+    meanwhile, and then of each step, as before. A drafter that is far away shows only so what it brings: what it drafts
+    after one verdict comes some steps later.
     """
 
     def __init__(self) -> None:

@@ -15,13 +15,13 @@ from drafter_pool.draft_messages import Dropped
 from drafter_pool.draft_source import new_source
 from drafter_pool.drafter_clocks import DrafterClocks
 from drafter_pool.drafter_conversation import DrafterConversation, DraftStream
+from drafter_pool.drafter_handshake import shake_hands
 from drafter_pool.drafter_standing import REPLACEMENT_SECONDS, DrafterStanding
 from drafter_pool.link_stats import plausible
 from drafter_pool.pool_member import MemberOwner, PoolMember
 from drafter_pool.proposal_source import SequenceProposal
 from drafter_pool.speculated_request import SpeculatedRequest
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
-from draftwire.v1.drafter_service_pb2 import DraftRequest
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import ModelInfo, PeerInfo
 from draftwire.v1.verdict_pb2 import Verdict
@@ -31,9 +31,7 @@ from service_runtime.errors import ServiceError
 from service_runtime.handshake import (
     CAPABILITY_DISTRIBUTIONS,
     CAPABILITY_HIDDEN_STATES,
-    check_peer,
     shown,
-    unprintable_field,
 )
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import StreamBroken
@@ -44,8 +42,6 @@ log = get_logger(__name__)
 
 Connect = Callable[[], AbstractAsyncContextManager[DraftStream]]
 
-_HANDSHAKE_SECONDS = 5.0
-_MAX_HELLO_BYTES = 65536
 _STEADY_SECONDS = 1.0
 """A conversation that lasted this long was no flicker: the next one is tried at once."""
 _RETRY_SECONDS = 1.0
@@ -168,8 +164,9 @@ class DrafterLink(PoolMember):
             await self._sit_out()
             try:
                 async with self._connect() as stream:
-                    await self._converse(stream, await self._shake_hands(stream), backoff)
-            except (StreamBroken, ServiceError, TimeoutError, OutboxFull, TooManyCommands, TooManyFaults) as error:
+                    peer = await shake_hands(stream, self._identity, self.address)
+                    await self._converse(stream, peer, backoff)
+            except (StreamBroken, ServiceError, OutboxFull, TooManyCommands, TooManyFaults) as error:
                 self._note(error)
             finally:
                 self._disconnected()
@@ -276,24 +273,6 @@ class DrafterLink(PoolMember):
             )
             await asyncio.sleep(pause)
 
-    async def _shake_hands(self, stream: DraftStream) -> PeerInfo:
-        async with asyncio.timeout(_HANDSHAKE_SECONDS):
-            await stream.write(DraftRequest(hello=self._identity))
-            first = await stream.read()
-        if first is None:
-            raise StreamBroken.of(grpc.StatusCode.UNAVAILABLE, f"{self.address} ended the stream before its handshake")
-        if first.WhichOneof("message") != "hello":
-            raise draft_messages.handshake_fault(f"{self.address} did not begin with its handshake")
-        if first.hello.ByteSize() > _MAX_HELLO_BYTES:
-            raise draft_messages.handshake_fault(f"{self.address} sent a handshake of {first.hello.ByteSize()} bytes")
-        unprintable = unprintable_field(first.hello)
-        if unprintable is not None:
-            raise draft_messages.handshake_fault(
-                f"{self.address} sent a handshake whose {unprintable} is not printable"
-            )
-        check_peer(self._identity, first.hello)
-        return first.hello
-
     async def _converse(self, stream: DraftStream, peer: PeerInfo, backoff: Backoff) -> None:
         known, self.peer = self.peer, peer
         if known is not None and known.model != peer.model:
@@ -329,9 +308,7 @@ class DrafterLink(PoolMember):
         if isinstance(error, TooManyFaults):
             return  # each of them was noted
         if not isinstance(error, ServiceError | StreamBroken):
-            error = StreamBroken.of(
-                grpc.StatusCode.UNAVAILABLE, str(error) or f"no handshake within {_HANDSHAKE_SECONDS} s"
-            )
+            error = StreamBroken.of(grpc.StatusCode.UNAVAILABLE, str(error))
         self._retry_seconds = _retry_seconds(error, 0.0)
         if self._state not in (DrafterState.DRAFTER_STATE_UNREACHABLE, DrafterState.DRAFTER_STATE_SUSPENDED):
             log.warning("drafter lost", drafter=self.name, address=self.address, reason=shown(str(error)))

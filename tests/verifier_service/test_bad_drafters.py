@@ -9,7 +9,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
-from drafter_pool import drafter_allowance, drafter_conversation, drafter_link
+from drafter_pool import drafter_allowance, drafter_conversation, drafter_handshake
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.error_reason_pb2 import ErrorReason
@@ -80,7 +80,7 @@ class TestHandshake:
     async def test_a_drafter_that_never_says_hello(
         self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(drafter_link, "_HANDSHAKE_SECONDS", 0.05)
+        monkeypatch.setattr(drafter_handshake, "_HANDSHAKE_SECONDS", 0.05)
         left = asyncio.Event()
 
         async def silent(stream: Stream) -> None:

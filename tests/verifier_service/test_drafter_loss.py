@@ -242,9 +242,9 @@ class TestWhoAttachedIt:
 async def test_a_drafter_that_hangs_in_its_handshake_again_and_again(
     verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from drafter_pool import drafter_link
+    from drafter_pool import drafter_handshake
 
-    monkeypatch.setattr(drafter_link, "_HANDSHAKE_SECONDS", 0.05)
+    monkeypatch.setattr(drafter_handshake, "_HANDSHAKE_SECONDS", 0.05)
 
     async def silent(stream: Stream) -> None:
         while await stream.read() is not None:
