@@ -94,11 +94,10 @@ class Fuzzer:
             await client.drafters.attach(self._drafter, _GOOD)
             good = [asyncio.create_task(self._good_client(client, number, expected)) for number in range(2)]
             try:
-                async with FuzzingDrafter(self._child(), self._vocab_size, self.findings.sent) as drafter:
-                    attacks = [self._draft, self._draft, self._generate, self._unary, self._verify]
-                    workers = [self._repeat(attack, messages) for attack in attacks for _ in range(_IN_PARALLEL)]
-                    workers.append(self._repeat(lambda rng: self._with_drafter(client, drafter, rng), messages))
-                    await asyncio.gather(*workers)
+                attacks = [self._draft, self._draft, self._generate, self._unary, self._verify]
+                workers = [self._repeat(attack, messages) for attack in attacks for _ in range(_IN_PARALLEL)]
+                workers.append(self._repeat(lambda rng: self._with_drafter(client, rng), messages))
+                await asyncio.gather(*workers)
             finally:
                 self._stop.set()
                 await asyncio.wait(good)
@@ -172,8 +171,13 @@ class Fuzzer:
             self.findings.sent[how] += 1
             await self._code(call, method)
 
-    async def _with_drafter(self, client: AsyncClient, drafter: FuzzingDrafter, rng: random.Random) -> None:
-        """A drafter to the verifier: attached under a new name each time, and given requests, which must not care."""
+    async def _with_drafter(self, client: AsyncClient, rng: random.Random) -> None:
+        """A drafter to the verifier, which attaches it and gives it requests that must not care: another one each time,
+        since an address that broke the protocol is left alone for a while."""
+        async with FuzzingDrafter(rng, self._vocab_size, self.findings.sent) as drafter:
+            await self._attack_as(drafter, client)
+
+    async def _attack_as(self, drafter: FuzzingDrafter, client: AsyncClient) -> None:
         self._attached += 1
         name = f"{fuzz_messages.FUZZED} drafter {self._attached}"
         try:

@@ -109,9 +109,10 @@ def drafter_answers(
         response(opened=draft_pb.SequenceOpened(sequence_id=sequence_id, epoch=opened.epoch)),
         response(proposals=ProposalBatch(proposals=[proposal], step_seconds=0.001)),
     ]
-    if rng.random() < 0.1:
+    # Unasked, both are faults, of which a drafter may have three a minute.
+    if rng.random() < 0.001:
         said.append(response(pong=draft_pb.Pong(number=rng.randrange(3))))
-    if rng.random() < 0.1:
+    if rng.random() < 0.001:
         said.append(response(replaced=draft_pb.ModelReplaced(model=hello(vocab_size).model)))
     if rng.random() < 0.05:
         said.append(response(sequence_error=draft_pb.SequenceError(sequence_id=sequence_id, epoch=opened.epoch + 1)))
