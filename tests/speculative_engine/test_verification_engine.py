@@ -149,6 +149,25 @@ def test_outcomes_say_who_drafted_what(model: PackedModel) -> None:
     engine.remove(0)
 
 
+def test_what_reading_took_is_told_by_drafter(model: PackedModel) -> None:
+    expected = outputs(model, PROMPTS[:1])[0]
+    ticks = iter([0.0, 0.002, 1.0, 1.001, 2.0, 5.0])
+    limits = EngineLimits(max_sequences=8, prefix_cache=True)
+    engine = VerificationEngine(model, StepCost([1, 64], [1.0, 1.0]), limits, reading_clock=lambda: next(ticks))
+    engine.add(SequenceSpec(0, PROMPTS[0], 22, GREEDY))
+    for source in ("a", "b"):
+        engine.attach(0, source)
+    engine.propose(0, "a", Proposal(10, 1, [expected[0]], [0]))
+    engine.propose(0, "b", Proposal(10, 1, [3], [0]))
+    with pytest.raises(ProposalError):
+        engine.propose(0, "a", Proposal(10, 7, [3], [0]))
+    reading = engine.step().reading
+    assert reading["a"] == pytest.approx(0.002 + 0.01), "a stop of seconds is no reading"
+    assert reading["b"] == pytest.approx(0.001)
+    assert engine.step().reading == {}
+    engine.remove(0)
+
+
 def test_what_adds_nothing_is_no_reason_to_plan_anew(model: PackedModel) -> None:
     expected = outputs(model, PROMPTS[:1])[0]
     engine = engine_of(model)

@@ -116,6 +116,54 @@ def test_what_telling_costs_is_set_against_the_time_of_a_step() -> None:
     assert told_of(short, nodes=1, accepted=1, sequences=16) < 1
 
 
+def test_reading_counts_where_it_takes_longer_than_telling_is_taken_to() -> None:
+    steps = {}
+    for milliseconds in (0.0, 1.5, 1.8, 18.0):  # telling and reading are taken to take 1.8 ms
+        credit = DrafterCredit()
+        credit.price(0.03, 0.0)
+        steps[milliseconds] = 0
+        while not credit.rests:
+            credit.read(1e-3 * milliseconds)
+            credit.stepped(1)
+            steps[milliseconds] += 1
+    assert steps[0.0] == steps[1.5] == steps[1.8] > 50
+    assert steps[18.0] < steps[0.0] / 9
+
+
+def test_what_comes_in_one_step_and_not_in_the_next_is_paid_for_once() -> None:
+    even, uneven = DrafterCredit(), DrafterCredit()
+    for credit in (even, uneven):
+        credit.price(0.03, 0.0)
+    for step in range(40):
+        even.read(1.5e-3)
+        uneven.read(3e-3 if step % 2 else 0.0)
+        even.stepped(1)
+        uneven.stepped(1)
+    assert uneven._account._balance == pytest.approx(even._account._balance)
+
+
+def test_one_that_rests_pays_for_what_it_says() -> None:
+    quiet, loud = DrafterCredit(), DrafterCredit()
+    for credit in (quiet, loud):
+        credit.price(0.03, 0.0)
+        steps_until_rest(credit)
+    for _ in range(20):
+        loud.read(0.3e-3)  # 1 % of a step: all that is paid in
+        loud.stepped(1)
+        quiet.stepped(1)
+    assert steps_until_trial(loud) == pytest.approx(steps_until_trial(quiet) + 20, abs=2)
+
+
+def test_reading_before_the_time_of_a_step_is_known_is_paid_for_then() -> None:
+    credit = DrafterCredit()
+    credit.read(0.3)
+    credit.stepped(1)
+    assert not credit.rests
+    credit.price(0.03, 0.0)
+    credit.stepped(1)
+    assert credit.rests
+
+
 def test_a_tree_is_eight_times_what_a_step_verifies_of_it() -> None:
     credit = DrafterCredit()
     assert credit.max_tree_nodes > 256, "who is not known drafts as much as its opening allows"
