@@ -139,7 +139,7 @@ def test_what_comes_in_one_step_and_not_in_the_next_is_paid_for_once() -> None:
         uneven.read(3e-3 if step % 2 else 0.0)
         even.stepped(1)
         uneven.stepped(1)
-    assert uneven._account._balance == pytest.approx(even._account._balance)
+    assert uneven._account.balance == pytest.approx(even._account.balance)
 
 
 def test_one_that_rests_pays_for_what_it_says() -> None:
