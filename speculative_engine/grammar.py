@@ -5,9 +5,12 @@ from __future__ import annotations
 import enum
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import gbnf_to_lark
+
+from speculative_engine.grammar_depth import MOST_LEVELS, gbnf_levels, lark_levels, schema_levels
 
 
 class FormKind(enum.Enum):
@@ -32,6 +35,21 @@ class Grammar:
     kind: FormKind
     text: str
 
+    def check_depth(self) -> None:
+        """See that the library need not go too deep for it. Raises GrammarError."""
+        if self.kind is FormKind.JSON_SCHEMA:
+            levels = schema_levels(self._schema())
+        elif self.kind is FormKind.LARK:
+            levels = lark_levels(self.text)
+        elif self.kind is FormKind.EBNF:
+            levels = gbnf_levels(self.text)
+        else:
+            return  # nothing in it leads elsewhere, and the library bounds the groups of an expression itself
+        if levels > MOST_LEVELS:
+            raise GrammarError(
+                f"has references and groups that lead {levels} levels deep, at most {MOST_LEVELS} are allowed"
+            )
+
     def notation(self) -> str:
         """The form in the library's notation. Raises GrammarError for text that is not even of its kind."""
         if self.kind is FormKind.JSON_SCHEMA:
@@ -46,12 +64,7 @@ class Grammar:
         return LLMatcher.grammar_from_lark(f"start: CHOICE\nCHOICE: {' | '.join(texts)}\n")
 
     def _json_schema(self) -> str:
-        try:
-            schema = json.loads(self.text)
-        except (ValueError, RecursionError) as error:
-            raise GrammarError(f"is not JSON: {error}") from error
-        if not isinstance(schema, dict):
-            raise GrammarError("is not a JSON object")
+        self._schema()
         try:
             # One way to set white space, Python's own: no model loses itself in it, and more is left without a choice.
             return LLMatcher.grammar_from_json_schema(
@@ -59,6 +72,17 @@ class Grammar:
             )
         except ValueError as error:
             raise GrammarError(str(error)) from error
+
+    def _schema(self) -> dict[str, Any]:
+        try:
+            schema = json.loads(self.text)
+        except RecursionError as error:
+            raise GrammarError("is not JSON that can be read: it is nested too deeply") from error
+        except ValueError as error:
+            raise GrammarError(f"is not JSON: {error}") from error
+        if not isinstance(schema, dict):
+            raise GrammarError("is not a JSON object")
+        return schema
 
     def _lark_of_ebnf(self) -> str:
         try:

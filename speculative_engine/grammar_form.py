@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from llguidance import LLMatcher
 
+from speculative_engine.grammar_library import allows_any
 from speculative_engine.logit_editor import TreeRows
 
 _WORTH_A_THREAD = 1e-3
@@ -207,9 +208,3 @@ class GrammarForm:
                 masks[row] = mask
                 stack.extend((child, depth + 1) for child in children[row])
         return True
-
-
-def allows_any(mask: bytes, end: int) -> bool:
-    """Whether a mask, a bit for each token, has any below the one for the end."""
-    place, bit = divmod(end, 8)
-    return any(mask[:place]) or bool(mask[place] & ((1 << bit) - 1))

@@ -12,7 +12,7 @@ import pytest
 import torch
 from llguidance import LLParserLimits
 
-from speculative_engine import grammar_compiler, grammar_form
+from speculative_engine import grammar_compiler, grammar_form, grammar_library
 from speculative_engine.grammar import FormKind, Grammar, GrammarError
 from speculative_engine.grammar_compiler import MOST_TEXT, GrammarCompiler
 from speculative_engine.grammar_form import GrammarForm, TokenMisfitError
@@ -373,7 +373,7 @@ def test_a_limit_that_is_reached_by_the_output_leaves_nothing(compiler: GrammarC
 
 
 def test_limits_that_others_have_used_up(tokenizer: Tokenizer, encode: Encode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grammar_compiler, "_LIMITS", LLParserLimits(max_lexer_states=5000))
+    monkeypatch.setattr(grammar_library, "LIMITS", LLParserLimits(max_lexer_states=5000))
     compiler = GrammarCompiler(tokenizer.to_json, PADDED)
     grammar = Grammar(*HOSTILE["states without end"][:2])
     first, second, third = (compiler.form(grammar, [EOS]) for _ in range(3))

@@ -1,0 +1,72 @@
+"""The longest way through a graph that a walk may take which enters each node once, or a bound for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def longest_path(successors: Sequence[Sequence[int]], weights: Sequence[int]) -> int:
+    """Return the largest sum of weights on a path, an upper bound where there are cycles.
+
+    Nodes that reach one another count with the sum of their weights, whichever of them a walk enters first. Takes time
+    linear in nodes and edges, and does not recurse (Tarjan's algorithm on a stack of its own).
+
+    Args:
+        successors: by node the nodes that it leads to.
+        weights: by node, not negative.
+    """
+    count = len(weights)
+    order = [0] * count
+    """By node when it was entered, from 1; 0 for one that was not."""
+    lowest = [0] * count
+    best = [0] * count
+    """By node the longest path from its component on, once that is complete."""
+    complete = [False] * count
+    open_nodes: list[int] = []
+    entered = longest = 0
+    for root in range(count):
+        if order[root]:
+            continue
+        entered += 1
+        order[root] = lowest[root] = entered
+        open_nodes.append(root)
+        walk = [(root, iter(successors[root]))]
+        while walk:
+            node, ahead = walk[-1]
+            for following in ahead:
+                if not order[following]:
+                    entered += 1
+                    order[following] = lowest[following] = entered
+                    open_nodes.append(following)
+                    walk.append((following, iter(successors[following])))
+                    break
+                if complete[following]:
+                    best[node] = max(best[node], best[following])
+                else:
+                    lowest[node] = min(lowest[node], order[following])
+            else:
+                walk.pop()
+                if lowest[node] == order[node]:
+                    at = _index(open_nodes, node)
+                    members = open_nodes[at:]
+                    del open_nodes[at:]
+                    total = sum(weights[each] for each in members) + max(best[each] for each in members)
+                    for each in members:
+                        best[each] = total
+                        complete[each] = True
+                    longest = max(longest, total)
+                if walk:
+                    before = walk[-1][0]
+                    if complete[node]:
+                        best[before] = max(best[before], best[node])
+                    else:
+                        lowest[before] = min(lowest[before], lowest[node])
+    return longest
+
+
+def _index(nodes: list[int], node: int) -> int:
+    """Where a node is in a list, looked for from its end."""
+    at = len(nodes) - 1
+    while nodes[at] != node:
+        at -= 1
+    return at
