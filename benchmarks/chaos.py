@@ -38,7 +38,7 @@ from service_logs import unhandled
 from services import Services
 from stream_load import Gap, StreamLoad, jobs_of
 
-from draftwire import AsyncClient
+from draftwire import AsyncClient, RetryPolicy
 
 DRAFTS = {"good": "draft", "early": "draft-early", "untrained": "draft-untrained"}
 REQUEST_SECONDS = 180.0
@@ -46,6 +46,7 @@ REQUEST_SECONDS = 180.0
 CALM_SECONDS = 15.0
 PLAIN_EVERY = 13
 """Every 13th request is decoded plainly: what a step takes is measured under the same load as everything else."""
+PATIENT = RetryPolicy(fruitless_losses=100)
 REST_SECONDS = 45.0
 """Time after the last fault in which drafters have to be back and slots free."""
 
@@ -99,8 +100,9 @@ class Chaos:
         addresses = [verifier.address for verifier in self.verifiers]
 
         def connect(number: int) -> AsyncClient:
-            # Every request is another caller: one client would have all streams move together.
-            return AsyncClient(rng.sample(addresses, len(addresses)))
+            # Every request is another caller: one client would have all streams move together. Faults may well hit one
+            # several times before its next token, and here it is never the request that ends a verifier.
+            return AsyncClient(rng.sample(addresses, len(addresses)), retry=PATIENT)
 
         def take(gap: Gap) -> None:
             (facts.gaps if facts.began else facts.calm_gaps).append(gap)

@@ -80,7 +80,7 @@ def lark_levels(text: str) -> int:
     them, and of the schemas in them."""
     rules = _Rules()
     line: str | None = None
-    """The first name on the line."""
+    """The first name on the line, which a colon may show to be defined there."""
     begun = False
     at, end = 0, len(text)
     while at < end:
@@ -90,10 +90,10 @@ def lark_levels(text: str) -> int:
         at = found.end()
         kind = found.lastgroup
         if kind == "name":
-            name = found["name"]
-            if not begun:
-                line = name
-            rules.refers(name)
+            if begun:
+                rules.refers(found["name"])
+            else:
+                line = found["name"]
         elif kind == "colon":
             if line is not None:
                 rules.begins(line)
@@ -107,9 +107,13 @@ def lark_levels(text: str) -> int:
         elif kind == "block":
             at = rules.holds(text, at, found["block"] == "json")
         if kind == "line":
+            if line is not None:
+                rules.refers(line)
             begun, line = False, None
         elif kind != "space":
             begun = True
+    if line is not None:
+        rules.refers(line)
     return rules.levels()
 
 

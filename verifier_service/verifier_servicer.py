@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
+from draftwire.receipt import RECEIPT
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceServicer
 from service_runtime.grpc_stream import accept_call
@@ -24,6 +25,7 @@ class VerifierServicer(VerifierServiceServicer):
 
     async def Generate(self, request: pb.GenerateRequest, context: Any) -> AsyncIterator[pb.GenerateResponse]:
         """See the contract."""
+        await context.send_initial_metadata(RECEIPT)  # before anything is done with what may end this process
         verifier, metadata = self._verifier, context.invocation_metadata() or ()
         with request_call(verifier.tracing, verifier.info.model_id, request, metadata) as call:
             peer = peer_name(context.peer())
@@ -35,6 +37,7 @@ class VerifierServicer(VerifierServiceServicer):
 
     async def Verify(self, _: Any, context: Any) -> None:
         """See the contract."""
+        await context.send_initial_metadata(RECEIPT)
         async with accept_call(context) as stream:
             peer, metadata = peer_name(context.peer()), context.invocation_metadata() or ()
             await VerifyConversation(stream, self._verifier, peer, metadata, context.time_remaining()).run()

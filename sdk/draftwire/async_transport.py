@@ -22,6 +22,7 @@ from draftwire.health import CHECK, PROBE_SECONDS, Health, check_request, read_h
 from draftwire.methods import Method
 from draftwire.names import resolve_async
 from draftwire.reading import Reader
+from draftwire.receipt import has_receipt
 from draftwire.security import Security
 from draftwire.spreading import SpreadPolicy
 from draftwire.verifier import Verifier, VerifierStatus
@@ -293,7 +294,8 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
             lost = failure_of(error)
             if self._closed or self._transport.closed:
                 raise RequestCancelledError("the stream was closed", raw=lost.raw) from error
-            await asyncio.sleep(self._attempts.failed(lost, self._deadline))
+            taken = self._call is not None and has_receipt(await self._call.initial_metadata())
+            await asyncio.sleep(self._attempts.failed(lost, self._deadline, taken=taken))
             await self._transport.look_up()
             if self._closed:
                 raise RequestCancelledError("the stream was closed", raw=lost.raw) from error

@@ -3,7 +3,8 @@
 A call that finds its verifier unreachable moves on to another; so does a stream that breaks, which the next verifier
 goes on with from the tokens it has. Only lost connections and verifiers that shut down are tried again, and full
 verifiers for a request that has begun; one that is new goes to each of the others, where there are some. Every other
-error is an answer.
+error is an answer. A request that has lost two verifiers which had it, and got nothing from them, may be what ended
+them: it fails instead of going to a third.
 """
 
 from __future__ import annotations
@@ -35,15 +36,23 @@ class RetryPolicy:
     """Seconds to wait after each address has failed once; doubled every time."""
     max_backoff: float = 2.0
     """Longest wait between two attempts, in seconds."""
+    fruitless_losses: int = 2
+    """Losses of verifiers which had a request and sent no token of it, the same one or others, before it fails: it may
+    be what ended them. Counted afresh after each token. A verifier that was not reached or that shuts down does not
+    count."""
 
     def __post_init__(self) -> None:
         """Check the values.
 
         Raises:
-            ValueError: no attempt, or a negative wait.
+            ValueError: no attempt, no loss, or a negative wait.
         """
-        if self.attempts_per_address < 1 or self.initial_backoff < 0 or self.max_backoff < 0:
-            raise ValueError(f"attempts must be at least 1 and waits at least 0: {self}")
+        if (
+            min(self.attempts_per_address, self.fruitless_losses) < 1
+            or self.initial_backoff < 0
+            or self.max_backoff < 0
+        ):
+            raise ValueError(f"attempts and losses must be at least 1 and waits at least 0: {self}")
 
 
 class Attempts:
@@ -78,11 +87,16 @@ class Attempts:
         self._failures = 0
         self._tried: set[str] = set()
         self._begun = False
+        self._fruitless: list[str] = []
+        """Where losses since the last token were, of attempts without one."""
+        self._got_token = False
+        """Whether this attempt has got one."""
         self._full: AtCapacityError | None = None
         self._lock = threading.Lock()
 
     def next_address(self) -> str:
         """Return the address for the next attempt."""
+        self._got_token = False
         if self._key is not None:
             address = self._endpoints.take(self._key, without=self._tried)
             with self._lock:
@@ -109,12 +123,19 @@ class Attempts:
         self._failures = 0
         self._tried.clear()
         self._full = None
-        self._begun = True
+        self._begun = self._got_token = True
+        self._fruitless.clear()
 
-    def failed(self, error: DraftwireError, deadline: float | None = None) -> float:
+    def failed(self, error: DraftwireError, deadline: float | None = None, *, taken: bool = False) -> float:
         """Return the seconds to wait before the next attempt, which is not later than the deadline.
 
+        Args:
+            error: what the attempt ended with.
+            deadline: of the call, by ``time.monotonic``.
+            taken: whether the verifier had the request, see ``receipt``.
+
         Raises:
+            UnavailableError: too many verifiers that had it were lost.
             DraftwireError: the error itself, when there is to be no other attempt.
         """
         self.end()
@@ -132,6 +153,14 @@ class Attempts:
         if final:
             error.message = f"no answer from {', '.join(addresses)}: {error.message}"
             raise error
+        if taken and not self._got_token and error.reason != ErrorReason.SHUTTING_DOWN:
+            self._fruitless.append(self._address)
+            if len(self._fruitless) >= self._policy.fruitless_losses:
+                raise UnavailableError(
+                    f"the verifiers at {' and '.join(self._fruitless)} were lost while they had this request and before "
+                    f"they sent a token; it may be what ended them, and is not sent again: {error.message}",
+                    raw=error.raw,
+                ) from error
         rounds, rest = divmod(self._failures, len(addresses))
         if rest:
             return 0.0

@@ -25,6 +25,7 @@ from draftwire.health import CHECK, PROBE_SECONDS, Health, check_request, read_h
 from draftwire.methods import Method
 from draftwire.names import resolve
 from draftwire.reading import Reader
+from draftwire.receipt import has_receipt
 from draftwire.security import Security
 from draftwire.spreading import SpreadPolicy
 from draftwire.verifier import Verifier, VerifierStatus
@@ -269,7 +270,8 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
             self._end()
             raise RequestCancelledError("the stream was closed", raw=error) from error
         try:
-            self._closed.wait(self._attempts.failed(from_rpc_error(error), self._deadline))
+            taken = has_receipt(self._call.initial_metadata())
+            self._closed.wait(self._attempts.failed(from_rpc_error(error), self._deadline, taken=taken))
             self._open()
         except BaseException as failure:
             self._end(failure)

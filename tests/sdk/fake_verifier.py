@@ -16,6 +16,7 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
+from draftwire.receipt import RECEIPT
 from draftwire.v1 import drafter_pool_service_pb2 as pool
 from draftwire.v1 import drafter_pool_service_pb2_grpc as pool_grpc
 from draftwire.v1 import drafter_service_pb2 as drafting
@@ -103,6 +104,8 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         """For each of the next Generate calls the tokens after which it breaks off with `break_status`."""
         self.breaks_in_prompt = 0
         """How many of the next Generate calls break off between two parts of the prompt's report."""
+        self.dies_on: str | None = None
+        """The text of a prompt that ends it, as a crash would, after the receipt."""
         self.break_status = rich_status(grpc.StatusCode.UNAVAILABLE, "the connection broke")
         self.fingerprint = "one target"
         self.pool_requests: list[Any] = []
@@ -190,9 +193,13 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
 
     # ---- VerifierService
 
-    def Generate(self, request: pb.GenerateRequest, context: Any) -> Iterator[pb.GenerateResponse]:
+    def Generate(
+        self, request: pb.GenerateRequest, context: Any, receipt: bool = True
+    ) -> Iterator[pb.GenerateResponse]:
         self.requests.append(request)
         self.begin("Generate", context)
+        if receipt:
+            context.send_initial_metadata(RECEIPT)
         ended = threading.Event()
 
         def leave() -> bool:
@@ -216,6 +223,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         leave()  # before the caller hears of the end, and calls again
 
     def Verify(self, requests: Iterator[pb.VerifyRequest], context: Any) -> Iterator[pb.VerifyResponse]:
+        context.send_initial_metadata(RECEIPT)
         start = next(requests).start
         self.starts.append(start)
         proposed, chunks, silent = threading.Event(), 0, False
@@ -241,7 +249,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
                 vocab_size=200,
             )
         )
-        for event in self.Generate(request, context):
+        for event in self.Generate(request, context, receipt=False):
             if event.HasField("chunk"):
                 if self.waits_for_proposals:
                     chunks += 1
@@ -273,6 +281,10 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
             model_fingerprint=self.fingerprint,
             requests=self.told_requests,
         )
+        if request.text == self.dies_on:
+            threading.Thread(target=self.stop).start()
+            ended.wait()
+            return
         yield pb.GenerateResponse(started=started)
         for at in range(0, len(prompt), 2) if request.echo or request.HasField("prompt_log_probs") else ():
             yield pb.GenerateResponse(prompt=prompt_report(request, prompt, at))

@@ -1,6 +1,8 @@
 """Going on elsewhere: which address is next, and that no token is lost, doubled or different."""
 
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from google.rpc.status_pb2 import Status
@@ -376,3 +378,78 @@ async def test_asyncio_gives_up(verifier: FakeVerifier) -> None:
     async with AsyncClient(verifier.address, retry=QUICK) as client:
         with pytest.raises(UnavailableError):
             await client.generate(PROMPT, max_tokens=20)
+
+
+class TestARequestThatEndsItsVerifiers:
+    """It ends two of them at most, and says so."""
+
+    POISON = "poison"
+
+    @pytest.fixture
+    def four(self) -> Iterator[list[FakeVerifier]]:
+        with ExitStack() as running:
+            fakes = [running.enter_context(FakeVerifier()) for _ in range(4)]
+            for fake in fakes:
+                fake.dies_on = self.POISON
+            yield fakes
+
+    def check(self, caught: UnavailableError, fakes: list[FakeVerifier]) -> None:
+        assert [len(fake.requests) for fake in fakes] == [1, 1, 0, 0]
+        assert caught.code == StatusCode.UNAVAILABLE
+        for fake in fakes[:2]:
+            assert fake.address in caught.message
+        assert "not sent again" in caught.message
+
+    def test_it_does_not_go_to_a_third(self, four: list[FakeVerifier]) -> None:
+        with Client(in_order(*(fake.address for fake in four)), retry=QUICK) as client:
+            with pytest.raises(UnavailableError) as caught:
+                client.generate(self.POISON, max_tokens=4)
+            self.check(caught.value, four)
+            assert client.generate(PROMPT, max_tokens=4, seed=1).token_ids == expected_ids(1, 4)
+            assert [each.in_flight for each in client.verifiers] == [0] * 4
+
+    async def test_nor_with_asyncio(self, four: list[FakeVerifier]) -> None:
+        async with AsyncClient(in_order(*(fake.address for fake in four)), retry=QUICK) as client:
+            with pytest.raises(UnavailableError) as caught:
+                await client.generate(self.POISON, max_tokens=4)
+            self.check(caught.value, four)
+            assert (await client.generate(PROMPT, max_tokens=4, seed=1)).token_ids == expected_ids(1, 4)
+
+    def test_those_that_never_had_it_do_not_count(self, four: list[FakeVerifier]) -> None:
+        four[0].failures = [rich_status(StatusCode.UNAVAILABLE, "not reached")] * 3
+        with Client(in_order(NOBODY, four[0].address), retry=QUICK) as client:
+            assert client.generate(PROMPT, max_tokens=4, seed=1).token_ids == expected_ids(1, 4)
+        with Client(in_order(NOBODY, "127.0.0.1:9", four[1].address), retry=QUICK) as client:
+            assert client.generate(PROMPT, max_tokens=4, seed=1).token_ids == expected_ids(1, 4)
+
+    def test_nor_do_those_that_shut_down(self, four: list[FakeVerifier]) -> None:
+        for fake in four[:3]:
+            fake.break_after, fake.break_status = [0], rich_status(StatusCode.UNAVAILABLE, "going", "SHUTTING_DOWN")
+        with Client(in_order(*(fake.address for fake in four)), retry=QUICK) as client:
+            assert client.generate(PROMPT, max_tokens=4, seed=1).token_ids == expected_ids(1, 4)
+        assert [len(fake.requests) for fake in four] == [1, 1, 1, 1]
+
+    def test_one_that_comes_back_each_time_is_not_ended_again_and_again(self, four: list[FakeVerifier]) -> None:
+        four[0].break_after = [0] * 10
+        with Client(four[0].address, retry=QUICK) as client:
+            with pytest.raises(UnavailableError, match="not sent again"):
+                client.generate(PROMPT, max_tokens=4)
+        assert len(four[0].requests) == 2
+
+    def test_tokens_between_losses_count_them_afresh(self, client: Client, verifier: FakeVerifier) -> None:
+        verifier.break_after = [0, 2, 0, 2, 2, 0, 2, 0, 0]
+        stream = client.stream(PROMPT, max_tokens=20, seed=1)
+        tokens: list[int] = []
+        with pytest.raises(UnavailableError, match="not sent again"):
+            for chunk in stream:
+                tokens += chunk.token_ids
+        assert tokens == expected_ids(1, 8)
+        assert len(verifier.requests) == 9
+
+    def test_how_many_is_set(self, client: Client, verifier: FakeVerifier) -> None:
+        verifier.break_after = [0] * 3
+        patient = RetryPolicy(fruitless_losses=4, attempts_per_address=9, initial_backoff=0.01)
+        with Client(verifier.address, retry=patient) as own:
+            assert own.generate(PROMPT, max_tokens=4, seed=1).token_ids == expected_ids(1, 4)
+        with pytest.raises(ValueError, match="losses"):
+            RetryPolicy(fruitless_losses=0)

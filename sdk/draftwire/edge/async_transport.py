@@ -91,6 +91,10 @@ class AsyncEdgeCall:
             return grpc.aio.EOF
         raise item
 
+    async def initial_metadata(self) -> Any:
+        """Return what the verifier sent first. Waits for it, or for the end of the call."""
+        return await self._call.initial_metadata()
+
     def cancel(self) -> None:
         """Cancel the call, if it still runs."""
         self._call.cancel()

@@ -86,6 +86,10 @@ class EdgeCall:
             raise StopIteration
         raise item
 
+    def initial_metadata(self) -> Any:
+        """Return what the verifier sent first. Waits for it, or for the end of the call."""
+        return self._call.initial_metadata()
+
     def cancel(self) -> None:
         """Cancel the call, if it still runs."""
         self._call.cancel()
