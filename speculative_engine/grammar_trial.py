@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 
 from speculative_engine import grammar_trial_process
 from speculative_engine.grammar import Grammar, GrammarError
@@ -83,7 +84,7 @@ class GrammarTrial:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
             )
         self._end = weakref.finalize(self, _end, ours, process)
         ours.settimeout(_START_SECONDS)

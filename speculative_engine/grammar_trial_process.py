@@ -1,8 +1,8 @@
-"""The process in which forms are tried before a service compiles them: what kills it, or takes it too long, is refused.
+"""The process in which forms are tried before a service compiles them.
 
-It holds the tokenizer. For each form it forks, and the child ends by itself: with the work, by a crash, or by a limit of
-time or memory. Messages are lengths and bytes over Unix sockets: on the one it is given first the tokenizer.json, then
-for each form a byte with the socket of the answer; on that one the form as JSON, and back the outcome.
+It holds the tokenizer. For each form it forks, and the child ends by itself: with the work, by a crash, or by a limit
+of time or memory. Messages are lengths and bytes over Unix sockets: on the one it is given first the tokenizer.json,
+then for each form a byte with the socket of the answer; on that one the form as JSON, and back the outcome.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ STEP_STACK = 1024 * 1024
 """Bytes of stack for what the service's other threads do with a form: copy it, compute masks, drop it."""
 TRIAL_MEMORY = 256 * 1024 * 1024
 """Bytes of memory that trying a form may take."""
+_NICENESS = 5
+"""Trying a form takes a third of a core at most from the engine, where there is none to spare."""
 _STATM = Path("/proc/self/statm")
 
 
@@ -80,6 +82,7 @@ def _try(tokenizer: LLTokenizer, answer: socket.socket) -> None:
         asked = json.loads(receive(answer))
         signal.setitimer(signal.ITIMER_REAL, asked["seconds"])  # which ends the process, in the library too
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.nice(_NICENESS)
         if _STATM.exists():  # elsewhere than on Linux the limit is not kept
             space = int(_STATM.read_text().split()[0]) * resource.getpagesize()
             _, hard = resource.getrlimit(resource.RLIMIT_AS)

@@ -157,7 +157,7 @@ class Attempts:
             self._fruitless.append(self._address)
             if len(self._fruitless) >= self._policy.fruitless_losses:
                 raise UnavailableError(
-                    f"the verifiers at {' and '.join(self._fruitless)} were lost while they had this request and before "
+                    f"the verifiers at {' and '.join(self._fruitless)} were lost while they had this request, before "
                     f"they sent a token; it may be what ended them, and is not sent again: {error.message}",
                     raw=error.raw,
                 ) from error
