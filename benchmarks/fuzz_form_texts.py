@@ -1,4 +1,4 @@
-"""Forms of output as somebody would make them who wants a verifier to stumble: deep, long, wide, many times, in circles."""
+"""Hostile forms of output: deep, long, wide, repeated and recursive ones, in every notation."""
 
 from __future__ import annotations
 

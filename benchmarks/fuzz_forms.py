@@ -39,8 +39,10 @@ BYSTANDER_SECONDS = 30.0
 MOST_GROWTH = 3 * 1024**3
 """Bytes that the verifier and its processes may hold beyond those at the start."""
 _IN_PARALLEL = 4
-_FINE = {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION}
-"""A text, a form that cannot be had, and one that leaves nothing to come next."""
+_FINE = {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT}
+"""A text, or a form that cannot be had."""
+_NO_TOKEN = "leaves no token"
+"""What a request is told whose form reaches a limit on the way."""
 
 
 @dataclass
@@ -155,8 +157,9 @@ class FormFuzzer:
             pass  # how it ended is looked at next
         code, details = await call.code(), await call.details()
         self.findings.codes[f"{kind} {code.name}"] += 1
-        named = code != grpc.StatusCode.INVALID_ARGUMENT or f"structured_output.{kind}" in details
-        if code not in _FINE or not named:
+        refused = code == grpc.StatusCode.INVALID_ARGUMENT
+        told = not refused or f"structured_output.{kind}" in details or _NO_TOKEN in details
+        if code not in _FINE or not told:
             self.findings.faults.append(f"{family} ({kind}, {len(text)} bytes) ended with {code.name}: {details}")
 
     async def _look(self, client: AsyncClient) -> None:
@@ -165,7 +168,7 @@ class FormFuzzer:
             self.findings.faults.append("the verifier has ended")
             return
         deadline = time.monotonic() + SECONDS
-        while (engine := (await client.model_info()).engine).used_slots and time.monotonic() < deadline:
+        while (engine := (await client.model_info()).engine).used_slots and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         if engine.used_slots:
             self.findings.faults.append(f"slots are left in use: {engine}")
@@ -181,9 +184,8 @@ def _memory(pid: int) -> int:
             for line in (process / "smaps_rollup").read_text().splitlines():
                 if line.startswith("Pss:"):  # what processes share is counted once
                     total += 1024 * int(line.split()[1])
-            pids += [
-                int(each) for task in (process / "task").iterdir() for each in (task / "children").read_text().split()
-            ]
+            for task in (process / "task").iterdir():
+                pids += map(int, (task / "children").read_text().split())
         except OSError:
             continue  # it has just ended
     return total

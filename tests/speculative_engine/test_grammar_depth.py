@@ -1,0 +1,205 @@
+"""How deep forms lead, and that those beyond the bound end nothing but their own compilation."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from speculative_engine.grammar import FormKind, Grammar, GrammarError
+from speculative_engine.grammar_depth import MOST_LEVELS, gbnf_levels, lark_levels, schema_levels
+from speculative_engine.longest_path import longest_path
+
+TOKENIZER = Path(__file__).resolve().parents[2] / "models" / "target" / "tokenizer.json"
+COMPILE = """
+import sys
+from pathlib import Path
+from speculative_engine.grammar import FormKind, Grammar, GrammarError
+from speculative_engine.grammar_compiler import GrammarCompiler
+
+compiler = GrammarCompiler(lambda: Path(sys.argv[2]).read_text(), 4100)
+try:
+    compiler.form(Grammar(FormKind(sys.argv[1]), sys.stdin.read()), [0])
+except GrammarError as error:
+    print("refused:", error)
+else:
+    print("compiled")
+"""
+
+
+def compiled(kind: FormKind, text: str) -> str:
+    """What becomes of a form in a process of its own: a crash ends that one."""
+    ran = subprocess.run(
+        [sys.executable, "-c", COMPILE, kind.value, str(TOKENIZER)], input=text, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, (ran.returncode, ran.stderr[-2000:])
+    return ran.stdout.strip()
+
+
+def chain(count: int, link: Callable[[dict[str, Any]], Any]) -> str:
+    definitions: dict[str, Any] = {f"a{n}": link({"$ref": f"#/$defs/a{n + 1}"}) for n in range(count)}
+    return json.dumps({"$ref": "#/$defs/a0", "$defs": definitions | {f"a{count}": {"type": "string"}}})
+
+
+def lark(count: int, line: str, letter: str = "r") -> str:
+    lines = [line.format(name=f"{letter}{n}", next=f"{letter}{n + 1}") for n in range(count)]
+    return "\n".join([f"start: {letter}0", *lines, f'{letter}{count}: "a"'])
+
+
+def gbnf(count: int) -> str:
+    return "\n".join(["root ::= r0", *(f"r{n} ::= r{n + 1}" for n in range(count)), f'r{count} ::= "a"'])
+
+
+TOO_DEEP: dict[str, tuple[FormKind, str]] = {
+    "references": (FormKind.JSON_SCHEMA, chain(3000, lambda ref: ref)),
+    "arrays of references": (FormKind.JSON_SCHEMA, chain(3000, lambda ref: {"type": "array", "items": ref})),
+    "anyOf with references": (FormKind.JSON_SCHEMA, chain(3000, lambda ref: {"anyOf": [ref, {"type": "null"}]})),
+    "Lark rules": (FormKind.LARK, lark(3000, "{name}: {next}")),
+    "Lark terminals": (FormKind.LARK, lark(6000, "{name}: {next}", "T")),
+    "Lark groups": (FormKind.LARK, lark(1000, '{name}: ("x" ({next} | /b/))? "y"')),
+    "a schema in a grammar": (FormKind.LARK, f"start: %json {chain(3000, lambda ref: ref)}"),
+    "GBNF rules": (FormKind.EBNF, gbnf(6000)),
+}
+
+
+@pytest.mark.parametrize("name", TOO_DEEP)
+def test_a_chain_that_is_too_long_is_refused(name: str) -> None:
+    said = compiled(*TOO_DEEP[name])
+    assert said.startswith("refused: has references and groups that lead ")
+    assert said.endswith(f" levels deep, at most {MOST_LEVELS} are allowed")
+
+
+@pytest.mark.parametrize("kind", [FormKind.REGEX, FormKind.LARK, FormKind.EBNF])
+def test_groups_that_are_too_deep_are_refused(kind: FormKind) -> None:
+    groups = "(" * 30_000 + ("a" if kind is FormKind.REGEX else '"a"') + ")" * 30_000
+    text = {FormKind.LARK: f"start: {groups}", FormKind.EBNF: f"root ::= {groups}"}.get(kind, groups)
+    assert compiled(kind, text).startswith("refused:")
+
+
+AS_DEEP_AS_ALLOWED: dict[str, tuple[FormKind, str]] = {
+    "references": (FormKind.JSON_SCHEMA, chain(MOST_LEVELS - 10, lambda ref: ref)),
+    "arrays": (FormKind.JSON_SCHEMA, chain(MOST_LEVELS // 2 - 5, lambda ref: {"type": "array", "prefixItems": [ref]})),
+    "objects": (FormKind.JSON_SCHEMA, chain(MOST_LEVELS // 3 - 5, lambda ref: {"properties": {"p": ref}})),
+    "rules": (FormKind.LARK, lark(MOST_LEVELS - 10, "{name}: {next}")),
+    "groups": (FormKind.LARK, lark(MOST_LEVELS // 3 - 5, '{name}: ("x" ({next} | /b/))? "y"', "T")),
+}
+
+
+@pytest.mark.parametrize("name", AS_DEEP_AS_ALLOWED)
+def test_what_the_bound_allows_compiles(name: str) -> None:
+    assert compiled(*AS_DEEP_AS_ALLOWED[name]) == "compiled"
+
+
+FORMS_THAT_NEVER_END: dict[str, tuple[FormKind, str]] = {
+    "patterns": (FormKind.JSON_SCHEMA, json.dumps({"allOf": [{"pattern": f"a{n}"} for n in range(64)]})),
+    "products": (FormKind.JSON_SCHEMA, chain(24, lambda ref: {"properties": {"p": ref}, "allOf": [ref]})),
+}
+
+
+@pytest.mark.parametrize("name", FORMS_THAT_NEVER_END)
+def test_time_and_memory_without_end_are_refused(name: str) -> None:
+    kind, text = FORMS_THAT_NEVER_END[name]
+    said = compiled(kind, text)
+    assert "seconds to compile" in said or "MiB of memory" in said
+
+
+class TestSchemas:
+    def test_nesting_and_references_add_up(self) -> None:
+        assert schema_levels({}) == schema_levels(True) == 2  # itself, and where the walk begins
+        assert schema_levels({"items": {"items": {}}}) == 6
+        lengths = [schema_levels(json.loads(chain(count, lambda ref: {"items": ref}))) for count in (10, 20, 30)]
+        assert [later - before for before, later in zip(lengths, lengths[1:], strict=False)] == [20, 20]
+
+    def test_a_circle_counts_each_of_its_members_once(self) -> None:
+        around = {f"a{n}": {"items": {"$ref": f"#/$defs/a{(n + 1) % 50}"}} for n in range(50)}
+        assert 100 <= schema_levels({"$ref": "#/$defs/a0", "$defs": around}) <= 110
+        assert schema_levels({"$ref": "#"}) <= 5
+
+    def test_one_definition_with_many_spellings_counts_with_each(self) -> None:
+        escaped = {f"p{n}": {"$ref": "#/%24defs/" + "%61" * n + "a" * (50 - n)} for n in range(50)}
+        schema = {"$ref": "#/$defs/" + "a" * 50, "$defs": {"a" * 50: {"properties": escaped}}}
+        assert schema_levels(schema) >= 150
+
+    @pytest.mark.parametrize(
+        "reference", ["#/$defs/a~1b/items", "#/%24defs/a~1b/items", "#there", "other.json#/items", "#/$defs/c/anyOf/1"]
+    )
+    def test_references_are_followed(self, reference: str) -> None:
+        deep: dict[str, Any] = {}
+        for _ in range(40):
+            deep = {"items": deep}
+        there = {"items": deep | {"$anchor": "there"}}
+        definitions = {
+            "a/b": there,
+            "b": {"$id": "other.json", "items": deep},
+            "c": {"anyOf": [{}, deep]},
+        }
+        # The document itself has its height; what is referred to comes in addition.
+        plain = schema_levels({"$defs": definitions})
+        assert schema_levels({"$defs": definitions, "$ref": reference}) >= plain + 40
+
+    def test_what_leads_nowhere_counts_for_nothing(self) -> None:
+        for reference in ("#/$defs/none", "#none", "https://example.org/a.json", "http://[", "#/enum/x", ""):
+            assert schema_levels({"$ref": reference, "enum": [[[]]]}) <= 4
+
+    def test_two_hundred_definitions_that_know_one_another(self) -> None:
+        def definition(number: int) -> Any:
+            names = [(number * 7 + step) % 200 for step in range(5)]
+            return {"type": "object", "properties": {f"p{n}": {"items": {"$ref": f"#/$defs/d{n}"}} for n in names}}
+
+        deep: dict[str, Any] = {"type": "string"}
+        for _ in range(30):
+            deep = {"type": "array", "items": deep}
+        definitions = {f"d{n}": definition(n) for n in range(200)} | {"d0": deep}
+        assert schema_levels({"$ref": "#/$defs/d1", "$defs": definitions}) < MOST_LEVELS
+
+
+class TestGrammars:
+    def test_rules_one_below_the_other_are_no_chain(self) -> None:
+        flat = "\n".join(f'r{n}: "a:" | other ("c" | /d\\/e:/)\n  | r{n} "x" // f: g' for n in range(3000))
+        assert lark_levels(flat + "\nstart: r1") < 10
+        assert gbnf_levels("\n".join(f'r{n} ::= "a" | other ("c" | [)(d])' for n in range(3000)) + "\nroot ::= r1") < 10
+
+    @pytest.mark.parametrize(
+        "line",
+        ["{name}: {next}", "?{name}.5: {next}", '{name}[capture, stop="a: b"]: "c" {next}', "\t!{name} :\n {next}"],
+    )
+    def test_heads_of_lark_rules(self, line: str) -> None:
+        assert 100 <= lark_levels(lark(100, line)) <= 110
+
+    def test_groups_count_in_each_rule(self) -> None:
+        assert 300 <= lark_levels(lark(100, '{name}: ("x" [{next} | /b/])? "y"')) <= 310
+
+    def test_a_circle_of_rules(self) -> None:
+        assert lark_levels("start: start start | a\na: start") <= 5
+        assert gbnf_levels("root ::= root root | a\na ::= root") <= 5
+
+    def test_gbnf_heads(self) -> None:
+        text = "root ::= a-0\n" + "".join(f'a-{n}   ::=\n  "x" # no ::= here\n a-{n + 1}\n' for n in range(100))
+        assert 100 <= gbnf_levels(text) <= 105
+
+    def test_schemas_in_a_grammar_count(self) -> None:
+        assert lark_levels(f"start: a\na: %json {chain(300, lambda ref: ref)}\nb: a") >= 300
+        assert lark_levels('start: %json {"never') <= 5
+        assert lark_levels("start: " + "%lark { start: " * 50 + '"a"' + " }" * 50) >= 50
+
+
+@pytest.mark.parametrize("kind", [FormKind.JSON_SCHEMA, FormKind.LARK, FormKind.EBNF, FormKind.REGEX, FormKind.CHOICE])
+def test_the_bound_itself_takes_any_depth(kind: FormKind) -> None:
+    texts = ["[" * 100_000, '{"a":' * 50_000, "(" * 100_000, "%json [" * 30_000, '"', "start: %json {" * 9]
+    for text in texts:
+        try:
+            Grammar(kind, text).check_depth()
+        except GrammarError as error:
+            assert len(str(error)) < 700
+
+
+def test_paths() -> None:
+    assert longest_path([], []) == 0
+    assert longest_path([[1, 2], [3], [3], []], [1, 5, 2, 1]) == 7
+    assert longest_path([[1], [2], [0, 3], []], [1, 2, 3, 4]) == 10
+    assert longest_path([[0]], [3]) == 3
+    count = 50_000
+    assert longest_path([[n + 1] for n in range(count)] + [[]], [1] * (count + 1)) == count + 1
