@@ -60,7 +60,7 @@ class Contestant:
         self._requests = 0
         if self._attached and self._wrong is None:
             method = METHODS[name]
-            self._engine.add_drafter(name, method.make(method.options(**options), model))
+            self._engine.add_drafter(name, method.make(method.options(**options), model, True))
 
     def begin(self, prompts: list[list[int]], tokens: int, temperature: float, run: int) -> None:
         """Start the requests of a run."""

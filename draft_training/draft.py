@@ -12,7 +12,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from speculative_engine.packed_model import ModelLoadError
+from speculative_engine.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.tokenizer import Tokenizer
 
 
@@ -20,14 +20,14 @@ class Draft:
     """A draft model in float32, in which small steps of training are not rounded away."""
 
     def __init__(self, source: str, *, device: str = "cpu"):
-        """Load from a directory or hub id. Raises ModelLoadError."""
+        """Load from a directory or hub id; see `Checkpoint.find`. Raises ModelLoadError."""
         if not sys.stderr.isatty():  # a log has no use for progress bars
             logging.disable_progress_bar()
-        local = Path(source).is_dir()
+        place = Checkpoint.find(source).directory
         try:
-            self._dtype = AutoConfig.from_pretrained(source, local_files_only=local).dtype or torch.float32
-            model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, local_files_only=local)
-            self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source, local_files_only=local)
+            self._dtype = AutoConfig.from_pretrained(place, local_files_only=True).dtype or torch.float32
+            model = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, local_files_only=True)
+            self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place, local_files_only=True)
         except (OSError, ValueError, KeyError, pickle.UnpicklingError) as error:  # the last: weights that may be code
             raise ModelLoadError(f"draft {source}: {str(error).strip().splitlines()[0]}") from error
         self.source = source

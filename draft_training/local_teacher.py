@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from draft_training.example import Example, example_of
 from draft_training.teacher import Question
+from speculative_engine.checkpoint import Checkpoint
 from speculative_engine.engine_limits import EngineLimits
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.plain_generation import generate_all
@@ -26,10 +27,11 @@ class LocalTeacher:
 
     def __init__(self, source: str, *, device: str = "cpu"):
         """Load the target from a directory or hub id. Raises ModelLoadError."""
-        model = PackedModel.load(source, slots=_SLOTS, device=device)
+        checkpoint = Checkpoint.find(source)
+        model = PackedModel.load(checkpoint, slots=_SLOTS, device=device)
         self._engine = VerificationEngine(model, _FREE_STEPS, EngineLimits(max_tree_nodes=1))
         self._eos = frozenset(model.eos_token_ids)
-        self.tokenizer_sha256 = Tokenizer.load(source).sha256
+        self.tokenizer_sha256 = Tokenizer.load(checkpoint).sha256
         self.fingerprint = model.fingerprint
         self.longest = min(model.context_length, _SLOTS - 1)
 

@@ -11,7 +11,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from draft_training.medusa import CheckpointMismatch, HeadAccuracy, MedusaTrainer, MedusaTraining, Progress
 from draft_training.medusa_texts import Windows, continued, read_texts
-from speculative_engine.packed_model import ModelLoadError, PackedModel, resolve_dtype
+from speculative_engine.checkpoint import Checkpoint, ModelLoadError
+from speculative_engine.packed_model import PackedModel, resolve_dtype
 from speculative_engine.tokenizer import Tokenizer
 
 _HELD_OUT = 10
@@ -53,10 +54,13 @@ def run(order: MedusaOrder, say: Callable[[str], None]) -> list[HeadAccuracy]:
         texts = read_texts(order.prompts)
         if len(texts) < 2:
             raise ValueError("needs two texts at least: one is kept to see how the heads do")
-        windows, held_out = _windows(order, texts, say)
+        checkpoint = Checkpoint.find(order.model)
+        windows, held_out = _windows(order, checkpoint, texts, say)
         # Where the target computes in bfloat16 the heads see what they will see when they draft.
         device = torch.device(order.device)
-        base = AutoModelForCausalLM.from_pretrained(order.model, dtype=resolve_dtype("auto", device)).to(device)
+        base = AutoModelForCausalLM.from_pretrained(
+            checkpoint.directory, dtype=resolve_dtype("auto", device), local_files_only=True
+        ).to(device)
         training = MedusaTraining(
             heads=order.heads,
             layers=order.layers,
@@ -66,24 +70,26 @@ def run(order: MedusaOrder, say: Callable[[str], None]) -> list[HeadAccuracy]:
             learning_rate=order.learning_rate,
             seed=order.seed,
         )
-        saved_as = AutoConfig.from_pretrained(order.model).dtype or torch.float32
+        saved_as = AutoConfig.from_pretrained(checkpoint.directory, local_files_only=True).dtype or torch.float32
         trainer = MedusaTrainer(base, windows, order.out, training, saved_as)
     except (ValueError, OSError, ModelLoadError, CheckpointMismatch) as error:
         raise TrainingError(str(error)[:_MOST_SHOWN]) from error
     if trainer.step:
         say(f"going on after step {trainer.step}")
     trainer.train(lambda progress: say(_line(progress, order.steps)))
-    Tokenizer.load(order.model).save(order.out)
+    Tokenizer.load(checkpoint).save(order.out)
     accuracy: list[HeadAccuracy] = trainer.accuracy(held_out)
     for index, each in enumerate(accuracy, start=1):
         say(f"head {index}: {each.top1:.1%} right on held-out text, {each.top5:.1%} among its five best")
     return accuracy
 
 
-def _windows(order: MedusaOrder, texts: list[str], say: Callable[[str], None]) -> tuple[Windows, Windows]:
+def _windows(
+    order: MedusaOrder, checkpoint: Checkpoint, texts: list[str], say: Callable[[str], None]
+) -> tuple[Windows, Windows]:
     """What is trained on, and what is kept. The packed target is forgotten when this returns."""
-    model = PackedModel.load(order.model, slots=_SLOTS, device=order.device)
-    tokenizer = Tokenizer.load(order.model)
+    model = PackedModel.load(checkpoint, slots=_SLOTS, device=order.device)
+    tokenizer = Tokenizer.load(checkpoint)
     if order.continuations:
         say(f"the target continues {len(texts)} texts {order.continuations} times")
     kept = texts[::_HELD_OUT]

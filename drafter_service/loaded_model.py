@@ -1,6 +1,7 @@
 """The draft model, loaded and tested."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from drafter_service.settings import DrafterSettings
 from draftwire.v1 import model_info_pb2
 from service_runtime.logs import get_logger
 from service_runtime.startup_error import StartupError, startup_errors
+from speculative_engine.checkpoint import Checkpoint
 from speculative_engine.cpu_threads import share_of_threads
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import ModelLoadError, PackedModel
@@ -53,8 +55,8 @@ class Translation:
 
     @classmethod
     def load(cls, settings: DrafterSettings, model: PackedModel) -> "Translation":
-        """Loads the tokenizers of the settings. Raises ModelLoadError."""
-        own = Tokenizer.load(settings.model, trust_remote_code=settings.trust_remote_code)
+        """Loads the model's tokenizer, and the target's of the settings. Raises ModelLoadError."""
+        own = Tokenizer.load(model.checkpoint or settings.model, trust_remote_code=settings.trust_remote_code)
         if settings.target_tokenizer is None:
             return cls(own, own, None)
         target = Tokenizer.load(settings.target_tokenizer)
@@ -90,7 +92,7 @@ def set_threads(settings: DrafterSettings) -> None:
 def load_part(settings: DrafterSettings, ranks: RankGroup | None) -> PackedModel:
     """Loads what this process holds of the model: all of it, or a rank's part. Raises ModelLoadError, RankLostError."""
     return PackedModel.load(
-        settings.model,
+        Checkpoint.find(settings.model, hub=settings.allow_hub_models),
         slots=settings.kv_slots,
         dtype=settings.dtype,
         device=settings.device,
@@ -103,11 +105,12 @@ def load_part(settings: DrafterSettings, ranks: RankGroup | None) -> PackedModel
     )
 
 
-def follow(settings: DrafterSettings) -> None:
-    """What a rank beside rank 0 does, from its start to its end. Raises StartupError."""
+def follow(settings: DrafterSettings, loaded: Callable[[], None]) -> None:
+    """What a rank beside rank 0 does, from its start to its end. loaded: called once its part of the model is. Raises
+    StartupError."""
     set_threads(settings)
     with startup_errors(*RANK_ERRORS):
-        follow_ranks(settings, partial(load_part, settings))
+        follow_ranks(settings.with_hub_models(), partial(load_part, settings.with_hub_models()), loaded)
 
 
 def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> LoadedModel:

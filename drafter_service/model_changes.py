@@ -73,8 +73,7 @@ class ModelChanges:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
         """Loads the model of the settings and serves until the `async with` is left. Raises StartupError."""
-        # A signal meanwhile is obeyed once the model is loaded: a thread inside torch cannot be ended safely.
-        self._serving = self._generation(await asyncio.to_thread(self._load_model, self._settings))
+        self._serving = self._generation(await asyncio.to_thread(self._load_model, self._settings.with_hub_models()))
         try:
             async with self._tasks:
                 yield self
@@ -164,7 +163,7 @@ class ModelChanges:
                 "this drafter's model is split among ranks (--tensor-parallel), which keep the one they began with",
             )
         if not model:
-            raise invalid_field("model", "must name a directory on the drafter's machine or a hub id")
+            raise invalid_field("model", "must name a directory on the drafter's machine, or a hub id")
         for field, text in (("model", model), ("request_id", request_id)):
             if len(text) > _MAX_NAME or not text.isprintable():
                 raise invalid_field(field, f"must be at most {_MAX_NAME} printable characters")
@@ -209,6 +208,8 @@ class ModelChanges:
                 "medusa_heads" if self._settings.medusa_heads else "model": load.model,
                 # The operator trusts the code of one checkpoint, not that of any that a caller names.
                 "trust_remote_code": self._settings.trust_remote_code and load.model == self._settings.model,
+                # Nor is the network at the service of whoever names a model.
+                "allow_hub_models": self._settings.allow_hub_models or load.model == self._settings.model,
                 # So many layers of that checkpoint; of another they say nothing.
                 "layers": self._settings.layers if load.model == self._settings.model else None,
             }

@@ -1,32 +1,37 @@
 """The drafter's process, from the command line to the exit status."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from drafter_service.settings import DrafterSettings
 from service_runtime.follower import run_follower
 from service_runtime.lifecycle import Shutdown, run_service
 from service_runtime.server import ServiceServer
 from service_runtime.settings import load_settings
+from service_runtime.startup_error import startup_errors
+from speculative_engine.checkpoint import ModelLoadError, check_source
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the service until a signal ends it; returns the exit status."""
     settings = load_settings(DrafterSettings, argv)
     if settings.rank:
-        return run_follower(lambda: _follow(settings), settings)
+        return run_follower(lambda loaded: _follow(settings, loaded), settings)
     return run_service(lambda shutdown: _run(settings, shutdown), settings)
 
 
-def _follow(settings: DrafterSettings) -> None:
+def _follow(settings: DrafterSettings, loaded: Callable[[], None]) -> None:
     from drafter_service.loaded_model import follow
 
-    follow(settings)
+    follow(settings, loaded)
 
 
 async def _run(settings: DrafterSettings, shutdown: Shutdown) -> None:
     server = ServiceServer(settings)
     server.check_port()
-    # Importing torch takes seconds. A wrong flag or a port in use shows before that.
+    # Importing torch takes seconds. A wrong flag, a port in use or a wrong path shows before that.
+    if settings.model:
+        with startup_errors(ModelLoadError):
+            check_source(settings.model)
     from drafter_service.service import run_drafter
 
     await run_drafter(settings, server, shutdown)

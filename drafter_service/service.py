@@ -40,7 +40,7 @@ async def run_drafter(settings: DrafterSettings, server: ServiceServer, shutdown
             raise StartupError(f"--verifier: {error}") from error
     async with (
         running_tracing(settings, "draftwire-drafter") as tracing,
-        started(running_ranks(settings), *RANK_ERRORS) as ranks,
+        started(running_ranks(settings, shutdown.children), *RANK_ERRORS) as ranks,
         ModelChanges(settings, shutdown, _loader(settings, ranks), tracing).running() as changes,
     ):
         servicer = DrafterServicer(changes, settings.max_streams)

@@ -1,13 +1,13 @@
 """Settings of the drafter service."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from drafter_service.verifier_weights import parse_weights
 from service_runtime.address import Address, ListenAddress, PeerAddress
 from service_runtime.rank_settings import RankSettings
-from service_runtime.settings import StringList
+from service_runtime.settings import StringList, Variable
 
 _WILDCARDS = ("0.0.0.0", "::")
 
@@ -19,7 +19,7 @@ class DrafterSettings(RankSettings):
     """Directory or hub id of the draft model; required, unless there are --medusa-heads."""
     listen: ListenAddress = "127.0.0.1:50052"
     """Address to serve gRPC on, HOST:PORT. Port 0 picks a free one; the log says which."""
-    verifier: PeerAddress | None = None
+    verifier: Annotated[PeerAddress | None, Variable("ANNOUNCE_TO")] = None
     """Verifier to announce this drafter to, HOST:PORT; without it a verifier has to be told of the drafter."""
     name: str | None = Field(default=None, min_length=1)
     """Name under which the drafter announces itself; its address by default."""
@@ -56,8 +56,14 @@ class DrafterSettings(RankSettings):
     trust_remote_code: bool = False
     """Run model code that comes with the checkpoint; never that of another one that LoadModel names."""
 
+    allow_hub_models: bool = False
+    """Fetch models that LoadModel names by hub id; without, those are directories, and only --model may be a hub id."""
     medusa_heads: str = ""
     """Directory of Medusa heads to draft with in place of a draft model; the verifier then sends hidden states."""
+
+    def with_hub_models(self) -> Self:
+        """These settings for a model that the operator names, which may be a hub id in any case."""
+        return self.model_copy(update={"allow_hub_models": True})
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

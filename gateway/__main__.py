@@ -1,8 +1,16 @@
-"""`python -m gateway`."""
+"""`draftwire-gateway`, or `python -m gateway`."""
 
 import sys
 
-from gateway.process import main
+from draftwire.program import run_program
+
+_NEEDED = ("fastapi", "prometheus_client", "pydantic", "pydantic_settings", "starlette", "structlog", "uvicorn", "uvloop")
+
+
+def main() -> int:
+    """Run the gateway until a signal ends it; return the exit status."""
+    return run_program("gateway.process", extra="gateway", needed=_NEEDED)
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,11 +2,14 @@
 
 import argparse
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
+
+from draftwire.flag_parser import FlagParser, program_name
+from draftwire.version import __version__
 
 
 def flag_of(field: str) -> str:
@@ -20,17 +23,21 @@ class Flags:
     Values stay text, so that types and ranges are checked in one place, whatever source a value comes from.
     """
 
-    def __init__(self, fields: Mapping[str, FieldInfo], description: str | None, env_prefix: str) -> None:
-        self._parser = argparse.ArgumentParser(
+    def __init__(self, fields: Mapping[str, FieldInfo], description: str | None, variable: Callable[[str], str]) -> None:
+        """variable: the environment variable of a field, or of the file: "config"."""
+        self._parser = FlagParser(
+            prog=program_name(),
             description=(description or "").split("\n\n")[0],
             allow_abbrev=False,
             argument_default=argparse.SUPPRESS,
         )
+        version = f"%(prog)s {__version__}"
+        self._parser.add_argument("--version", action="version", version=version, help="Print the version and exit.")
         self._parser.add_argument(
-            "--config", metavar="FILE.toml", help=f"File with settings. Also: {env_prefix}CONFIG."
+            "--config", metavar="FILE.toml", help=f"File with settings. Also: {variable('config')}."
         )
         for name, field in fields.items():
-            self._add(name, field, env_prefix)
+            self._add(name, field, variable(name))
 
     @property
     def program(self) -> str:
@@ -42,9 +49,9 @@ class Flags:
         values = vars(self._parser.parse_args(argv))
         return values.pop("config", None), values
 
-    def _add(self, name: str, field: FieldInfo, env_prefix: str) -> None:
+    def _add(self, name: str, field: FieldInfo, variable: str) -> None:
         kind = _kind(field.annotation)
-        about = f"{' '.join((field.description or '').split())} {_default(field)} Also: {env_prefix}{name.upper()}."
+        about = f"{' '.join((field.description or '').split())} {_default(field)} Also: {variable}."
         options: dict[str, Any] = {"dest": name, "help": about.replace("%", "%%").strip()}
         if kind is bool:
             options["action"] = argparse.BooleanOptionalAction

@@ -14,19 +14,23 @@ from service_runtime.startup_error import StartupError
 log = get_logger(__name__)
 
 
-def run_follower(follow: Callable[[], None], settings: RankSettings) -> int:
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def run_follower(follow: Callable[[Callable[[], None]], None], settings: RankSettings) -> int:
     """Runs `follow` until it returns, and gives the process's exit status: 0, or 1 after a fault.
 
-    Signals that ask a service to end are for rank 0, which tells the others when its requests have ended; without it
-    `follow` raises. After a fault the process ends here: what other ranks owe it would hold it up.
+    `follow` calls what it is given once its part of the model is loaded. Until then signals that ask a service to end
+    kill the process; afterwards they are for rank 0, which dismisses the others when its requests have ended; without
+    it `follow` raises. After a fault the process ends here: what other ranks owe it would hold it up.
     """
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
     configure_logs(settings.log_format, settings.log_level)
     structlog.contextvars.bind_contextvars(rank=settings.rank)
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as in run_service
     try:
-        follow()
+        follow(_leave_signals_to_rank_0)
     except StartupError as error:
         log.info("rank ends", reason=str(error))  # rank 0 says what is wrong
     except Exception:
@@ -35,3 +39,8 @@ def run_follower(follow: Callable[[], None], settings: RankSettings) -> int:
         return 0
     logging.shutdown()
     os._exit(1)
+
+
+def _leave_signals_to_rank_0() -> None:
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

@@ -4,9 +4,11 @@ import asyncio
 import logging
 import os
 import signal
+import subprocess
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import uvloop
 
@@ -30,6 +32,10 @@ class Shutdown:
         self._requested = asyncio.Event()
         self._failure: BaseException | None = None
         self._left_behind: list[threading.Thread] = []
+        self.serving = False
+        """Whether requests may run or have run. Until then a signal ends the process at once."""
+        self.children: list[subprocess.Popen[bytes]] = []
+        """Processes that work for this one, and end with it however it ends."""
 
     @property
     def requested(self) -> bool:
@@ -79,11 +85,12 @@ async def serve(
     `started` is called once the server takes calls and has its address. At the end, in order: health turns
     NOT_SERVING and new calls are refused; `drain(seconds)` lets the service's work finish and is cancelled after that
     time, when it may still end calls with an error; the server stops. Does nothing when the shutdown was asked for
-    before, say while a model was loading. Raises StartupError when the address cannot be bound, and what `drain`
+    before, say by a task that failed. Raises StartupError when the address cannot be bound, and what `drain`
     raises, after the server has stopped.
     """
     if shutdown.requested:
         return
+    shutdown.serving = True
     loop = asyncio.get_running_loop()
     try:
         await server.start()
@@ -110,8 +117,9 @@ def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings:
     """Runs a service in its one event loop and returns the process's exit status.
 
     0 after a graceful end, 1 after a fault: a StartupError is logged as one line, anything else with its traceback.
-    SIGTERM and SIGINT ask for the end; a second one leaves at once with 128 + its number. Where a thread is left
-    behind the process ends here: the interpreter, on its way out, would tear that thread out of foreign code, which
+    SIGTERM and SIGINT ask for the end; a second one leaves at once with 128 + its number. Before the service serves,
+    the first one ends the process at once with 0: no request is lost by it, and no library has to be waited for that
+    loads or fetches a model. Where a thread is left behind the process ends here: the interpreter, on its way out, would tear that thread out of foreign code, which
     aborts the process.
     """
     configure_logs(settings.log_format, settings.log_level)
@@ -136,15 +144,35 @@ def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings:
 
 async def _main(main: Callable[[Shutdown], Coroutine[Any, Any, None]], shutdown: Shutdown) -> int:
     loop = asyncio.get_running_loop()
+    received: list[str] = []
 
-    def on_signal(number: signal.Signals) -> None:
-        if shutdown.requested:
-            log.warning("leaving at once", signal=number.name)
-            logging.shutdown()
-            os._exit(128 + number)
-        shutdown.request(number.name)
+    def on_signal(number: int, _: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if received or shutdown.requested:
+            log.warning("leaving at once", signal=name)
+            _end_at_once(shutdown, 128 + number)
+        if not shutdown.serving:
+            log.info("ending before it serves", reason=name)
+            _end_at_once(shutdown, 0 if shutdown.failure is None else 1)
+        received.append(name)
+        loop.call_soon_threadsafe(shutdown.request, name)
 
+    # The interpreter's own handlers: they run also while an import holds up the event loop.
     for number in _SIGNALS:
-        loop.add_signal_handler(number, on_signal, number)
-    await main(shutdown)
+        signal.signal(number, on_signal)
+    try:
+        await main(shutdown)
+    finally:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
     return 0 if shutdown.failure is None else 1
+
+
+def _end_at_once(shutdown: Shutdown, status: int) -> NoReturn:
+    """Ends the process without waiting for its threads: nothing ends one that is inside a library safely."""
+    try:
+        for child in shutdown.children:
+            child.kill()
+        logging.shutdown()
+    finally:
+        os._exit(status)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings.sources import EnvSettingsSource
 
@@ -28,6 +29,13 @@ def _split(value: object) -> object:
 
 StringList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 """Type of a settings field with several values: a repeated flag, a list in the file, commas in a variable."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """Of a field whose variable is not called as the field is: what follows the prefix. To be put into Annotated."""
+
+    name: str
 
 
 class ServiceSettings(BaseSettings):
@@ -90,6 +98,17 @@ class ServiceSettings(BaseSettings):
     trace_sample_ratio: float = Field(default=1.0, ge=0, le=1)
     """Share of the traces begun here that are recorded; those begun elsewhere are as was decided there."""
 
+    _places: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The settings that have no default value here, as the log may show them: none is a secret."""
+        return {field: getattr(self, field) for field in type(self).model_fields if field in self._places}
+
+    def place(self, field: str) -> str | None:
+        """The flag, variable or file that a field's value came from; None for a default."""
+        return self._places.get(field)
+
     @model_validator(mode="after")
     def _tls_settings_go_together(self) -> Self:
         for one, other in (("tls_cert", "tls_key"), ("tls_client_cert", "tls_client_key")):
@@ -107,8 +126,25 @@ class ServiceSettings(BaseSettings):
 SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
 
 
-def _variable_of(field: str, prefix: str = ENV_PREFIX) -> str:
-    return prefix + field.upper()
+def variable_of(cls: type[ServiceSettings], field: str) -> str:
+    """The environment variable of a field."""
+    return str(cls.model_config["env_prefix"]) + _variable_name(field, cls.model_fields.get(field))
+
+
+def _variable_name(field: str, info: FieldInfo | None) -> str:
+    names = (each.name for each in (info.metadata if info is not None else ()) if isinstance(each, Variable))
+    return next(names, field.upper())
+
+
+class _Environment(EnvSettingsSource):
+    """The values of variables, by field."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """See the base class."""
+        own = _variable_name(field_name, field)
+        if own == field_name.upper():
+            return super().get_field_value(field, field_name)
+        return self.env_vars.get(f"{self.env_prefix}{own}".lower()), field_name, False
 
 
 @dataclass(frozen=True)
@@ -133,7 +169,7 @@ def load_settings(cls: type[SettingsT], argv: Sequence[str] | None = None) -> Se
     `argv` is the command line without the program's name; sys.argv's by default. Raises SystemExit: status 2
     after one line for each problem on standard error, 0 after --help.
     """
-    flags = Flags(cls.model_fields, description=cls.__doc__, env_prefix=ENV_PREFIX)
+    flags = Flags(cls.model_fields, description=cls.__doc__, variable=lambda field: variable_of(cls, field))
     config, values = flags.parse(sys.argv[1:] if argv is None else argv)
     try:
         return _read(cls, values, config)
@@ -156,26 +192,30 @@ def settings_from_environment(cls: type[SettingsT]) -> SettingsT:
     ]
     if unknown:
         raise SettingsError(unknown)
-    source = _Source(EnvSettingsSource(cls)(), lambda field: _variable_of(field, prefix))
+    source = _Source(_Environment(cls)(), lambda field: variable_of(cls, field))
     try:
         return cls(**source.values)
     except ValidationError as error:
-        raise SettingsError([_problem(dict(detail), [source]) for detail in error.errors()]) from error
+        raise SettingsError([_problem(cls, dict(detail), [source]) for detail in error.errors()]) from error
 
 
 def _read(cls: type[SettingsT], flag_values: Mapping[str, Any], config: str | None) -> SettingsT:
     """Merges the sources and validates them at once. Raises SettingsError."""
     path = config if config is not None else os.environ.get(_CONFIG_VARIABLE)
-    sources = [_Source(flag_values, flag_of), _Source(EnvSettingsSource(cls)(), _variable_of)]
+    sources = [_Source(flag_values, flag_of), _Source(_Environment(cls)(), lambda field: variable_of(cls, field))]
     if path:
         sources.append(_Source(_read_file(Path(path)), lambda field: f"{field} in {path}"))
     merged: dict[str, Any] = {}
+    places: dict[str, str] = {}
     for source in reversed(sources):
         merged |= source.values
+        places |= {field: source.place(field) for field in source.values}
     try:
-        return cls(**merged)
+        settings = cls(**merged)
+        settings._places = places
+        return settings
     except ValidationError as error:
-        raise SettingsError([_problem(dict(detail), sources) for detail in error.errors()]) from error
+        raise SettingsError([_problem(cls, dict(detail), sources) for detail in error.errors()]) from error
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -187,14 +227,14 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise SettingsError([f"--config: {path} is not valid TOML: {error}"]) from error
 
 
-def _problem(detail: Mapping[str, Any], sources: Sequence[_Source]) -> str:
+def _problem(cls: type[ServiceSettings], detail: Mapping[str, Any], sources: Sequence[_Source]) -> str:
     """One line for one of pydantic's error details."""
     location = [str(part) for part in detail["loc"]]
     if not location:  # a validator of the whole object names the fields itself
         return str(detail["msg"]).removeprefix("Value error, ")
     field = location[0]
     if detail["type"] == "missing":
-        return f"{flag_of(field)}: required; set it by this flag, {_variable_of(field)} or the file"
+        return f"{flag_of(field)}: required; set it by this flag, {variable_of(cls, field)} or the file"
     place = next(source.place(field) for source in sources if field in source.values)
     if detail["type"] == "extra_forbidden":
         return f"{place}: there is no such setting"

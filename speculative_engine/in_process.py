@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance
+from speculative_engine.checkpoint import Checkpoint
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.engine_limits import EngineLimits
@@ -54,7 +55,8 @@ class InProcessGenerator:
     @classmethod
     def load(cls, target: str, draft: str, *, slots: int = 4096, draft_steps: int = 4) -> InProcessGenerator:
         """Load two checkpoints; slots: tokens of a text with its tree that fit. Raises ModelLoadError."""
-        model, tokenizer = PackedModel.load(target, slots=slots), Tokenizer.load(target)
+        checkpoint = Checkpoint.find(target)
+        model, tokenizer = PackedModel.load(checkpoint, slots=slots), Tokenizer.load(checkpoint)
         run_self_test(model)
         return cls(model, tokenizer, PackedModel.load(draft, slots=slots, row_exact=False), draft_steps=draft_steps)
 

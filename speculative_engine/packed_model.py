@@ -7,7 +7,6 @@ import pickle
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import Literal
 
 import torch
@@ -16,6 +15,7 @@ from transformers.utils import logging
 
 from speculative_engine.bucketed_batch import BucketedBatch
 from speculative_engine.bucketed_steps import BucketedSteps, Rows
+from speculative_engine.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.field_error import FieldError
 from speculative_engine.fixed_rows import FixedRows
 from speculative_engine.fused_layer import fuse_layers
@@ -37,23 +37,30 @@ Weights = Literal["checkpoint", "int8", "int4"]
 """What linear layers keep: the checkpoint's weights as the model's type says, 8-bit integers with one scale for each
 output, or, on GPUs, 4-bit integers with one for each 64 inputs of an output."""
 
+__all__ = [
+    "ModelLoadError",
+    "PackedModel",
+    "UnsupportedModelError",
+    "Weights",
+    "check_model_splits",
+    "resolve_dtype",
+]
+
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-class ModelLoadError(Exception):
-    """The model cannot be loaded or served; the message says which and why."""
 
 
 class UnsupportedModelError(ModelLoadError):
     """The model loads, but packed passes over it would not say what the model says."""
 
 
-def check_model_splits(source: str, ranks: int, *, trust_remote_code: bool = False) -> None:
+def check_model_splits(source: str | Checkpoint, ranks: int, *, trust_remote_code: bool = False) -> None:
     """Raises UnsupportedModelError for a model that cannot be split among so many ranks, by its configuration alone,
     and ModelLoadError for what has none."""
+    checkpoint = Checkpoint.find(source)
+    source = checkpoint.name
     try:
         config = AutoConfig.from_pretrained(
-            source, local_files_only=Path(source).is_dir(), trust_remote_code=trust_remote_code
+            checkpoint.directory, local_files_only=not checkpoint.from_hub, trust_remote_code=trust_remote_code
         )
         check_split(config, ranks)
     except SplitError as error:
@@ -101,6 +108,8 @@ class PackedModel:
         the model, one of whom this process is. Raises UnsupportedModelError.
         """
         self.name = name or type(model).__name__
+        self.checkpoint: Checkpoint | None = None
+        """What it was loaded from."""
         on_cpu = model.device.type == "cpu"
         if weights != "checkpoint" and (model.dtype != torch.bfloat16 or (weights == "int4" and on_cpu)):
             needed = "bfloat16 on a GPU" if weights == "int4" else "bfloat16"
@@ -161,7 +170,7 @@ class PackedModel:
     @classmethod
     def load(
         cls,
-        source: str,
+        source: str | Checkpoint,
         *,
         slots: int,
         dtype: str = "auto",
@@ -173,7 +182,7 @@ class PackedModel:
         reproducible: bool = False,
         ranks: RankGroup | None = None,
     ) -> PackedModel:
-        """Load from a directory or hub id.
+        """Load from a directory or hub id; see `Checkpoint.find`.
 
         slots: tokens that fit into the KV cache. row_exact, weights, reproducible: see the constructor. layers: load so
         many first layers of the checkpoint, and read none of the others; None for all. ranks: load this rank's part, as
@@ -184,11 +193,13 @@ class PackedModel:
             raise ModelLoadError(f"device {device}: this build of torch sees no CUDA device")
         if not sys.stderr.isatty():  # a log has no use for progress bars
             logging.disable_progress_bar()
+        checkpoint = Checkpoint.find(source)
+        source = checkpoint.name
+        local = not checkpoint.from_hub  # what the hub gave is here, too, but its code may be in other repositories
         try:
-            local = Path(source).is_dir()
-            if not local and (source.startswith((".", "/", "~")) or Path(source).exists()):
-                raise ModelLoadError(f"model {source}: no such directory")
-            config = AutoConfig.from_pretrained(source, local_files_only=local, trust_remote_code=trust_remote_code)
+            config = AutoConfig.from_pretrained(
+                checkpoint.directory, local_files_only=local, trust_remote_code=trust_remote_code
+            )
             if layers is not None:
                 keep_first_layers(config, layers)
             if ranks is not None:
@@ -198,7 +209,7 @@ class PackedModel:
                 split_on(place, ranks) if ranks is not None else nullcontext() as split,
             ):
                 model = AutoModelForCausalLM.from_pretrained(
-                    source,
+                    checkpoint.directory,
                     config=config,
                     dtype=resolve_dtype(dtype, place),
                     local_files_only=local,
@@ -216,9 +227,11 @@ class PackedModel:
         if ranks is not None:
             ranks.loaded()
         model = model.to(place)
-        return cls(
+        loaded = cls(
             model, slots, name=source, row_exact=row_exact, weights=weights, reproducible=reproducible, ranks=ranks
         )
+        loaded.checkpoint = checkpoint
+        return loaded
 
     @property
     def layers(self) -> int:

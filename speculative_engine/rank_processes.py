@@ -48,10 +48,12 @@ class SplitSettings(Protocol):
 
 
 @contextmanager
-def running_ranks(settings: SplitSettings) -> Iterator[RankGroup | None]:
+def running_ranks(
+    settings: SplitSettings, children: list[subprocess.Popen[bytes]] | None = None
+) -> Iterator[RankGroup | None]:
     """This process's place among the ranks, which all end with the `with`; None where the model is whole.
 
-    Raises RANK_ERRORS.
+    children: where to note each process that is started, for a caller that may have to end them in its place. Raises RANK_ERRORS.
     """
     if settings.tensor_parallel == 1:
         yield None
@@ -59,7 +61,10 @@ def running_ranks(settings: SplitSettings) -> Iterator[RankGroup | None]:
     # Before there is more than one process to tell of it.
     check_model_splits(settings.model, settings.tensor_parallel, trust_remote_code=settings.trust_remote_code)
     processes = RankProcesses.open(
-        settings.tensor_parallel, device=settings.device, timeout_seconds=settings.tensor_parallel_timeout_seconds
+        settings.tensor_parallel,
+        device=settings.device,
+        timeout_seconds=settings.tensor_parallel_timeout_seconds,
+        children=children,
     )
     try:
         yield processes.ranks
@@ -67,15 +72,18 @@ def running_ranks(settings: SplitSettings) -> Iterator[RankGroup | None]:
         processes.close()
 
 
-def follow_ranks(settings: SplitSettings, load_part: Callable[[RankGroup], PackedModel]) -> None:
+def follow_ranks(
+    settings: SplitSettings, load_part: Callable[[RankGroup], PackedModel], loaded: Callable[[], None]
+) -> None:
     """What a rank beside rank 0 does: loads its part of the model, and runs the passes that rank 0 announces.
 
-    Raises RANK_ERRORS.
+    loaded: called between the two. Raises RANK_ERRORS.
     """
     with running_ranks(settings) as ranks:
         assert ranks is not None
         model = load_part(ranks)
         run_self_test(model)
+        loaded()
         ranks.follow(model)
 
 
@@ -87,11 +95,13 @@ class RankProcesses:
         self._children = children
 
     @classmethod
-    def open(cls, size: int, *, device: str, timeout_seconds: float) -> RankProcesses:
+    def open(
+        cls, size: int, *, device: str, timeout_seconds: float, children: list[subprocess.Popen[bytes]] | None = None
+    ) -> RankProcesses:
         """Joins the group of this process. The first process of a group starts the others: its own command again, with
         the variables that torchrun sets, which also may have started all of them.
 
-        device, timeout_seconds: see RankGroup. Takes seconds. Raises SplitError for more ranks than GPUs, and
+        device, timeout_seconds: see RankGroup. children: where to note each process that is started. Takes seconds. Raises SplitError for more ranks than GPUs, and
         RankLostError.
         """
         check_devices(device, size)
@@ -107,8 +117,10 @@ class RankProcesses:
         store = dist.TCPStore(
             "127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
         )
-        children = [_start(rank, size, port) for rank in range(1, size)]
+        children = children if children is not None else []
         try:
+            for rank in range(1, size):
+                children.append(_start(rank, size, port))
             _await_joining(store, children)
             return cls(RankGroup(store, 0, size, device=device, timeout_seconds=timeout_seconds), children)
         except BaseException:

@@ -9,13 +9,17 @@ from pathlib import Path
 from tokenizers.decoders import DecodeStream
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from speculative_engine.packed_model import ModelLoadError
+from speculative_engine.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.text_bound import bytes_per_token
 from speculative_engine.token_texts import TokenTexts
 from speculative_engine.tokenizer_fingerprint import tokenizer_fingerprint
 from speculative_engine.vocabulary import Vocabulary, VocabularyError
 
 _FEW_TOKENS = 256
+
+
+_LONGEST_REASON = 300
+"""Characters of another library's reason."""
 
 
 class ChatTemplateError(Exception):
@@ -43,16 +47,21 @@ class Tokenizer:
         """The most bytes of text that a token stands for; see `text_bound`."""
 
     @classmethod
-    def load(cls, source: str, *, trust_remote_code: bool = False) -> Tokenizer:
-        """Load from a directory or hub id. Raises ModelLoadError."""
+    def load(cls, source: str | Checkpoint, *, trust_remote_code: bool = False) -> Tokenizer:
+        """Load from a directory or hub id; see `Checkpoint.find`. Raises ModelLoadError."""
+        checkpoint = Checkpoint.find(source, model=False)
         try:
             tokenizer = AutoTokenizer.from_pretrained(
-                source, local_files_only=Path(source).is_dir(), trust_remote_code=trust_remote_code
+                checkpoint.directory, local_files_only=not checkpoint.from_hub, trust_remote_code=trust_remote_code
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ModelLoadError(f"tokenizer of {source}: {str(error).strip().splitlines()[0]}") from error
+            # Libraries list over several lines what they looked for.
+            reason = " ".join(str(error).split()) or type(error).__name__
+            if not (checkpoint.directory / "tokenizer.json").is_file():
+                reason = f"has no tokenizer.json; {reason}"
+            raise ModelLoadError(f"tokenizer of {checkpoint.name}: {reason[:_LONGEST_REASON]}") from error
         if not tokenizer.is_fast:
-            raise ModelLoadError(f"tokenizer of {source}: has no tokenizer.json, which streaming text needs")
+            raise ModelLoadError(f"tokenizer of {checkpoint.name}: has no tokenizer.json, which streaming text needs")
         return cls(tokenizer)
 
     def save(self, directory: Path) -> None:

@@ -29,11 +29,12 @@ def read_local_address(field: str, address: str) -> str:
     return f"{_SCHEME}{name}?{text}" if text else f"{_SCHEME}{name}"
 
 
-def local_drafter(address: str, target: PackedModel) -> Drafter:
-    """The drafter that an address in its one form names. May take its time. Raises ServiceError."""
+def local_drafter(address: str, target: PackedModel, *, hub: bool) -> Drafter:
+    """The drafter that an address in its one form names. hub: whether its model may be a hub id. May take its time.
+    Raises ServiceError."""
     _, method, options = _parse("address", address)
     try:
-        return method.make(method.options(**options), target)
+        return method.make(method.options(**options), target, hub)
     except ModelLoadError as error:
         raise ServiceError(
             grpc.StatusCode.FAILED_PRECONDITION,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from drafter_pool.drafter_address import check_text
 from drafter_pool.pool_member import MemberOwner
 from verifier_service.local_address import local_drafter, read_local_address
@@ -12,8 +14,10 @@ from verifier_service.step_loop import StepLoop
 class LocalDrafters:
     """See the pool's protocol of this name."""
 
-    def __init__(self, steps: StepLoop):
+    def __init__(self, steps: StepLoop, uses_hub: Callable[[str], bool]):
+        """uses_hub: whether the model of an address, in its one form, may be a hub id."""
         self._steps = steps
+        self._uses_hub = uses_hub
 
     def read(self, field: str, address: str) -> str:
         """See the protocol."""
@@ -22,5 +26,5 @@ class LocalDrafters:
 
     def make(self, name: str, address: str, owner: MemberOwner) -> LocalDrafterLink:
         """See the protocol."""
-        target = self._steps.engine.model
-        return LocalDrafterLink(name, address, lambda: local_drafter(address, target), self._steps, owner)
+        target, hub = self._steps.engine.model, self._uses_hub(address)
+        return LocalDrafterLink(name, address, lambda: local_drafter(address, target, hub=hub), self._steps, owner)

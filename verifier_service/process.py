@@ -1,11 +1,13 @@
 """The verifier's process, from the command line to the exit status."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from service_runtime.follower import run_follower
 from service_runtime.lifecycle import Shutdown, run_service
 from service_runtime.server import ServiceServer
 from service_runtime.settings import load_settings
+from service_runtime.startup_error import startup_errors
+from speculative_engine.checkpoint import ModelLoadError, check_source
 from verifier_service.settings import VerifierSettings
 
 
@@ -13,20 +15,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the service until a signal ends it; returns the exit status."""
     settings = load_settings(VerifierSettings, argv)
     if settings.rank:
-        return run_follower(lambda: _follow(settings), settings)
+        return run_follower(lambda loaded: _follow(settings, loaded), settings)
     return run_service(lambda shutdown: _run(settings, shutdown), settings)
 
 
-def _follow(settings: VerifierSettings) -> None:
+def _follow(settings: VerifierSettings, loaded: Callable[[], None]) -> None:
     from verifier_service.target import follow
 
-    follow(settings)
+    follow(settings, loaded)
 
 
 async def _run(settings: VerifierSettings, shutdown: Shutdown) -> None:
     server = ServiceServer(settings)
     server.check_port()
-    # Importing torch takes seconds. A wrong flag or a port in use shows before that.
+    # Importing torch takes seconds. A wrong flag, a port in use or a wrong path shows before that.
+    with startup_errors(ModelLoadError):
+        check_source(settings.model)
     from verifier_service.service import run_verifier
 
     await run_verifier(settings, server, shutdown)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from drafter_pool.announcement_rules import AnnouncementRules
-from drafter_pool.drafter_address import read_service_address
+from drafter_pool.drafter_address import is_local, read_service_address
 from drafter_pool.drafter_channel import drafter_channels
 from drafter_pool.drafter_pool_servicer import DrafterPoolServicer
 from draftwire.v1.drafter_pool_service_pb2_grpc import add_DrafterPoolServiceServicer_to_server
@@ -21,6 +21,7 @@ from service_runtime.startup_error import StartupError
 from service_runtime.tasks import BackgroundTasks
 from service_runtime.tracing import Tracing, running_tracing
 from speculative_engine.rank_processes import RANK_ERRORS, running_ranks
+from verifier_service.local_address import read_local_address
 from verifier_service.metrics.collector import VerifierCollector
 from verifier_service.peer_limits import PeerLimits
 from verifier_service.settings import VerifierSettings
@@ -52,8 +53,7 @@ async def _run(
     announcements: AnnouncementRules,
     tracing: Tracing,
 ) -> None:
-    # A signal meanwhile is obeyed once the model is loaded: a thread inside torch cannot be ended safely.
-    async with started(running_ranks(settings), *RANK_ERRORS) as ranks:
+    async with started(running_ranks(settings, shutdown.children), *RANK_ERRORS) as ranks:
         target = await asyncio.to_thread(load_target, settings, ranks)
         await _serve(settings, server, shutdown, trusted, announcements, tracing, target)
 
@@ -68,6 +68,7 @@ async def _serve(
     target: Target,
 ) -> None:
     channels = peer_channels(settings)
+    uses_hub = hub_rule(settings)
     async with BackgroundTasks(shutdown.fail) as tasks:
         verifier = Verifier(
             target.engine,
@@ -88,6 +89,7 @@ async def _serve(
             announcements=announcements,
             allow_scoring=settings.allow_scoring,
             share_traffic=settings.share_traffic,
+            uses_hub=uses_hub,
             tracing=tracing,
         )
         server.add(add_VerifierServiceServicer_to_server, VerifierServicer(verifier))
@@ -103,6 +105,15 @@ async def _serve(
                 await serve(server, shutdown, settings.shutdown_grace_seconds, drain=verifier.drain)
         finally:
             await verifier.stop()
+
+
+def hub_rule(settings: VerifierSettings) -> Callable[[str], bool]:
+    """Whether the model of a local drafter's address may be a hub id: those of --drafter may. Raises StartupError."""
+    try:
+        own = {read_local_address("drafter", address) for address in settings.drafter if is_local(address)}
+    except ServiceError as error:
+        raise StartupError(f"--drafter: {error.message}") from error
+    return lambda address: settings.allow_hub_models or address in own
 
 
 def announcement_rules(settings: VerifierSettings) -> AnnouncementRules:

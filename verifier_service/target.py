@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from draftwire.v1.model_info_pb2 import ModelInfo
 from service_runtime.logs import get_logger
 from service_runtime.startup_error import startup_errors
+from speculative_engine.checkpoint import Checkpoint
 from speculative_engine.cpu_threads import share_of_threads
 from speculative_engine.engine_limits import EngineLimits
 from speculative_engine.packed_model import PackedModel
@@ -42,11 +44,13 @@ def set_threads(settings: VerifierSettings) -> None:
         torch.set_num_threads(threads)
 
 
-def load_part(settings: VerifierSettings, ranks: RankGroup | None) -> PackedModel:
-    """Load what this process holds of the target model: all of it, or a rank's part. Raises ModelLoadError, and
-    RankLostError."""
+def load_part(
+    settings: VerifierSettings, ranks: RankGroup | None, checkpoint: Checkpoint | None = None
+) -> PackedModel:
+    """Load what this process holds of the target model: all of it, or a rank's part. checkpoint: that of the settings,
+    where it was found before. Raises ModelLoadError, and RankLostError."""
     return PackedModel.load(
-        settings.model,
+        checkpoint or settings.model,
         slots=settings.kv_slots,
         dtype=settings.dtype,
         device=settings.device,
@@ -56,11 +60,12 @@ def load_part(settings: VerifierSettings, ranks: RankGroup | None) -> PackedMode
     )
 
 
-def follow(settings: VerifierSettings) -> None:
-    """What a rank beside rank 0 does, from its start to its end. Raises StartupError."""
+def follow(settings: VerifierSettings, loaded: Callable[[], None]) -> None:
+    """What a rank beside rank 0 does, from its start to its end. loaded: called once its part of the model is. Raises
+    StartupError."""
     set_threads(settings)
     with startup_errors(*RANK_ERRORS):
-        follow_ranks(settings, partial(load_part, settings))
+        follow_ranks(settings, partial(load_part, settings), loaded)
 
 
 def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> Target:
@@ -68,8 +73,9 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
     set_threads(settings)
     log.info("loading model", model=settings.model)
     with startup_errors(*RANK_ERRORS):
-        tokenizer = Tokenizer.load(settings.model, trust_remote_code=settings.trust_remote_code)
-        model = load_part(settings, ranks)
+        checkpoint = Checkpoint.find(settings.model)
+        tokenizer = Tokenizer.load(checkpoint, trust_remote_code=settings.trust_remote_code)
+        model = load_part(settings, ranks, checkpoint)
         report = run_self_test(model)  # of which every rank runs its part
         if settings.cuda_graphs:
             model.capture_graphs()

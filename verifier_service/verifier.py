@@ -78,10 +78,12 @@ class Verifier:
         announcements: AnnouncementRules | None = None,
         allow_scoring: bool = False,
         share_traffic: bool = False,
+        uses_hub: Callable[[str], bool] = lambda _: False,
         tracing: Tracing = NO_TRACING,
         drafter_clocks: DrafterClocks | None = None,
     ):
-        """drafter_clocks: of the pool of drafters; None for the machine's."""
+        """uses_hub: whether the model of a local drafter's address, in its one form, may be a hub id. drafter_clocks: of
+        the pool of drafters; None for the machine's."""
         self.tokenizer = tokenizer
         self.info = info
         self.started_at = datetime.now(UTC)
@@ -142,7 +144,7 @@ class Verifier:
             PoolLimits(limits.max_tree_nodes, max_drafters, drafters_per_request),
             trusted=trusted_drafters,
             announcements=announcements,
-            local=LocalDrafters(self._steps),
+            local=LocalDrafters(self._steps, uses_hub),
             clocks=drafter_clocks,
         )
 

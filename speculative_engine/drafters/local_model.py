@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
 
+from speculative_engine.checkpoint import Checkpoint
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec, EngineState, Growth
 from speculative_engine.drafters.round_worth import RoundWorth
@@ -132,16 +133,17 @@ def _joined(first: Proposal, second: Proposal) -> Proposal:
     )
 
 
-def local_model_drafter(options: LocalModelOptions, target: PackedModel) -> LocalModelDrafter:
-    """The drafter `local:draft`. Raises ModelLoadError."""
+def local_model_drafter(options: LocalModelOptions, target: PackedModel, hub: bool = True) -> LocalModelDrafter:
+    """The drafter `local:draft`. hub: whether its model may be a hub id. Raises ModelLoadError."""
+    checkpoint = Checkpoint.find(options.model, hub=hub)
     model = PackedModel.load(
-        options.model,
+        checkpoint,
         slots=target.pool.capacity,
         device=str(target.device),
         row_exact=False,
         weights=cast(Weights, options.weights),
     )
-    ours, theirs = Tokenizer.load(options.model).sha256, Tokenizer.load(target.name).sha256
+    ours, theirs = Tokenizer.load(checkpoint).sha256, Tokenizer.load(target.checkpoint or target.name).sha256
     if ours != theirs:
         raise ModelLoadError(
             f"model {options.model}: its tokenizer, {ours[:12]}, is not the target's, {theirs[:12]}; a drafter service "

@@ -21,16 +21,16 @@ class Method(NamedTuple):
     options: type[Any]
     """A dataclass of whole numbers, truth values and texts, all with defaults; raises FieldError for one out of
     range."""
-    make: Callable[[Any, PackedModel], Drafter]
-    """The drafter, from its options and the target that it drafts for. May read files and take its time: called in a
-    thread of its own, while the target runs. Raises ModelLoadError."""
+    make: Callable[[Any, PackedModel, bool], Drafter]
+    """The drafter, from its options, the target that it drafts for, and whether its model may be a hub id. May read
+    files and take its time: called in a thread of its own, while the target runs. Raises ModelLoadError."""
 
 
 METHODS = {
     "draft": Method(LocalModelOptions, local_model_drafter),
-    "early_exit": Method(EarlyExitOptions, early_exit_drafter),
-    "lookahead": Method(LookaheadOptions, lambda options, _: LookaheadDrafter(options)),
-    "medusa": Method(MedusaOptions, medusa_drafter),
-    "ngram": Method(NgramOptions, lambda options, _: ngram_drafter(options)),
-    "suffix": Method(SuffixOptions, lambda options, _: suffix_drafter(options)),
+    "early_exit": Method(EarlyExitOptions, lambda options, target, _: early_exit_drafter(options, target)),
+    "lookahead": Method(LookaheadOptions, lambda options, *_: LookaheadDrafter(options)),
+    "medusa": Method(MedusaOptions, lambda options, target, _: medusa_drafter(options, target)),
+    "ngram": Method(NgramOptions, lambda options, *_: ngram_drafter(options)),
+    "suffix": Method(SuffixOptions, lambda options, *_: suffix_drafter(options)),
 }

@@ -81,9 +81,10 @@ def _measure(
 ) -> EarlyExitCalibration:
     # Imported when the command runs: all others do without the serving libraries.
     try:
+        from speculative_engine.checkpoint import Checkpoint, ModelLoadError
         from speculative_engine.cpu_threads import set_cpu_threads
         from speculative_engine.early_exit_calibration import calibrate_early_exit
-        from speculative_engine.packed_model import ModelLoadError, PackedModel
+        from speculative_engine.packed_model import PackedModel
         from speculative_engine.tokenizer import Tokenizer
     except ModuleNotFoundError as error:
         raise Failure(
@@ -93,8 +94,9 @@ def _measure(
     if threads is not None:
         set_cpu_threads(threads)
     try:
-        tokenizer = Tokenizer.load(model)
-        loaded = PackedModel.load(model, slots=_SLOTS, dtype=dtype, device=device)
+        checkpoint = Checkpoint.find(model)
+        tokenizer = Tokenizer.load(checkpoint)
+        loaded = PackedModel.load(checkpoint, slots=_SLOTS, dtype=dtype, device=device)
     except ModelLoadError as error:
         raise Failure(str(error)) from error
     return calibrate_early_exit(loaded, [tokenizer.encode(text) for text in texts], tokens, temperature)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from draftwire.edge.draft_thread import DraftThread
 from draftwire.v1 import verifier_service_pb2 as pb
+from speculative_engine.checkpoint import Checkpoint
 from speculative_engine.cpu_threads import set_cpu_threads
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
@@ -45,8 +46,9 @@ class LocalDrafter:
         Raises:
             ModelLoadError: the model cannot be loaded or served.
         """
+        checkpoint = Checkpoint.find(model)
         loaded = PackedModel.load(
-            model,
+            checkpoint,
             slots=kv_slots,
             dtype=dtype,
             device=device,
@@ -54,7 +56,7 @@ class LocalDrafter:
             row_exact=False,
             weights=weights,
         )
-        self.tokenizer_sha256 = Tokenizer.load(model, trust_remote_code=trust_remote_code).sha256
+        self.tokenizer_sha256 = Tokenizer.load(checkpoint, trust_remote_code=trust_remote_code).sha256
         """Fingerprint of the tokenizer, as in ``ModelInfo``."""
         run_self_test(loaded)
         self._vocab_size = loaded.vocab_size

@@ -1,0 +1,218 @@
+"""A model is found by a path or by a hub id, and never by the one for the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from speculative_engine.checkpoint import Checkpoint, ModelLoadError, repository_of
+from speculative_engine.tokenizer import Tokenizer
+from tests.speculative_engine.hub_server import COMMIT, SilentHub, serving_hub
+
+ROOT = Path(__file__).resolve().parents[2]
+DRAFT = ROOT / "models" / "draft"
+
+
+def find(source: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Finds a checkpoint in a process of its own: the hub's library reads its variables when it is imported."""
+    program = (
+        "import sys, logging\n"
+        "logging.basicConfig(level='INFO', format='%(levelname)s %(message)s')\n"
+        "from speculative_engine.checkpoint import Checkpoint, ModelLoadError\n"
+        "try:\n"
+        "    found = Checkpoint.find(sys.argv[1])\n"
+        "except ModelLoadError as error:\n"
+        "    sys.exit(str(error))\n"
+        "print(found.name, found.directory, found.from_hub)\n"
+    )
+    own = {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))}
+    return subprocess.run(
+        [sys.executable, "-c", program, source],
+        env=kept | own | environment,
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.fixture
+def repositories(tmp_path: Path) -> Path:
+    """A folder with the repository lab/draft, and one that is no checkpoint."""
+    folder = tmp_path / "repositories"
+    (folder / "lab").mkdir(parents=True)
+    (folder / "lab" / "draft").symlink_to(DRAFT)
+    (folder / "lab" / "notes").mkdir()
+    (folder / "lab" / "notes" / "README.md").write_text("no model")
+    return folder
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    made = tmp_path / "home"
+    made.mkdir()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("source", "repository"),
+    [
+        ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"),
+        ("hf://Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"),
+        ("hf://models/target", "models/target"),
+        ("hf://gpt2", "gpt2"),
+        ("gpt2", None),
+        ("models/target", None),
+        ("Models/target", None),
+        ("checkpoints/last", None),
+        ("./Qwen/Qwen3", None),
+        ("../target", None),
+        ("/models/target", None),
+        ("~/target", None),
+        ("a/b/c", None),
+        ("hf://a/b/c", None),
+        ("owner/", None),
+        ("", None),
+        ("..", None),
+        ("owner/../name", None),
+        ("owner/name?x=1", None),
+    ],
+)
+def test_which_names_are_of_the_hub(source: str, repository: str | None) -> None:
+    assert repository_of(source) == repository
+
+
+def test_what_begins_with_a_folder_that_is_here_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert repository_of("mine/target") == "mine/target"
+    (tmp_path / "mine").mkdir()
+    assert repository_of("mine/target") is None
+
+
+def test_a_directory_comes_before_a_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "draft").symlink_to(DRAFT)
+    found = Checkpoint.find("lab/draft")
+    assert (found.name, found.from_hub) == ("lab/draft", False)
+
+
+def test_a_path_that_is_not_there_asks_no_hub(repositories: Path, home: Path) -> None:
+    (repositories / "models").mkdir()
+    (repositories / "models" / "target").symlink_to(DRAFT)
+    with serving_hub(repositories) as hub:
+        found = find("models/target", home, HF_ENDPOINT=hub.url)
+    assert hub.requests == []
+    assert found.stderr.strip().endswith(
+        f"model models/target: no such directory in {home}; a model of the Hugging Face hub is written "
+        "hf://models/target"
+    )
+
+
+def test_a_directory_that_is_no_checkpoint_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match=r"not a checkpoint: the directory has no config\.json"):
+        Checkpoint.find(str(tmp_path))
+    with pytest.raises(ModelLoadError, match=r"tokenizer of .*: has no tokenizer\.json; .+ three|has no tokenizer\.json; .*instantiate and convert"):
+        Tokenizer.load(str(tmp_path))
+
+
+def test_a_file_is_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").touch()
+    with pytest.raises(ModelLoadError, match=r"is a file; the directory of a checkpoint is needed"):
+        Checkpoint.find(str(tmp_path / "model.gguf"))
+
+
+@pytest.mark.parametrize("source", ["x" * 4000, "~nobody-has-this-name/model"])
+def test_names_that_the_system_refuses(source: str) -> None:
+    with pytest.raises(ModelLoadError, match="no such directory"):
+        Checkpoint.find(source)
+
+
+def test_without_leave_a_hub_id_is_refused() -> None:
+    with pytest.raises(ModelLoadError, match=r"^model lab/draft: no such directory.*--allow-hub-models$"):
+        Checkpoint.find("lab/draft", hub=False)
+    with pytest.raises(ModelLoadError, match=r"^model models/draft-9: no such directory$"):
+        Checkpoint.find("models/draft-9", hub=False)
+
+
+@pytest.mark.parametrize("source", ["lab/draft", "hf://lab/draft"])
+def test_a_model_of_the_hub_is_fetched_whole_and_kept(source: str, repositories: Path, home: Path) -> None:
+    with serving_hub(repositories) as hub:
+        found = find(source, home, HF_ENDPOINT=hub.url)
+    assert found.returncode == 0, found.stderr
+    name, directory, from_hub = found.stdout.split()
+    assert (name, Path(directory).name, from_hub) == ("lab/draft", COMMIT, "True")
+    assert found.stderr.count("INFO fetching from the hub") == 1
+    names = {"config.json", "tokenizer.json", "model.safetensors"}
+    assert {file.name for file in Path(directory).iterdir()} >= names
+    for file in names:
+        assert (Path(directory) / file).read_bytes() == (DRAFT / file).read_bytes()
+    # The hub is away, or not to be asked: the copy is taken.
+    away = find("lab/draft", home, HF_ENDPOINT=hub.url)
+    assert away.stdout == found.stdout, away.stderr
+    assert away.stderr.count("WARNING taking the copy in the hub's cache") == 1
+    assert "Retry" not in away.stderr
+    offline = find("lab/draft", home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")
+    assert (offline.stdout, offline.stderr) == (found.stdout, "")
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once(home: Path) -> None:
+    hub = SilentHub()
+    hub.close()  # nothing listens there
+    found = find("lab/draft", home, HF_ENDPOINT=hub.url)
+    assert found.returncode == 1
+    assert f"model lab/draft: cannot reach the hub at {hub.url}: " in found.stderr
+    assert "Retry" not in found.stderr and found.stderr.count("lab/draft") == 1
+
+
+def test_a_hub_that_does_not_answer_is_given_up(home: Path) -> None:
+    hub = SilentHub()
+    try:
+        found = find("lab/draft", home, HF_ENDPOINT=hub.url, HF_HUB_ETAG_TIMEOUT="1")
+        [connection] = hub.asked("lab/draft")  # the one try
+        connection.close()
+    finally:
+        hub.close()
+    assert f"cannot reach the hub at {hub.url}" in found.stderr
+
+
+def test_what_the_hub_has_not_is_named(repositories: Path, home: Path) -> None:
+    with serving_hub(repositories) as hub:
+        assert f"no such repository at {hub.url}" in find("lab/nothing", home, HF_ENDPOINT=hub.url).stderr
+        assert len(hub.requests) == 1
+        assert "not a checkpoint: the repository has no config.json" in (
+            find("lab/notes", home, HF_ENDPOINT=hub.url).stderr
+        )
+
+
+def test_offline_asks_nobody(repositories: Path, home: Path) -> None:
+    with serving_hub(repositories) as hub:
+        found = find("lab/draft", home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")
+    assert hub.requests == []
+    assert "HF_HUB_OFFLINE is set, and the hub's cache" in found.stderr and "lab/draft" in found.stderr
+
+
+def test_a_tokenizer_comes_without_weights(repositories: Path, home: Path) -> None:
+    program = "from speculative_engine.tokenizer import Tokenizer; print(Tokenizer.load('lab/draft').sha256)"
+    own = {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
+    with serving_hub(repositories) as hub:
+        environment = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}
+        run = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment | own | {"HF_ENDPOINT": hub.url},
+            cwd=home,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+    assert run.stdout.strip() == Tokenizer.load(str(DRAFT)).sha256, run.stderr
+    assert not any(request.startswith("GET") and "safetensors" in request for request in hub.requests)
+    assert json.loads((DRAFT / "config.json").read_text())  # the pattern above names what there is
