@@ -236,10 +236,10 @@ class DrafterPool(ProposalSource):
         leaving: bool,
         labels: Mapping[str, str] | None = None,
         caller: Caller | None = None,
-    ) -> None:
+    ) -> bool:
         """A drafter announces itself, sends its heartbeat, or takes its leave. caller: who says so, where tokens tell.
 
-        Raises ServiceError.
+        Returns whether that changes anything, as a heartbeat does not. Raises ServiceError.
         """
         address = read_service_address("address", address)
         self._announcements.check(address)
@@ -252,12 +252,15 @@ class DrafterPool(ProposalSource):
             self._heartbeats.stop(name)
             if link is not None:
                 self._tasks.spawn(self._changes.leave(link, self._remove), name=f"leave of {name}")
-            return
+            return True
+        before, first = self.version, False
         if not self._heartbeats.is_dismissed(name):
             link = self._enter(address, name, labels)
+            first = not link.announced
             link.announced = True
             link.announcer = link.announcer if caller is None else caller.name
         self._heartbeats.beat(name)
+        return first or self.version != before
 
     def describe_rollouts(self) -> list[Rollout]:
         """The roll-outs under way, then the last that ended, newest first."""

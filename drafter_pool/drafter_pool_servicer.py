@@ -12,6 +12,7 @@ from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2_grpc import DrafterPoolServiceServicer
 from service_runtime.caller import current_caller
 from service_runtime.errors import invalid_field
+from service_runtime.interceptors import mark_routine
 
 
 class DrafterPoolServicer(DrafterPoolServiceServicer):
@@ -71,7 +72,8 @@ class DrafterPoolServicer(DrafterPoolServiceServicer):
         """See the contract."""
         labels = read_labels("labels", request.labels)
         address = _given("address", request.address)
-        self._pool.register(address, request.name, request.leaving, labels, current_caller())
+        if not self._pool.register(address, request.name, request.leaving, labels, current_caller()):
+            mark_routine()  # heartbeats, which would be most of the log
         response = pb.RegisterDrafterResponse()
         response.heartbeat_interval.FromNanoseconds(round(HEARTBEAT_SECONDS * 1e9))
         return response

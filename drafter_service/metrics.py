@@ -11,6 +11,7 @@ from drafter_service.model_changes import ModelChanges
 from draftwire.v1.drafter_service_pb2 import VerifierShare
 from draftwire.version import __version__
 from service_runtime.metric_families import counter, gauge, histogram, info
+from speculative_engine.compiled_library import library
 
 
 class DrafterCollector(Collector):
@@ -27,6 +28,11 @@ class DrafterCollector(Collector):
             "drafting",
             "The drafter service and the model that new streams get.",
             {"model": model.model_id, "dtype": model.dtype, "device": model.device, "version": __version__},
+        )
+        yield info(
+            "compiled_library",
+            "Whether the compiled part of the engine is in use, without which decoding on CPUs is slower.",
+            {"loaded": "true" if library() is not None else "false"},
         )
         counts = changes.counts()
         yield counter("drafting_nodes", "Nodes proposed.", counts.nodes)

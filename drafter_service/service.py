@@ -1,6 +1,7 @@
 """The drafter service, put together."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from functools import partial
 
@@ -15,6 +16,7 @@ from drafter_service.verifier_pool import VerifierPool
 from draftwire.channel import AsyncChannels
 from draftwire.v1 import drafter_service_pb2_grpc
 from service_runtime.lifecycle import Shutdown, serve
+from service_runtime.logs import get_logger
 from service_runtime.metrics_server import serving_metrics
 from service_runtime.security import peer_channels
 from service_runtime.server import ServiceServer
@@ -24,6 +26,12 @@ from service_runtime.tasks import BackgroundTasks
 from service_runtime.tracing import running_tracing
 from speculative_engine.rank_group import RankGroup
 from speculative_engine.rank_processes import RANK_ERRORS, running_ranks
+
+
+log = get_logger(__name__)
+
+_FORMER_VARIABLE = "DRAFTWIRE_VERIFIER"
+"""Made drafters announce themselves until it had another meaning, too."""
 
 
 async def run_drafter(settings: DrafterSettings, server: ServiceServer, shutdown: Shutdown) -> None:
@@ -67,6 +75,11 @@ async def _serve(
 ) -> None:
     """Serves and, if there is a verifier to announce the drafter to, does so."""
     if settings.verifier is None:
+        if _FORMER_VARIABLE in os.environ:
+            log.warning(
+                "DRAFTWIRE_VERIFIER is the command line's; to announce a drafter set DRAFTWIRE_ANNOUNCE_TO",
+                verifier=os.environ[_FORMER_VARIABLE],
+            )
         await serve(server, shutdown, settings.shutdown_grace_seconds, lambda _: servicer.end_conversations())
         return
     async with BackgroundTasks(shutdown.fail) as tasks:
@@ -76,6 +89,7 @@ async def _serve(
 
         def announce() -> None:
             nonlocal announcement, announcing
+            log.info("announcing", verifier=settings.verifier, because=f"of {settings.place('verifier')}")
             announcement = Announcement(pool, settings.advertise or server.address, settings.name)
             announcing = tasks.spawn(announcement.run(), name="announcement")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 from collections.abc import Iterator, Sequence
@@ -13,12 +14,14 @@ import uvloop
 from fastapi import FastAPI
 
 from draftwire.trace_export import TracingUnavailable
+from draftwire.variables import unknown_variables
+from draftwire.version import __version__
 from gateway.api_keys import ApiKeys, read_key_file
 from gateway.app import make_app
 from gateway.http_connection import bounded
 from gateway.logs import configure_logs, get_logger
 from gateway.security import HttpTls, http_tls
-from gateway.settings import GatewaySettings, load_settings
+from gateway.settings import GatewaySettings, given_settings, load_settings
 from gateway.tracing import FLUSH_SECONDS, start_tracing
 
 log = get_logger(__name__)
@@ -54,6 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the gateway until a signal ends it; return the exit status."""
     settings = load_settings(argv)
     configure_logs(settings.log_format, settings.log_level)
+    log.info("starting", build=f"draftwire {__version__}", settings=given_settings(settings))
+    for name, meant in unknown_variables(os.environ):
+        log.warning("unknown variable; it has no effect", variable=name, did_you_mean=meant)
     try:
         tls = http_tls(settings)
         keys = _keys(settings)

@@ -11,12 +11,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic_settings import BaseSettings, CliSettingsSource, NoDecode, SettingsConfigDict
 
 from draftwire import SpreadPolicy
+from draftwire.flag_parser import FlagParser, program_name
 from draftwire.trace_export import check_endpoint
 from draftwire.verifier import parse_verifiers
+from draftwire.version import __version__
 
 _ENV_PREFIX = "DRAFTWIRE_GATEWAY_"
 _KEYS_VARIABLE = "DRAFTWIRE_API_KEYS"
-_PROGRAM = "python -m gateway"
 _LAST_PORT = 65535
 
 
@@ -72,7 +73,6 @@ class GatewaySettings(BaseSettings):
         cli_implicit_flags=True,
         cli_hide_none_type=True,
         cli_avoid_json=True,
-        cli_prog_name=_PROGRAM,
     )
 
     verifier: Addresses = ("localhost:50051",)
@@ -165,15 +165,27 @@ def load_settings(argv: Sequence[str] | None = None) -> GatewaySettings:
         SystemExit: status 2 after a line for each problem, 0 after --help.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    flags: CliSettingsSource[Any] = CliSettingsSource(GatewaySettings, cli_parse_args=arguments)
+    parser = FlagParser(
+        prog=program_name(),
+        description=(GatewaySettings.__doc__ or "").partition("\n")[0],
+        allow_abbrev=False,
+    )
+    version = f"%(prog)s {__version__}"
+    parser.add_argument("--version", action="version", version=version, help="Print the version and exit.")
+    flags: CliSettingsSource[Any] = CliSettingsSource(GatewaySettings, cli_parse_args=arguments, root_parser=parser)
     build: Any = GatewaySettings  # the source is not among the fields that its signature shows
     try:
         settings: GatewaySettings = build(_cli_settings_source=flags, **_keys_of_the_environment(arguments))
     except ValidationError as error:
         for problem in error.errors():
-            print(f"{_PROGRAM}: {_told(dict(problem))}", file=sys.stderr)
+            print(f"{parser.prog}: {_told(dict(problem))}", file=sys.stderr)
         raise SystemExit(2) from error
     return settings
+
+
+def given_settings(settings: GatewaySettings) -> dict[str, Any]:
+    """Return the settings that have no default value here, as the log may show them."""
+    return {field: getattr(settings, field) for field in sorted(settings.model_fields_set - {"api_key"})}
 
 
 def _flag_of(field: str) -> str:

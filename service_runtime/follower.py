@@ -28,6 +28,7 @@ def run_follower(follow: Callable[[Callable[[], None]], None], settings: RankSet
         signal.signal(number, signal.SIG_DFL)
     configure_logs(settings.log_format, settings.log_level)
     structlog.contextvars.bind_contextvars(rank=settings.rank)
+    log.info("starting")  # rank 0 says what
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as in run_service
     try:
         follow(_leave_signals_to_rank_0)

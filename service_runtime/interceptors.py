@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +34,16 @@ log = get_logger(__name__)
 _WATCH_SECONDS = 5.0
 """From one look at the file of tokens to the next, for calls that run."""
 _INFRASTRUCTURE = ("/grpc.health.", "/grpc.reflection.")
+_ROUTINE: ContextVar[bool] = ContextVar("routine", default=False)
+"""Whether the present call said that it is one of many of its kind."""
 # InternalError is what a write under way raises in grpc when the client goes.
 _CLIENT_GONE = (ClientGone, grpc.aio.InternalError)
+
+
+def mark_routine() -> None:
+    """Says that the present call, one of many alike, changes nothing: its end is logged at level debug if it went
+    well."""
+    _ROUTINE.set(True)
 
 
 def service_error(error: Exception) -> ServiceError:
@@ -259,6 +268,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         infrastructure = method.startswith(_INFRASTRUCTURE)
         code = grpc.StatusCode.OK
         known = {"caller": caller.name} if isinstance(caller, Caller) else {}
+        _ROUTINE.set(False)
         with log_context(method=method, peer=context.peer(), **known):
             try:
                 if isinstance(caller, ServiceError):
@@ -292,5 +302,6 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     self._admitted.discard(admitted)
                 for size in sizes:
                     self._on_message(size)
-                report = log.debug if infrastructure else log.info
+                routine = _ROUTINE.get() and code is grpc.StatusCode.OK
+                report = log.debug if infrastructure or routine else log.info
                 report("call finished", code=code.name, seconds=round(time.perf_counter() - started, 6))

@@ -15,6 +15,7 @@ import uvloop
 from service_runtime.logs import configure_logs, get_logger
 from service_runtime.server import ServiceServer
 from service_runtime.settings import ServiceSettings
+from service_runtime.start_log import log_start
 from service_runtime.startup_error import StartupError
 
 log = get_logger(__name__)
@@ -123,6 +124,7 @@ def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings:
     aborts the process.
     """
     configure_logs(settings.log_format, settings.log_level)
+    log_start(settings)
     # Verifier and drafter often share a host's cores. An OpenMP thread that spins while it waits for work takes the
     # other service's time; this has to be said before the library that uses OpenMP is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -38,6 +38,12 @@ class _GarbageOfPeers(logging.Filter):
         return True
 
 
+def _without_message(logger: object, method: str, event: EventDict) -> EventDict:
+    """Takes out what another handler has left in a record of the standard library: its text, once more."""
+    event.pop("message", None)
+    return event
+
+
 def _name_among_fields(logger: object, method: str, event: EventDict) -> EventDict:
     """Moves the logger's name behind the fields, so that a line begins `listening address=...`."""
     event["module"] = event.pop("logger", None)
@@ -70,7 +76,7 @@ def configure_logs(
     handler.addFilter(_GarbageOfPeers())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*_SHARED, structlog.stdlib.ExtraAdder()],
+            foreign_pre_chain=[*_SHARED, structlog.stdlib.ExtraAdder(), _without_message],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
         )
     )

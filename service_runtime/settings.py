@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
-from pydantic_settings.sources import EnvSettingsSource
+from pydantic_settings.sources import EnvSettingsSource, PydanticBaseSettingsSource
 
 from draftwire.trace_export import check_endpoint
 from service_runtime.address import ListenAddress
@@ -100,6 +100,18 @@ class ServiceSettings(BaseSettings):
 
     _places: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """See the base class."""
+        return init_settings, _Environment(settings_cls)
+
     @property
     def given(self) -> dict[str, Any]:
         """The settings that have no default value here, as the log may show them: none is a secret."""
@@ -126,7 +138,7 @@ class ServiceSettings(BaseSettings):
 SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
 
 
-def variable_of(cls: type[ServiceSettings], field: str) -> str:
+def variable_of(cls: type[BaseSettings], field: str) -> str:
     """The environment variable of a field."""
     return str(cls.model_config["env_prefix"]) + _variable_name(field, cls.model_fields.get(field))
 
@@ -227,7 +239,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise SettingsError([f"--config: {path} is not valid TOML: {error}"]) from error
 
 
-def _problem(cls: type[ServiceSettings], detail: Mapping[str, Any], sources: Sequence[_Source]) -> str:
+def _problem(cls: type[BaseSettings], detail: Mapping[str, Any], sources: Sequence[_Source]) -> str:
     """One line for one of pydantic's error details."""
     location = [str(part) for part in detail["loc"]]
     if not location:  # a validator of the whole object names the fields itself

@@ -7,10 +7,13 @@ does not compute, torch does the same, slower.
 from __future__ import annotations
 
 import ctypes
+import logging
 from functools import cache
 from pathlib import Path
 
 import torch
+
+log = logging.getLogger(__name__)
 
 LIBRARY = Path(__file__).with_name("libspeculative_engine.so")
 LANES = 16
@@ -56,3 +59,18 @@ def product_kind() -> int:
     """What the processor has for products of bfloat16: 2 AMX, 1 AVX-512, 0 neither, or no compiled library."""
     compiled = library()
     return 0 if compiled is None else int(compiled.draftwire_product_kind())
+
+
+def warn_where_missing(device: str) -> bool:
+    """Log a warning where a model on this device would use the library and it is not there; returns whether it is."""
+    there = library() is not None
+    if device == "cpu" and not there:
+        log.warning(
+            "no compiled library; decoding is slower",
+            extra={
+                "expected": LIBRARY.name,
+                "remedy": "install draftwire again where there is a C compiler (cc, gcc or clang), in a checkout by "
+                "pip install -e '.[serve]'",
+            },
+        )
+    return there

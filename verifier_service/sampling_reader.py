@@ -12,6 +12,8 @@ from speculative_engine.field_error import FieldError
 from speculative_engine.logit_editors.logit_changes import MOST_BIASES, LogitChanges
 from speculative_engine.sampling_params import SamplingParams
 
+_SEED_BITS = 53
+"""Of a seed that the verifier chooses: numbers that JavaScript has, too."""
 _MAX_BAD_WORDS = 256
 _MAX_BAD_WORD_LENGTH = 256
 
@@ -24,7 +26,7 @@ def read_sampling(given: sampling_pb2.SamplingParams) -> SamplingParams:
         top_p=given.top_p if given.HasField("top_p") else 1.0,
         min_p=given.min_p,
         typical_p=given.typical_p if given.HasField("typical_p") else 1.0,
-        seed=given.seed if given.HasField("seed") else secrets.randbits(63),
+        seed=given.seed if given.HasField("seed") else secrets.randbits(_SEED_BITS),
     )
     try:
         return params.validate("sampling")

@@ -14,6 +14,7 @@ from draftwire.v1.model_info_pb2 import ModelInfo
 from service_runtime.logs import get_logger
 from service_runtime.startup_error import startup_errors
 from speculative_engine.checkpoint import Checkpoint
+from speculative_engine.compiled_library import warn_where_missing
 from speculative_engine.cpu_threads import share_of_threads
 from speculative_engine.engine_limits import EngineLimits
 from speculative_engine.packed_model import PackedModel
@@ -72,6 +73,7 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
     """Load, test and time the target model, which this process leads the `ranks` in. Raises StartupError."""
     set_threads(settings)
     log.info("loading model", model=settings.model)
+    compiled = warn_where_missing(settings.device)
     with startup_errors(*RANK_ERRORS):
         checkpoint = Checkpoint.find(settings.model)
         tokenizer = Tokenizer.load(checkpoint, trust_remote_code=settings.trust_remote_code)
@@ -89,6 +91,7 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         kv_megabytes=round(model.cache.bytes / 1e6),
         bit_exact=report.bit_exact,
         cuda_graphs=model.graphs,
+        compiled_library=compiled,
         ranks=settings.tensor_parallel,
         step_ms={rows: round(1e3 * cost.seconds(rows), 2) for rows in (1, 8, 32)},
     )

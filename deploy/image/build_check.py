@@ -46,7 +46,7 @@ ENVIRONMENTS = {
     "drafter": {
         "DRAFTWIRE_MODEL": "/models/draft",
         "DRAFTWIRE_METRICS_LISTEN": "0.0.0.0:9091",
-        "DRAFTWIRE_VERIFIER": "127.0.0.1:50051",
+        "DRAFTWIRE_ANNOUNCE_TO": "127.0.0.1:50051",
         "DRAFTWIRE_ADVERTISE": "127.0.0.1:50052",
         "DRAFTWIRE_NAME": "drafter",
     },

@@ -15,6 +15,7 @@ import yaml
 from drafter_service.settings import DrafterSettings
 from draftwire import Client
 from gateway.settings import GatewaySettings
+from service_runtime.settings import variable_of
 from tests.end_to_end.waiting import PATIENCE, sometimes
 from tests.support.compose_file import interpolated, read_compose, variables
 from tests.support.compose_processes import Running, running_services, wait_for_drafters
@@ -133,7 +134,7 @@ def test_a_service_is_told_what_there_is_to_tell(profile: str, name: str) -> Non
         "gateway": ("DRAFTWIRE_GATEWAY_", GatewaySettings),
     }
     prefix, settings = kinds[kind]
-    known = {prefix + field.upper() for field in settings.model_fields} | {"HF_TOKEN", "DRAFTWIRE_API_KEYS"}
+    known = {variable_of(settings, field) for field in settings.model_fields} | {"HF_TOKEN", "DRAFTWIRE_API_KEYS"}
     assert set(service["environment"]) <= known
     assert set(Dockerfile(ROOT / "Dockerfile").image(kind).environment) <= known | {
         "PATH", "HOME", "HF_HOME", "PYTHONDONTWRITEBYTECODE", "PYTHONSAFEPATH", "PYTHONUNBUFFERED",

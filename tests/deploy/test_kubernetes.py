@@ -14,6 +14,7 @@ import yaml
 
 from drafter_service.settings import DrafterSettings
 from gateway.settings import GatewaySettings
+from service_runtime.settings import variable_of
 from tests.end_to_end.waiting import PATIENCE
 from tests.support.dockerfile import Dockerfile
 from tests.support.kustomization import build, identity, merged, read_objects
@@ -151,8 +152,8 @@ def test_a_pod_can_do_no_more_than_it_must(overlay: str, component: str) -> None
 @overlays
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_a_pod_is_told_what_there_is_to_tell(overlay: str, component: str) -> None:
-    prefix, settings = SETTINGS[component]
-    known = {prefix + name.upper() for name in settings.model_fields}
+    _, settings = SETTINGS[component]
+    known = {variable_of(settings, name) for name in settings.model_fields}
     known |= {"POD_IP", "POD_NAME", "HF_TOKEN", "DRAFTWIRE_API_KEYS"}
     environment = container(overlay, component)["env"]
     assert {each["name"] for each in environment} <= known
@@ -214,7 +215,7 @@ def test_addresses_are_services_and_reachable(overlay: str) -> None:
     def reaches(caller: str, called: str, port: int) -> bool:
         return allowed("egress", "to", caller, called, port) and allowed("ingress", "from", called, caller, port)
 
-    for caller, name in (("gateway", "DRAFTWIRE_GATEWAY_VERIFIER"), ("drafter", "DRAFTWIRE_VERIFIER")):
+    for caller, name in (("gateway", "DRAFTWIRE_GATEWAY_VERIFIER"), ("drafter", "DRAFTWIRE_ANNOUNCE_TO")):
         told = {each["name"]: each.get("value", "") for each in container(overlay, caller)["env"]}[name]
         host, _, port = told.rpartition(":")
         *pod, service, namespace, kind = host.split(".")

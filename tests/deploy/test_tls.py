@@ -163,7 +163,7 @@ def test_the_override_is_for_all_and_only_what_is_there(profile: str, made: Path
 def test_certificates_are_for_the_names_that_containers_call(profile: str, made: Path) -> None:
     for service in services(profile, made).values():
         for variable, certificate in (
-            ("DRAFTWIRE_VERIFIER", "verifier"),
+            ("DRAFTWIRE_ANNOUNCE_TO", "verifier"),
             ("DRAFTWIRE_GATEWAY_VERIFIER", "verifier"),
             ("DRAFTWIRE_ADVERTISE", "drafter"),
         ):
@@ -271,7 +271,7 @@ def test_pods_are_probed_and_called_by_tls(overlay: str, made: Path) -> None:
         told(pod(overlay, name)["containers"][0]) for name in ("drafter", "verifier", "gateway")
     )
     assert is_for(made / "drafter-tls/tls.crt", verifier["DRAFTWIRE_TLS_SERVER_NAME"])
-    for address in (drafter["DRAFTWIRE_VERIFIER"], gateway["DRAFTWIRE_GATEWAY_VERIFIER"]):
+    for address in (drafter["DRAFTWIRE_ANNOUNCE_TO"], gateway["DRAFTWIRE_GATEWAY_VERIFIER"]):
         assert is_for(made / "verifier-tls/tls.crt", address.partition(":")[0])
     assert pod(overlay, "gateway")["containers"][0]["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
     (service,) = [

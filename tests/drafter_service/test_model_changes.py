@@ -213,6 +213,15 @@ class TestFailure:
         assert detail(failed.error, error_details_pb2.ErrorInfo).reason == "INVALID_FIELD"
         assert detail(failed.error, error_details_pb2.BadRequest).field_violations[0].field == "model"
 
+    @pytest.mark.parametrize("model", ["lab/draft", "hf://lab/draft"])
+    async def test_a_hub_id_without_leave(self, drafter: InProcessDrafter, model: str) -> None:
+        failed = await loaded(drafter, model)
+        assert failed.error.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+        assert failed.error.message == (
+            f"model: model {model}: no such directory, and models of the hub are not fetched for callers without "
+            "--allow-hub-models"
+        )
+
     async def test_no_memory(self, drafter: InProcessDrafter, other: Path) -> None:
         drafter.loader.fault = NoMemoryError("no room")
         failed = await loaded(drafter, other)
@@ -240,6 +249,21 @@ class TestFailure:
         assert caught.value.reason_name == "INVALID_FIELD"
         assert caught.value.field_violations[0].field == field
         assert not (await info(drafter)).HasField("last_load")
+
+
+async def test_who_may_name_a_model_of_the_hub(make_drafter: MakeDrafter, checkpoint: Path, other: Path) -> None:
+    """The operator always; callers only what the operator named, or with a setting."""
+    for allowed in (False, True):
+        seen: list[tuple[str, bool]] = []
+
+        def look(settings: DrafterSettings, seen: list[tuple[str, bool]] = seen) -> LoadedModel:
+            seen.append((settings.model, settings.allow_hub_models))
+            return load_model(settings)
+
+        async with make_drafter(look, allow_hub_models=allowed) as drafter:
+            await loaded(drafter, other)
+            await loaded(drafter, checkpoint)
+        assert seen == [(str(checkpoint), True), (str(other), allowed), (str(checkpoint), True)]
 
 
 class TestRequests:

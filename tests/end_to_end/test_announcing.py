@@ -35,6 +35,8 @@ def test_it_comes_and_takes_its_leave(client: Client, start_drafter: Callable[..
     service.process.send_signal(signal.SIGTERM)
     eventually(lambda: client.drafters.list() == [], "it has taken its leave")
     assert service.process.wait(PATIENCE) == 0
+    [announcing] = [event for event in service.events() if event["event"] == "announcing"]
+    assert (announcing["verifier"], announcing["because"]) == (client.address, "of --verifier")
 
 
 def test_it_is_removed_when_its_heartbeat_stays_out(
@@ -45,6 +47,43 @@ def test_it_is_removed_when_its_heartbeat_stays_out(
     assert drafter.name == service.address
     service.kill()
     eventually(lambda: client.drafters.list() == [], "it has been removed")
+
+
+def test_the_variable_of_the_command_line_announces_nobody(
+    client: Client, start_drafter: Callable[..., "RunningService"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAFTWIRE_VERIFIER", client.address)
+    alone = start_drafter("draft")
+    monkeypatch.setenv("DRAFTWIRE_ANNOUNCE_TO", client.address)
+    announced = start_drafter("draft")
+    assert alone.address and announced.address
+    eventually(lambda: the_only_one(client), "one of them has attached itself")
+    assert [drafter.address for drafter in client.drafters.list()] == [announced.address]
+    [because] = [event["because"] for event in announced.events() if event["event"] == "announcing"]
+    assert because == "of DRAFTWIRE_ANNOUNCE_TO"
+    former = "DRAFTWIRE_VERIFIER is the command line's; to announce a drafter set DRAFTWIRE_ANNOUNCE_TO"
+    assert [event["level"] for event in alone.events() if event["event"] == former] == ["warning"]
+    assert former not in [event["event"] for event in announced.events()]
+
+
+def test_heartbeats_stay_out_of_the_log(
+    start_verifier: Callable[..., "RunningService"], start_drafter: Callable[..., "RunningService"]
+) -> None:
+    service = start_verifier("target", "--log-level", "debug")
+    drafter = start_drafter("draft", "--verifier", service.address)
+
+    def levels() -> list[str]:
+        return [
+            event["level"]
+            for event in service.events()
+            if event["event"] == "call finished" and event["method"].endswith("/RegisterDrafter")
+        ]
+
+    eventually(lambda: len(levels()) >= 3, "there were heartbeats")
+    drafter.process.send_signal(signal.SIGTERM)
+    assert drafter.process.wait(PATIENCE) == 0
+    first, *heartbeats, leave = eventually(lambda: levels() if levels()[-1] == "info" else None, "it left")
+    assert (first, set(heartbeats), leave) == ("info", {"debug"}, "info")
 
 
 def test_only_hosts_that_may_be_announced(start_verifier: Callable[..., "RunningService"]) -> None:

@@ -1,7 +1,9 @@
 """A service to send signals to: python probe_service.py MODE FLAGS. Its drain and its tasks are what MODE says."""
 
 import asyncio
+import subprocess
 import sys
+import time
 from typing import Any
 
 import grpc
@@ -51,6 +53,13 @@ def main() -> int:
             raise StartupError("no model at /nowhere")
         if mode == "broken":
             raise KeyError("bug")
+        if mode == "loading":
+            shutdown.children.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(10000)"]))
+            print(shutdown.children[0].pid, flush=True)
+            await asyncio.to_thread(time.sleep, 10_000)
+        if mode == "importing":
+            print("importing", flush=True)
+            time.sleep(10_000)  # noqa: ASYNC251 - as an import does
         slow = Slow()
         server = ServiceServer(settings)
         server.add(add_slow_to_server, slow)

@@ -9,6 +9,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from service_runtime.errors import at_capacity, invalid_field
+from service_runtime.interceptors import mark_routine
 from tests.end_to_end.waiting import PATIENCE
 
 KINDS = ["unary_unary", "unary_stream", "stream_unary", "stream_stream"]
@@ -225,3 +226,24 @@ async def test_new_calls_are_refused_during_the_shutdown_while_old_ones_go_on(
         assert error_info(rich_status(raised.value)).reason == "SHUTTING_DOWN"
         go_on.set()
         assert await old == b"late"
+
+
+async def test_a_call_that_changes_nothing_is_logged_for_debugging(
+    serve_probe: Any, make_probe: Any, events: list[Any]
+) -> None:
+    async def beat(request: bytes, context: Any) -> bytes:
+        if request == b"news":
+            return b"first"
+        mark_routine()
+        if request == b"bad":
+            raise invalid_field("request", "is bad")
+        return b"again"
+
+    async with serve_probe(make_probe(unary_unary=beat)) as running:
+        method = running.method("unary_unary")
+        for request in (b"news", b"same", b"news"):
+            await method(request)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await method(b"bad")
+    finished = [event["log_level"] for event in events if event["event"] == "call finished"]
+    assert finished == ["info", "debug", "info", "info"]

@@ -14,6 +14,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from draftwire.version import __version__
+
 PROBE = Path(__file__).with_name("probe_service.py")
 ROOT = PROBE.parents[2]
 
@@ -104,6 +106,40 @@ async def test_a_second_signal_leaves_at_once() -> None:
     assert "leaving at once" in service.events()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("mode", ["loading", "importing"])
+async def test_before_it_serves_a_signal_ends_it_at_once(mode: str, number: signal.Signals) -> None:
+    """What it waits for would take hours."""
+    async with started(mode) as service:
+        assert service.process.stdout is not None
+        line = await service.process.stdout.readline()
+        service.process.send_signal(number)
+        assert await service.finish() == 0
+    assert [(record["event"], record.get("reason")) for record in service.log] == [
+        ("starting", None),
+        ("ending before it serves", number.name),
+    ]
+    if mode == "loading":
+        child = Path(f"/proc/{int(line)}")
+        while child.exists():  # until the system has taken note of its end
+            await asyncio.sleep(0.01)
+
+
+async def test_the_first_line_tells_build_and_settings_and_the_next_what_nothing_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DRAFTWIRE_MAX_CONECTIONS", "7")
+    monkeypatch.setenv("DRAFTWIRE_MAX_CONNECTIONS", "8")
+    monkeypatch.setenv("DRAFTWIRE_GATEWAY_LISTEN", "127.0.0.1:1")  # the gateway's
+    async with started("broken", "--listen", "127.0.0.1:0") as service:
+        assert await service.finish() == 1
+    starting, unknown, _ = service.log
+    assert (starting["event"], starting["build"]) == ("starting", f"draftwire {__version__}")
+    assert starting["settings"] == {"listen": "127.0.0.1:0", "log_format": "json", "max_connections": 8}
+    assert (unknown["level"], unknown["event"]) == ("warning", "unknown variable; it has no effect")
+    assert (unknown["variable"], unknown["did_you_mean"]) == ("DRAFTWIRE_MAX_CONECTIONS", "DRAFTWIRE_MAX_CONNECTIONS")
+
+
 async def test_a_failed_task_ends_the_service_with_status_1() -> None:
     async with started("task") as service:
         assert await service.finish() == 1
@@ -117,7 +153,8 @@ async def test_a_failed_task_ends_the_service_with_status_1() -> None:
 async def test_a_cause_the_operator_can_mend_is_one_line() -> None:
     async with started("unfit") as service:
         assert await service.finish() == 1
-    [record] = service.log
+    starting, record = service.log
+    assert starting["event"] == "starting"
     assert (record["event"], record["reason"]) == ("cannot start", "no model at /nowhere")
     assert "exception" not in record
 
@@ -125,7 +162,7 @@ async def test_a_cause_the_operator_can_mend_is_one_line() -> None:
 async def test_a_fault_has_its_traceback() -> None:
     async with started("broken") as service:
         assert await service.finish() == 1
-    [record] = service.log
+    _, record = service.log
     assert record["exception"][0]["exc_type"] == "KeyError"
 
 
@@ -134,7 +171,7 @@ async def test_a_port_in_use_ends_the_second_service() -> None:
         address = (await first.event("listening"))["address"]
         async with started("plain", "--listen", address) as second:
             assert await second.finish() == 1
-        [record] = second.log
+        _, record = second.log
         assert record["reason"] == f"cannot listen on {address}: Address already in use"
 
 

@@ -289,11 +289,20 @@ class TestRequests:
 class TestAnnouncing:
     async def test_it_attaches_itself(self, verifier: InProcessVerifier, listening: Any) -> None:
         listening("a:1")
-        verifier.pool.register("a:1", "me", leaving=False)
+        assert verifier.pool.register("a:1", "me", leaving=False)
         await verifier.until(lambda: verifier.state("me").state == READY)
         assert verifier.state("me").announced
-        verifier.pool.register("a:1", "me", leaving=False)
+        assert not verifier.pool.register("a:1", "me", leaving=False), "a heartbeat changes nothing"
         assert len(verifier.pool.describe()) == 1
+
+    async def test_what_is_new_is_told_from_heartbeats(self, verifier: InProcessVerifier, listening: Any) -> None:
+        listening("a:1")
+        await verifier.pool.attach("a:1", "")
+        assert verifier.pool.register("a:1", "", leaving=False), "it had not announced itself before"
+        assert not verifier.pool.register("a:1", "", leaving=False)
+        assert verifier.pool.register("a:1", "", leaving=False, labels={"domain": "code"})
+        assert not verifier.pool.register("a:1", "", leaving=False, labels={"domain": "code"})
+        assert verifier.pool.register("a:1", "", leaving=True)
 
     async def test_it_leaves(self, verifier: InProcessVerifier, listening: Any) -> None:
         drafter = listening("a:1")

@@ -129,7 +129,7 @@ class TestInThePool:
     async def test_one_that_cannot_be_made_is_refused_and_says_why(
         self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def refuse(options: NgramOptions, target: PackedModel) -> Any:
+        def refuse(options: NgramOptions, target: PackedModel, hub: bool) -> Any:
             raise ModelLoadError(f"nothing fits {target.vocab_size} tokens")
 
         monkeypatch.setitem(METHODS, "ngram", Method(NgramOptions, refuse))
@@ -141,6 +141,17 @@ class TestInThePool:
         await verifier.until(lambda: verifier.state(NGRAM).state == DrafterState.DRAFTER_STATE_UNREACHABLE)
         assert "nothing fits" in verifier.state(NGRAM).last_error.message
         assert (await verifier.generate(order())).finished.speculation.steps > 0
+
+    async def test_a_hub_id_of_a_caller_is_refused_before_the_hub_is_asked(self, verifier: InProcessVerifier) -> None:
+        for model, words in (
+            ("lab/draft", "and models of the hub are not fetched for callers without --allow-hub-models"),
+            ("hf://lab/draft", "and models of the hub are not fetched for callers without --allow-hub-models"),
+            ("models/no-draft", "model models/no-draft: no such directory$"),
+        ):
+            with pytest.raises(ServiceError, match=words) as caught:
+                await verifier.pool.attach(f"local:draft?model={model}", "")
+            assert caught.value.reason_name == "UNSUPPORTED_DRAFTER"
+        assert verifier.pool.describe() == []
 
     async def test_one_that_needs_another_target_is_refused(self, verifier: InProcessVerifier) -> None:
         with pytest.raises(ServiceError, match="layers: must be from 1 to 1, since the model has 2 layers") as caught:

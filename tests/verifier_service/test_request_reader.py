@@ -176,6 +176,9 @@ async def test_what_is_left_open_is_settled(reader: RequestReader) -> None:
     assert (found.sampling.temperature, found.sampling.top_k, found.sampling.top_p) == (1.0, 0, 1.0)
     assert (found.max_length, found.speculate, found.drafter_names, found.max_draft_tokens) == (CONTEXT, True, (), None)
     assert (await read(reader)).sampling.seed != found.sampling.seed
+    seeds = [(await read(reader)).sampling.seed for _ in range(100)]
+    assert max(seeds) < 2**53, "as large as numbers are in every language"
+    assert max(seeds) >= 2**48, "and no smaller than they have to be"
     assert (await read(reader)).request_id != found.request_id
 
 

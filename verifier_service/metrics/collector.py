@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 from drafter_pool.metrics import drafter_families
 from draftwire.version import __version__
 from service_runtime.metric_families import info
+from speculative_engine.compiled_library import library
 from verifier_service.metrics.engine import engine_families
 from verifier_service.metrics.planner import planner_families
 from verifier_service.metrics.requests import request_families
@@ -31,6 +32,11 @@ class VerifierCollector(Collector):
             "verifier",
             "The verifier and its target model.",
             {"model": model.model_id, "dtype": model.dtype, "device": model.device, "version": __version__},
+        )
+        yield info(
+            "compiled_library",
+            "Whether the compiled part of the engine is in use, without which decoding on CPUs is slower.",
+            {"loaded": "true" if library() is not None else "false"},
         )
         status = verifier.status()
         yield from engine_families(status, verifier.step_counts)

@@ -1,0 +1,130 @@
+"""A service that is still loading its model ends with the first signal: nothing is lost, so nothing is waited for."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.conftest import MODELS, ROOT, RunningService
+from tests.end_to_end.waiting import PATIENCE, eventually
+from tests.speculative_engine.hub_server import SilentHub
+
+BLOCKING = '''
+import os, pathlib, time
+from transformers import LlamaConfig
+
+class BlockingConfig(LlamaConfig):
+    model_type = "llama"
+
+if os.environ.get("RANK") == "1":
+    pathlib.Path(os.environ["BLOCKED_RANK"]).write_text(str(os.getpid()))
+    time.sleep(100_000)
+'''
+"""The code of a checkpoint that loads in rank 0, and never in rank 1."""
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SilentHub]:
+    """A hub that never answers, and that services wait for as good as for ever."""
+    silent = SilentHub()
+    monkeypatch.setenv("HF_ENDPOINT", silent.url)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", "100000")
+    yield silent
+    silent.close()
+
+
+class Loading(RunningService):
+    """A service that may use the hub, with whatever model."""
+
+    def __init__(self, module: str, place: Path, *flags: str) -> None:
+        self.log = place / f"{module}.log"
+        kept = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable, "-m", module, "--listen", "127.0.0.1:0", "--threads", "1", "--log-format", "json",
+                    *flags,
+                ],
+                cwd=place,
+                env=kept | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("module", ["verifier_service", "drafter_service"])
+def test_while_it_waits_for_the_hub(module: str, number: signal.Signals, hub: SilentHub, tmp_path: Path) -> None:
+    service = Loading(module, tmp_path, "--model", "lab/model")
+    try:
+        [connection] = eventually(lambda: hub.asked("lab/model"), "it has asked the hub")
+        service.process.send_signal(number)
+        assert service.process.wait(PATIENCE) == 0
+        connection.close()  # until now the hub had it, so the fetching had not ended
+    finally:
+        service.kill()
+    events = service.events()
+    assert [event["event"] for event in events][0] == "starting"
+    assert events[-1]["event"] == "ending before it serves" and events[-1]["reason"] == number.name
+    assert [event["repository"] for event in events if event["event"] == "fetching from the hub"] == ["lab/model"]
+    assert "Traceback" not in service.log.read_text()
+
+
+@pytest.fixture
+def blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkpoint that rank 1 never has done loading; the file in which it then tells its process."""
+    place = tmp_path / "blocking"
+    shutil.copytree(MODELS / "target", place)
+    config = json.loads((place / "config.json").read_text())
+    config["auto_map"] = {"AutoConfig": "blocking.BlockingConfig"}
+    (place / "config.json").write_text(json.dumps(config))
+    (place / "blocking.py").write_text(BLOCKING)
+    monkeypatch.setenv("BLOCKED_RANK", str(tmp_path / "pid"))
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    return tmp_path / "pid"
+
+
+def ranks(blocked: Path, tmp_path: Path) -> tuple[RunningService, int]:
+    """A verifier of two ranks, and the process of rank 1, which is loading."""
+    flags = ("--model", str(tmp_path / "blocking"), "--tensor-parallel", "2", "--trust-remote-code")
+    service = Loading("verifier_service", tmp_path, *flags)
+    try:
+        pid = int(eventually(lambda: blocked.exists() and blocked.read_text(), "rank 1 is loading"))
+    except BaseException:
+        service.kill()
+        raise
+    return service, pid
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, though nobody may have taken note of it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_ranks_end_with_the_first(blocked: Path, tmp_path: Path) -> None:
+    service, pid = ranks(blocked, tmp_path)
+    service.process.send_signal(signal.SIGTERM)
+    assert service.process.wait(PATIENCE) == 0
+    eventually(lambda: gone(pid), "rank 1 has ended")
+
+
+def test_a_rank_that_loads_obeys_signals(blocked: Path, tmp_path: Path) -> None:
+    service, pid = ranks(blocked, tmp_path)
+    os.kill(pid, signal.SIGINT)
+    eventually(lambda: gone(pid), "rank 1 has ended")
+    assert service.process.wait(PATIENCE) == 1
+    [reason] = [event["reason"] for event in service.events() if event["event"] == "cannot start"]
+    assert "rank 1 of 2 has ended" in reason

@@ -1,0 +1,103 @@
+"""The services' programs: their names, their versions, a wrong flag, and what is not installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from draftwire.version import __version__
+from tests.end_to_end.waiting import PATIENCE
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = {
+    "draftwire-verifier": "verifier_service",
+    "draftwire-drafter": "drafter_service",
+    "draftwire-gateway": "gateway",
+}
+THE_SDKS = ("grpc", "grpc_status", "google", "typing_extensions.py")
+"""What the SDK needs, as it lies among the installed packages."""
+
+
+def run(*command: str, path: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DRAFTWIRE_")}
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env=environment | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}:{path}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """A folder in which scripts are made as an installation makes them."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        scripts = tomllib.load(file)["project"]["scripts"]
+    for name, entry in scripts.items():
+        module, _, function = entry.partition(":")
+        (tmp_path / name).write_text(f"import sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+    return tmp_path
+
+
+def test_every_script_leads_to_a_function() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        scripts = tomllib.load(file)["project"]["scripts"]
+    assert set(scripts) == {"draftwire", *PROGRAMS}
+    for entry in scripts.values():
+        module, _, function = entry.partition(":")
+        assert callable(getattr(importlib.import_module(module), function))
+
+
+@pytest.mark.parametrize(("program", "module"), PROGRAMS.items())
+def test_it_has_a_name_and_a_version(program: str, module: str, script: Path) -> None:
+    by_module, by_script = run("-m", module, "--version"), run(str(script / program), "--version")
+    assert by_module.stdout == f"python -m {module} {__version__}\n", by_module.stderr
+    assert by_script.stdout == f"{program} {__version__}\n", by_script.stderr
+    assert run(str(script / program), "--help").stdout.startswith(f"usage: {program} [-h] [--version]")
+
+
+@pytest.mark.parametrize("module", PROGRAMS.values())
+def test_a_wrong_flag_is_one_line_with_the_likeliest(module: str) -> None:
+    wrong = run("-m", module, "--listn", "127.0.0.1:0")
+    assert wrong.returncode == 2
+    assert wrong.stderr == (
+        f"python -m {module}: there is no flag --listn; did you mean --listen (all flags: python -m {module} --help)\n"
+    )
+    assert run("-m", module, "--log-level").stderr == (
+        f"python -m {module}: argument --log-level: expected one argument (all flags: python -m {module} --help)\n"
+    )
+    assert "there is no argument here" in run("-m", module, "here").stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "missing"),
+    [
+        ("verifier_service", "serve", ("torch", "pydantic_settings", "structlog")),
+        ("drafter_service", "serve", ("torch", "pydantic_settings", "structlog")),
+        ("gateway", "gateway", ("uvicorn", "fastapi", "structlog")),
+    ],
+)
+def test_without_its_extra_one_line_says_what_to_install(
+    module: str, extra: str, missing: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The interpreter sees the SDK's own packages and no other."""
+    for name in THE_SDKS:
+        spec = importlib.util.find_spec(name.removesuffix(".py"))
+        assert spec is not None
+        places = list(spec.submodule_search_locations or [spec.origin or ""])
+        (tmp_path / name).symlink_to(next(place for place in places if "packages" in place))
+    done = run("-S", "-m", module, path=str(tmp_path))
+    assert done.returncode == 1, done.stderr
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"python -m {module}: install draftwire[{extra}], of which ")
+    assert all(name in line for name in missing)
