@@ -27,7 +27,6 @@ from service_runtime.tracing import running_tracing
 from speculative_engine.rank_group import RankGroup
 from speculative_engine.rank_processes import RANK_ERRORS, running_ranks
 
-
 log = get_logger(__name__)
 
 _FORMER_VARIABLE = "DRAFTWIRE_VERIFIER"

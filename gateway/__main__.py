@@ -4,7 +4,16 @@ import sys
 
 from draftwire.program import run_program
 
-_NEEDED = ("fastapi", "prometheus_client", "pydantic", "pydantic_settings", "starlette", "structlog", "uvicorn", "uvloop")
+_NEEDED = (
+    "fastapi",
+    "prometheus_client",
+    "pydantic",
+    "pydantic_settings",
+    "starlette",
+    "structlog",
+    "uvicorn",
+    "uvloop",
+)
 
 
 def main() -> int:

@@ -23,7 +23,9 @@ class Flags:
     Values stay text, so that types and ranges are checked in one place, whatever source a value comes from.
     """
 
-    def __init__(self, fields: Mapping[str, FieldInfo], description: str | None, variable: Callable[[str], str]) -> None:
+    def __init__(
+        self, fields: Mapping[str, FieldInfo], description: str | None, variable: Callable[[str], str]
+    ) -> None:
         """variable: the environment variable of a field, or of the file: "config"."""
         self._parser = FlagParser(
             prog=program_name(),

@@ -120,8 +120,8 @@ def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings:
     0 after a graceful end, 1 after a fault: a StartupError is logged as one line, anything else with its traceback.
     SIGTERM and SIGINT ask for the end; a second one leaves at once with 128 + its number. Before the service serves,
     the first one ends the process at once with 0: no request is lost by it, and no library has to be waited for that
-    loads or fetches a model. Where a thread is left behind the process ends here: the interpreter, on its way out, would tear that thread out of foreign code, which
-    aborts the process.
+    loads or fetches a model. Where a thread is left behind the process ends here: the interpreter, on its way out,
+    would tear that thread out of foreign code, which aborts the process.
     """
     configure_logs(settings.log_format, settings.log_level)
     log_start(settings)

@@ -11,8 +11,21 @@ _HUB_SCHEME = "hf://"
 _PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
 """An owner, or the name of a repository."""
 _FOLDERS = frozenset(
-    ("build", "checkpoint", "checkpoints", "data", "drafts", "model", "models", "out", "output", "outputs", "runs")
-    + ("tmp", "weights")
+    [
+        "build",
+        "checkpoint",
+        "checkpoints",
+        "data",
+        "drafts",
+        "model",
+        "models",
+        "out",
+        "output",
+        "outputs",
+        "runs",
+        "tmp",
+        "weights",
+    ]
 )
 """First folders of paths, which are never taken for the owner of a repository: a mistyped path is not to fetch what
 a stranger of that name has published."""

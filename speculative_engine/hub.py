@@ -15,7 +15,6 @@ from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
-    LocalEntryNotFoundError,
     RepositoryNotFoundError,
 )
 from huggingface_hub.utils import disable_progress_bars

@@ -53,7 +53,8 @@ def running_ranks(
 ) -> Iterator[RankGroup | None]:
     """This process's place among the ranks, which all end with the `with`; None where the model is whole.
 
-    children: where to note each process that is started, for a caller that may have to end them in its place. Raises RANK_ERRORS.
+    children: where to note each process that is started, for a caller that may have to end them in its place. Raises
+    RANK_ERRORS.
     """
     if settings.tensor_parallel == 1:
         yield None
@@ -101,8 +102,8 @@ class RankProcesses:
         """Joins the group of this process. The first process of a group starts the others: its own command again, with
         the variables that torchrun sets, which also may have started all of them.
 
-        device, timeout_seconds: see RankGroup. children: where to note each process that is started. Takes seconds. Raises SplitError for more ranks than GPUs, and
-        RankLostError.
+        device, timeout_seconds: see RankGroup. children: where to note each process that is started. Takes seconds.
+        Raises SplitError for more ranks than GPUs, and RankLostError.
         """
         check_devices(device, size)
         if LAUNCHED in os.environ:

@@ -16,8 +16,6 @@ from speculative_engine.tokenizer_fingerprint import tokenizer_fingerprint
 from speculative_engine.vocabulary import Vocabulary, VocabularyError
 
 _FEW_TOKENS = 256
-
-
 _LONGEST_REASON = 300
 """Characters of another library's reason."""
 

@@ -5,8 +5,21 @@ import sys
 from draftwire.program import run_program
 
 _NEEDED = (
-    ("torch", "transformers", "tokenizers", "safetensors", "numpy", "grpc_health", "grpc_reflection", "pydantic")
-    + ("pydantic_settings", "structlog", "uvloop", "llguidance", "h11", "prometheus_client")
+    "grpc_health",
+    "grpc_reflection",
+    "h11",
+    "huggingface_hub",
+    "llguidance",
+    "numpy",
+    "prometheus_client",
+    "pydantic",
+    "pydantic_settings",
+    "safetensors",
+    "structlog",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "uvloop",
 )
 
 

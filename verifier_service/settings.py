@@ -59,7 +59,7 @@ class VerifierSettings(RankSettings):
     trust_remote_code: bool = False
     """Run model code that comes with the checkpoint. Only for checkpoints you trust."""
     allow_hub_models: bool = False
-    """Fetch models that callers name by hub id (local:draft?model=OWNER/NAME); --model and --drafter may in any case."""
+    """Fetch models that callers name by hub id (local:draft?model=OWNER/NAME); without, only operators name those."""
     allow_scoring: bool = False
     """Tell whoever asks the target's likeliest tokens along a text (Score), for training draft models."""
     share_traffic: bool = False

@@ -45,9 +45,7 @@ def set_threads(settings: VerifierSettings) -> None:
         torch.set_num_threads(threads)
 
 
-def load_part(
-    settings: VerifierSettings, ranks: RankGroup | None, checkpoint: Checkpoint | None = None
-) -> PackedModel:
+def load_part(settings: VerifierSettings, ranks: RankGroup | None, checkpoint: Checkpoint | None = None) -> PackedModel:
     """Load what this process holds of the target model: all of it, or a rank's part. checkpoint: that of the settings,
     where it was found before. Raises ModelLoadError, and RankLostError."""
     return PackedModel.load(

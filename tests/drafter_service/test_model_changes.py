@@ -14,7 +14,8 @@ import torch
 from google.rpc import error_details_pb2
 
 from drafter_service import draft_conversation, model_changes
-from drafter_service.loaded_model import NoMemoryError, load_model
+from drafter_service.loaded_model import LoadedModel, NoMemoryError, load_model
+from drafter_service.settings import DrafterSettings
 from draftwire.v1 import drafter_service_pb2, sampling_pb2
 from service_runtime.errors import ServiceError
 from service_runtime.in_process_stream import in_process_call

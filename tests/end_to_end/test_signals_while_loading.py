@@ -17,7 +17,7 @@ from tests.end_to_end.conftest import MODELS, ROOT, RunningService
 from tests.end_to_end.waiting import PATIENCE, eventually
 from tests.speculative_engine.hub_server import SilentHub
 
-BLOCKING = '''
+BLOCKING = """
 import os, pathlib, time
 from transformers import LlamaConfig
 
@@ -27,7 +27,7 @@ class BlockingConfig(LlamaConfig):
 if os.environ.get("RANK") == "1":
     pathlib.Path(os.environ["BLOCKED_RANK"]).write_text(str(os.getpid()))
     time.sleep(100_000)
-'''
+"""
 """The code of a checkpoint that loads in rank 0, and never in rank 1."""
 
 
@@ -74,7 +74,7 @@ def test_while_it_waits_for_the_hub(module: str, number: signal.Signals, hub: Si
     finally:
         service.kill()
     events = service.events()
-    assert [event["event"] for event in events][0] == "starting"
+    assert events[0]["event"] == "starting"
     assert events[-1]["event"] == "ending before it serves" and events[-1]["reason"] == number.name
     assert [event["repository"] for event in events if event["event"] == "fetching from the hub"] == ["lab/model"]
     assert "Traceback" not in service.log.read_text()

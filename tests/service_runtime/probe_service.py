@@ -40,6 +40,10 @@ def add_slow_to_server(slow: Slow, server: Any) -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("probe.Slow", handlers),))
 
 
+def child() -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(10000)"])
+
+
 async def failing() -> None:
     raise RuntimeError("a task gave up")
 
@@ -54,7 +58,7 @@ def main() -> int:
         if mode == "broken":
             raise KeyError("bug")
         if mode == "loading":
-            shutdown.children.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(10000)"]))
+            shutdown.children.append(await asyncio.to_thread(child))
             print(shutdown.children[0].pid, flush=True)
             await asyncio.to_thread(time.sleep, 10_000)
         if mode == "importing":

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -61,6 +62,11 @@ async def started(mode: str, *flags: str) -> AsyncIterator[Service]:
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+def wait_for_end_of(pid: int) -> None:
+    while Path(f"/proc/{pid}").exists():
+        time.sleep(0.01)
 
 
 async def stdout(service: Service) -> str:
@@ -120,9 +126,7 @@ async def test_before_it_serves_a_signal_ends_it_at_once(mode: str, number: sign
         ("ending before it serves", number.name),
     ]
     if mode == "loading":
-        child = Path(f"/proc/{int(line)}")
-        while child.exists():  # until the system has taken note of its end
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_for_end_of, int(line))
 
 
 async def test_the_first_line_tells_build_and_settings_and_the_next_what_nothing_reads(
