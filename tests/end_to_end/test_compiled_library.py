@@ -1,0 +1,75 @@
+"""A service that runs without the compiled part of the engine says so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.conftest import MODELS, ROOT, RunningService
+from tests.end_to_end.waiting import eventually
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from speculative_engine import compiled_library
+if sys.argv.pop(1) == "absent":
+    compiled_library.LIBRARY = Path("/nowhere") / compiled_library.LIBRARY.name
+from {module}.process import main
+sys.exit(main())
+"""
+WARNING = "no compiled library; decoding is slower"
+
+
+class Built(RunningService):
+    """A service with the compiled library, or without."""
+
+    def __init__(self, module: str, model: str, library: str, place: Path) -> None:
+        self.log = place / f"{module}-{library}.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable, "-c", PROGRAM.format(module=module), library, "--model", str(MODELS / model),
+                    "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--threads", "1",
+                    "--log-format", "json",
+                ],
+                cwd=ROOT,
+                env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HUB_OFFLINE": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+    def metrics(self) -> str:
+        """What a scrape gets."""
+        served = eventually(
+            lambda: [event["address"] for event in self.events() if event["event"] == "serving metrics"], "metrics"
+        )
+        with urllib.request.urlopen(f"http://{served[0]}/metrics") as answer:
+            return str(answer.read().decode())
+
+
+@pytest.mark.parametrize(
+    ("module", "model", "ready"),
+    [("verifier_service", "target", "model ready"), ("drafter_service", "draft", "model loaded")],
+)
+def test_whether_the_library_is_in_use(module: str, model: str, ready: str, tmp_path: Path) -> None:
+    services = {library: Built(module, model, library, tmp_path) for library in ("there", "absent")}
+    try:
+        for library, service in services.items():
+            assert service.address
+            there = library == "there"
+            warnings = [event for event in service.events() if event["event"] == WARNING]
+            assert [event["level"] for event in warnings] == ([] if there else ["warning"])
+            [told] = [event["compiled_library"] for event in service.events() if event["event"] == ready]
+            assert told is there
+            value = "true" if there else "false"
+            assert f'draftwire:compiled_library_info{{loaded="{value}"}} 1.0' in service.metrics()
+    finally:
+        for service in services.values():
+            service.kill()
+    assert "a C compiler" in warnings[0]["remedy"]

@@ -1,0 +1,54 @@
+"""Models of the hub: the operator's are fetched and served; a caller's are not, unless a setting allows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import draftwire
+from draftwire import Client
+from tests.end_to_end.conftest import MODELS
+from tests.end_to_end.test_signals_while_loading import Loading
+from tests.speculative_engine.hub_server import serving_hub
+
+REFUSED = "models of the hub are not fetched for callers without --allow-hub-models"
+
+
+def test_who_may_name_a_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = tmp_path / "hub" / "lab"
+    lab.mkdir(parents=True)
+    for name in ("target", "draft", "draft-early"):
+        (lab / name).symlink_to(MODELS / name)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+    with serving_hub(tmp_path / "hub") as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        service = Loading(
+            "verifier_service", tmp_path, "--model", "lab/target", "--drafter", "local:draft?model=hf://lab/draft"
+        )
+        try:
+            with Client(service.address) as client:
+                assert client.model_info().model_id == "lab/target"
+                assert client.generate("def f", max_tokens=8, seed=1).usage.completion_tokens == 8
+                assert [drafter.address for drafter in client.drafters.list()] == ["local:draft?model=hf%3A//lab/draft"]
+                asked = len(hub.requests)
+                with pytest.raises(draftwire.DraftwireError, match=REFUSED):
+                    client.drafters.attach("local:draft?model=lab/draft-early", name="early")
+                with pytest.raises(draftwire.DraftwireError, match=REFUSED):
+                    client.drafters.swap("local:draft?model=hf%3A//lab/draft", "local:draft?model=lab/draft-early")
+                assert len(hub.requests) == asked
+                # What the operator named may come again.
+                client.drafters.detach("local:draft?model=hf%3A//lab/draft")
+                client.drafters.attach("local:draft?model=hf://lab/draft", name="again")
+        finally:
+            service.kill()
+        fetched = [event["repository"] for event in service.events() if event["event"] == "fetching from the hub"]
+        assert fetched == ["lab/target", "lab/draft", "lab/draft"]
+        allowing = Loading("verifier_service", tmp_path, "--model", str(MODELS / "target"), "--allow-hub-models")
+        try:
+            with Client(allowing.address) as client:
+                client.drafters.attach("local:draft?model=lab/draft-early", name="early")
+                assert [drafter.state for drafter in client.drafters.list()] == ["ready"]
+        finally:
+            allowing.kill()
