@@ -19,6 +19,7 @@ from draftwire.v1 import drafter_service_pb2
 from service_runtime.in_process_stream import in_process_call
 from service_runtime.lifecycle import Shutdown
 from service_runtime.startup_error import StartupError
+from speculative_engine.checkpoint import Checkpoint
 from speculative_engine.packed_model import ModelLoadError, PackedModel
 from speculative_engine.step_cost import StepCost
 from tests.drafter_service.verifier_side import VerifierSide
@@ -52,7 +53,8 @@ class Loader:
         if self.fault is not None:
             raise self.fault
         try:
-            model = PackedModel.load(settings.model, slots=settings.kv_slots, dtype="float32")
+            checkpoint = Checkpoint.find(settings.model, hub=settings.allow_hub_models)
+            model = PackedModel.load(checkpoint, slots=settings.kv_slots, dtype="float32")
         except ModelLoadError as error:
             raise StartupError(str(error)) from error
         return LoadedModel(model, model_info(model, "our-hash", bit_exact=True), StepCost([1], [0.001]))

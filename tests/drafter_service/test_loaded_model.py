@@ -73,6 +73,11 @@ def test_what_is_no_model_is_named(checkpoint: Path, tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
+def test_a_hub_id_is_for_those_who_are_allowed_to_name_one() -> None:
+    with pytest.raises(StartupError, match="models of the hub are not fetched for callers without --allow-hub-models"):
+        load_model(DrafterSettings(model="lab/draft"))
+
+
 class TestAnotherTokenizer:
     def test_a_translating_model_has_the_targets_tokens_to_others(self, tmp_path: Path) -> None:
         target = write_byte_checkpoint(tmp_path / "target", "target")
