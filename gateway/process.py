@@ -96,7 +96,10 @@ def _serve(settings: GatewaySettings, app: FastAPI, tls: HttpTls | None) -> int:
         config.load()
         config.ssl = tls.context()
     server = HttpServer(config)
-    uvloop.run(server.serve())
+    try:
+        uvloop.run(server.serve())
+    except SystemExit:  # of uvicorn, which has logged why it cannot start, with a status of its own
+        return 1
     return 0 if server.started else 1
 
 

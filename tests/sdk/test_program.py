@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import socket
 import subprocess
 import sys
 import tomllib
@@ -101,3 +102,11 @@ def test_without_its_extra_one_line_says_what_to_install(
     [line] = done.stderr.splitlines()
     assert line.startswith(f"python -m {module}: install draftwire[{extra}], of which ")
     assert all(name in line for name in missing)
+
+
+def test_a_gateway_whose_port_is_taken_ends_as_the_services_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run("-m", "gateway", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+    assert done.returncode == 1
+    assert "address already in use" in done.stderr and "Traceback" not in done.stderr
+    assert "starting" in done.stderr.splitlines()[0]
