@@ -47,6 +47,21 @@ def test_json_lines_from_both_kinds_of_loggers() -> None:
         assert record["timestamp"].endswith("Z")
 
 
+def test_a_record_that_another_handler_has_formatted_has_its_text_once() -> None:
+    output, raw = io.StringIO(), io.StringIO()
+    configure_logs("json", "info", output)
+    library = logging.getLogger("library")
+    library.addHandler(own := logging.StreamHandler(raw))
+    try:
+        library.warning("watch out", extra={"place": "here"})
+    finally:
+        library.removeHandler(own)
+    [record] = records(output, "library")
+    assert raw.getvalue() == "watch out\n"
+    assert (record["event"], record["place"]) == ("watch out", "here")
+    assert "message" not in record
+
+
 def test_context_ends_with_its_block() -> None:
     output = io.StringIO()
     configure_logs("json", "info", output)

@@ -199,6 +199,23 @@ def test_offline_asks_nobody(repositories: Path, home: Path) -> None:
     assert "HF_HUB_OFFLINE is set, and the hub's cache" in found.stderr and "lab/draft" in found.stderr
 
 
+def test_what_the_hubs_library_logs_is_logged_once(home: Path) -> None:
+    program = (
+        "import logging, sys\n"
+        "logging.basicConfig(format='%(message)s')\n"
+        "from speculative_engine.checkpoint import Checkpoint, ModelLoadError\n"
+        "try:\n"
+        "    Checkpoint.find('lab/draft')\n"
+        "except ModelLoadError:\n"
+        "    logging.getLogger('huggingface_hub.utils').warning('Retrying')\n"
+    )
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=300
+    )
+    assert done.stderr == "Retrying\n"
+
+
 def test_a_tokenizer_comes_without_weights(repositories: Path, home: Path) -> None:
     program = "from speculative_engine.tokenizer import Tokenizer; print(Tokenizer.load('lab/draft').sha256)"
     own = {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
