@@ -1,3 +1,19 @@
-"""The version of draftwire."""
+"""The version of draftwire: the one that the build took from git, else that of a source tree without a build."""
 
-__version__ = "0.1.0"
+from __future__ import annotations
+
+from pathlib import Path
+
+_BUILT = Path(__file__).with_name("version.txt")
+"""Written by the build, and by make in a checkout; not in git."""
+_UNBUILT = "0.1.0.dev0"
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii").strip() or _UNBUILT
+    except FileNotFoundError:
+        return _UNBUILT
+
+
+__version__ = _read(_BUILT)
