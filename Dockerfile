@@ -1,11 +1,19 @@
 # The images of the verifier, the drafter and the gateway, one target each:
 #
-#   docker build --target verifier --tag draftwire-verifier .
-#   docker build --target verifier --tag draftwire-verifier:cuda --build-arg TORCH_INDEX_URL= --build-arg EXTRAS=serve,tracing,gpu .
+#   docker build --target verifier --tag draftwire-verifier:0.1.0.dev0-cpu .
+#   docker build --target verifier --tag draftwire-verifier:0.1.0.dev0-cuda \
+#       --build-arg TORCH_INDEX_URL= --build-arg EXTRAS=serve,tracing,gpu .
 #
-# Verifier and drafter are the same layers. docs/deploying.md tells how they are run.
+# Verifier and drafter are the same layers. The build sees no git: DRAFTWIRE_VERSION, DRAFTWIRE_REVISION and DRAFTWIRE_SOURCE
+# say what is built. docs/deploying.md describes the arguments and how the images are run.
 
 ARG PYTHON_IMAGE=docker.io/library/python:3.11-slim-bookworm
+# As `make version` prints it. Without it the images carry the version of an unknown source tree.
+ARG DRAFTWIRE_VERSION=0.1.0.dev0
+# The commit, as `git rev-parse HEAD` prints it.
+ARG DRAFTWIRE_REVISION=
+# The address of the repository.
+ARG DRAFTWIRE_SOURCE=
 
 # ---- the wheel, and the only stage with a compiler
 
@@ -25,7 +33,8 @@ COPY verifier_service verifier_service
 COPY draftwire_vllm draftwire_vllm
 COPY draft_training draft_training
 COPY gateway gateway
-RUN build_wheel.sh /source /wheels
+ARG DRAFTWIRE_VERSION
+RUN build_wheel.sh /source /wheels "${DRAFTWIRE_VERSION}"
 
 # ---- the packages of the services, with torch
 
@@ -76,8 +85,16 @@ ENV DRAFTWIRE_LISTEN=0.0.0.0:50051 \
 EXPOSE 50051 9090
 VOLUME ["/var/cache/huggingface"]
 USER 10001:10001
-HEALTHCHECK --interval=15s --timeout=10s --start-period=10m CMD ["draftwire", "probe"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=10m CMD ["draftwire", "probe"]
 ENTRYPOINT ["python", "-m", "verifier_service"]
+ARG DRAFTWIRE_VERSION
+ARG DRAFTWIRE_REVISION
+ARG DRAFTWIRE_SOURCE
+LABEL org.opencontainers.image.title="draftwire-verifier" \
+    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.version="${DRAFTWIRE_VERSION}" \
+    org.opencontainers.image.revision="${DRAFTWIRE_REVISION}" \
+    org.opencontainers.image.source="${DRAFTWIRE_SOURCE}"
 
 FROM service AS drafter
 ENV DRAFTWIRE_LISTEN=0.0.0.0:50052 \
@@ -85,8 +102,16 @@ ENV DRAFTWIRE_LISTEN=0.0.0.0:50052 \
 EXPOSE 50052 9091
 VOLUME ["/var/cache/huggingface"]
 USER 10001:10001
-HEALTHCHECK --interval=15s --timeout=10s --start-period=10m CMD ["draftwire", "probe"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=10m CMD ["draftwire", "probe"]
 ENTRYPOINT ["python", "-m", "drafter_service"]
+ARG DRAFTWIRE_VERSION
+ARG DRAFTWIRE_REVISION
+ARG DRAFTWIRE_SOURCE
+LABEL org.opencontainers.image.title="draftwire-drafter" \
+    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.version="${DRAFTWIRE_VERSION}" \
+    org.opencontainers.image.revision="${DRAFTWIRE_REVISION}" \
+    org.opencontainers.image.source="${DRAFTWIRE_SOURCE}"
 
 FROM runtime AS gateway
 COPY --from=gateway-packages /opt/draftwire /opt/draftwire
@@ -98,14 +123,37 @@ ENV DRAFTWIRE_GATEWAY_LISTEN=0.0.0.0:8000 \
     DRAFTWIRE_PROBE_ADDRESS=http://127.0.0.1:8000/health
 EXPOSE 8000
 USER 10001:10001
-HEALTHCHECK --interval=15s --timeout=10s --start-period=1m CMD ["draftwire", "probe"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=1m CMD ["draftwire", "probe"]
 ENTRYPOINT ["python", "-m", "gateway"]
+ARG DRAFTWIRE_VERSION
+ARG DRAFTWIRE_REVISION
+ARG DRAFTWIRE_SOURCE
+LABEL org.opencontainers.image.title="draftwire-gateway" \
+    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.version="${DRAFTWIRE_VERSION}" \
+    org.opencontainers.image.revision="${DRAFTWIRE_REVISION}" \
+    org.opencontainers.image.source="${DRAFTWIRE_SOURCE}"
 
 # ---- the bundled models, for clusters: what starts it gets them copied into the volume at /models
 
-FROM runtime AS models
+FROM ${PYTHON_IMAGE} AS copy
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends busybox-static \
+    && rm -rf /var/lib/apt/lists/*
+
+# The models and a `cp` that needs no library.
+FROM scratch AS models
+COPY --from=copy /bin/busybox /bin/cp
 COPY models/target /bundled/target
 COPY models/draft /bundled/draft
 COPY models/draft-early /bundled/draft-early
 USER 10001:10001
-ENTRYPOINT ["cp", "--recursive", "/bundled/.", "/models/"]
+ENTRYPOINT ["/bin/cp", "-R", "/bundled/.", "/models/"]
+ARG DRAFTWIRE_VERSION
+ARG DRAFTWIRE_REVISION
+ARG DRAFTWIRE_SOURCE
+LABEL org.opencontainers.image.title="draftwire-models" \
+    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.version="${DRAFTWIRE_VERSION}" \
+    org.opencontainers.image.revision="${DRAFTWIRE_REVISION}" \
+    org.opencontainers.image.source="${DRAFTWIRE_SOURCE}"

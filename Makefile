@@ -15,18 +15,24 @@ TEST_WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+VERSION := sdk/draftwire/version.txt
+# Changes with every commit and checkout, where this is a clone.
+GIT_LOG := $(wildcard $(shell git rev-parse --git-path logs/HEAD 2>/dev/null))
 BUF := node_modules/.bin/buf
 PUBLISHED := protos/published/draftwire.v1.binpb
 
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vllm lint format docs protos contract publish-contract clean
+.PHONY: help setup version demo test test-vllm lint format docs protos contract publish-contract clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(READY) ## Create .venv and install everything into it
+setup: $(VERSION) ## Create .venv and install everything into it
+
+version: $(VERSION) ## Print the version, which is taken from git
+	@echo "$$(cat $<)"
 
 # torch comes first and alone, so that TORCH_INDEX_URL serves torch and nothing else.
 $(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard speculative_engine/*.[ch])
@@ -37,13 +43,18 @@ $(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard speculative_e
 	@$(PIP_INSTALL) -e ".[serve,gateway,tracing,docs,dev]"
 	@touch $@
 
-demo: $(READY) ## Start a verifier and drafters on this machine and watch them work
+# The installation wrote it once; git may have moved on since.
+$(VERSION): $(READY) $(GIT_LOG)
+	@$(BIN)/hatchling version > $(VENV)/version
+	@mv $(VENV)/version $@
+
+demo: $(VERSION) ## Start a verifier and drafters on this machine and watch them work
 	@$(BIN)/draftwire demo
 
-test: $(READY) $(if $(shell command -v npm),$(BUF)) ## Run the tests (PYTEST_ARGS="-k tree" for some of them)
+test: $(VERSION) $(if $(shell command -v npm),$(BUF)) ## Run the tests (PYTEST_ARGS="-k tree" for some of them)
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
 
-test-vllm: $(READY) ## Test draftwire_vllm with vLLM itself (installs it, once, where temporary files are)
+test-vllm: $(VERSION) ## Test draftwire_vllm with vLLM itself (installs it, once, where temporary files are)
 	@$(BIN)/python -c 'from benchmarks.vllm_environment import prepare; prepare()'
 	@$(BIN)/python -m pytest tests/draftwire_vllm $(PYTEST_ARGS)
 
@@ -57,7 +68,7 @@ format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: $(READY) ## Build the documents as a site, into site/
+docs: $(VERSION) ## Build the documents as a site, into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 protos: $(READY) ## Generate the Python stubs and the reference from protos/
@@ -80,5 +91,5 @@ $(BUF): package.json package-lock.json
 	@touch $@
 
 clean: ## Remove everything that make has made
-	rm -rf $(VENV) node_modules dist build site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VERSION) node_modules dist build site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -25,9 +25,12 @@ _EARLY = 0.5
 class Announcement:
     """Registers the drafter and keeps it registered by heartbeats; logs only when something changes."""
 
-    def __init__(self, pool: Any, address: str, name: str | None, backoff: Backoff | None = None) -> None:
-        """`pool` is a DrafterPoolServiceStub of the verifier, `address` where it reaches this drafter."""
+    def __init__(
+        self, pool: Any, verifier: str, address: str, name: str | None, backoff: Backoff | None = None
+    ) -> None:
+        """`pool` is a DrafterPoolServiceStub of the verifier at `verifier`, `address` where it reaches this drafter."""
         self._pool = pool
+        self._verifier = verifier
         self._address = address
         self._name = name
         self._backoff = backoff if backoff is not None else Backoff(0.2, 10.0)
@@ -51,7 +54,8 @@ class Announcement:
         try:
             await self._register(_LEAVE_SECONDS, leaving=True)
         except grpc.aio.AioRpcError as error:  # it will notice by the missing heartbeats
-            log.warning("could not tell the verifier of leaving", reason=f"{error.code().name}: {error.details()}")
+            reason = f"{error.code().name}: {error.details()}"
+            log.warning("could not tell the verifier of leaving", verifier=self._verifier, reason=reason)
 
     async def _register(self, timeout_seconds: float, *, leaving: bool = False) -> float:
         """One heartbeat; returns the time within which the verifier wants the next, in seconds."""
@@ -70,6 +74,6 @@ class Announcement:
             return
         self._state = state
         if state:
-            log.warning("not announced; trying again", reason=state)
+            log.warning("not announced; trying again", verifier=self._verifier, reason=state)
         else:
-            log.info("announced", address=self._address, name=self._name or self._address)
+            log.info("announced", verifier=self._verifier, address=self._address, name=self._name or self._address)

@@ -1,18 +1,16 @@
 """The drafter service, put together."""
 
-import asyncio
 import os
 from collections.abc import Callable
 from functools import partial
 
-from drafter_service.announcement import Announcement
+from drafter_service.announcements import Announcements
 from drafter_service.loaded_heads import LoadedHeads, load_heads
 from drafter_service.loaded_model import LoadedModel, load_model
 from drafter_service.metrics import DrafterCollector
 from drafter_service.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
-from drafter_service.verifier_pool import VerifierPool
 from draftwire.channel import AsyncChannels
 from draftwire.v1 import drafter_service_pb2_grpc
 from service_runtime.lifecycle import Shutdown, serve
@@ -40,9 +38,9 @@ async def run_drafter(settings: DrafterSettings, server: ServiceServer, shutdown
     say "not yet", without a half-working service behind the port.
     """
     channels = peer_channels(settings)
-    if settings.verifier is not None:
+    for verifier in settings.verifier:
         try:
-            channels.check(settings.verifier)
+            channels.check(verifier)
         except ValueError as error:
             raise StartupError(f"--verifier: {error}") from error
     async with (
@@ -72,31 +70,22 @@ async def _serve(
     channels: AsyncChannels,
     shutdown: Shutdown,
 ) -> None:
-    """Serves and, if there is a verifier to announce the drafter to, does so."""
-    if settings.verifier is None:
-        if _FORMER_VARIABLE in os.environ:
-            log.warning(
-                "DRAFTWIRE_VERIFIER is the command line's; to announce a drafter set DRAFTWIRE_ANNOUNCE_TO",
-                verifier=os.environ[_FORMER_VARIABLE],
-            )
-        await serve(server, shutdown, settings.shutdown_grace_seconds, lambda _: servicer.end_conversations())
-        return
+    """Serves, and announces the drafter to the verifiers that it was given."""
+    if not settings.verifier and _FORMER_VARIABLE in os.environ:
+        log.warning(
+            "DRAFTWIRE_VERIFIER is the command line's; to announce a drafter set DRAFTWIRE_ANNOUNCE_TO",
+            verifier=os.environ[_FORMER_VARIABLE],
+        )
     async with BackgroundTasks(shutdown.fail) as tasks:
-        pool = VerifierPool(channels, settings.verifier)
-        announcement: Announcement | None = None
-        announcing: asyncio.Task[None] | None = None
-
-        def announce() -> None:
-            nonlocal announcement, announcing
-            log.info("announcing", verifier=settings.verifier, because=f"of {settings.place('verifier')}")
-            announcement = Announcement(pool, settings.advertise or server.address, settings.name)
-            announcing = tasks.spawn(announcement.run(), name="announcement")
+        announcements = Announcements(channels, settings.verifier, settings.name, tasks)
 
         async def drain(_: float) -> None:
-            if announcement is not None and announcing is not None:
-                announcing.cancel()
-                await asyncio.wait({announcing})
-                await announcement.leave()
+            await announcements.end()
             await servicer.end_conversations()
+
+        def announce() -> None:
+            if settings.verifier:
+                log.info("announcing", verifiers=settings.verifier, because=f"of {settings.place('verifier')}")
+            announcements.begin(settings.advertise or server.address)
 
         await serve(server, shutdown, settings.shutdown_grace_seconds, drain, started=announce)

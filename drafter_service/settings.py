@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from drafter_service.verifier_weights import parse_weights
 from service_runtime.address import Address, ListenAddress, PeerAddress
 from service_runtime.rank_settings import RankSettings
-from service_runtime.settings import StringList, Variable
+from service_runtime.settings import PeerAddresses, StringList, Variable
 
 _WILDCARDS = ("0.0.0.0", "::")
 
@@ -19,8 +19,8 @@ class DrafterSettings(RankSettings):
     """Directory or hub id of the draft model; required, unless there are --medusa-heads."""
     listen: ListenAddress = "127.0.0.1:50052"
     """Address to serve gRPC on, HOST:PORT. Port 0 picks a free one; the log says which."""
-    verifier: Annotated[PeerAddress | None, Variable("ANNOUNCE_TO")] = None
-    """Verifier to announce this drafter to, HOST:PORT; without it a verifier has to be told of the drafter."""
+    verifier: Annotated[PeerAddresses, Variable("ANNOUNCE_TO")] = ()
+    """Verifier to announce this drafter to, HOST:PORT; may be repeated. Without it verifiers need a --drafter flag."""
     name: str | None = Field(default=None, min_length=1)
     """Name under which the drafter announces itself; its address by default."""
     advertise: PeerAddress | None = None
@@ -74,6 +74,8 @@ class DrafterSettings(RankSettings):
             parse_weights(self.verifier_weight)
         except ValueError as error:
             raise ValueError(f"--verifier-weight: {error}") from error
+        if len(set(self.verifier)) < len(self.verifier):
+            raise ValueError(f"--verifier: an address is given twice: {', '.join(self.verifier)}")
         if self.verifier and not self.advertise and Address.parse(self.listen).host in _WILDCARDS:
             raise ValueError(f"--advertise: required with --verifier, since nobody can call {self.listen}")
         if self.kv_slots <= self.max_tree_nodes:

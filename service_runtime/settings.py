@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings.sources import EnvSettingsSource, PydanticBaseSettingsSource
 
 from draftwire.trace_export import check_endpoint
-from service_runtime.address import ListenAddress
+from service_runtime.address import ListenAddress, PeerAddress
 from service_runtime.flags import Flags, flag_of
 
 ENV_PREFIX = "DRAFTWIRE_"
@@ -29,6 +29,9 @@ def _split(value: object) -> object:
 
 StringList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 """Type of a settings field with several values: a repeated flag, a list in the file, commas in a variable."""
+
+PeerAddresses = Annotated[tuple[PeerAddress, ...], NoDecode, BeforeValidator(_split)]
+"""Type of a settings field that holds HOST:PORT of several services of somebody else."""
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,29 @@
 #!/bin/sh
-# Builds draftwire's wheel, with the compiled part of the engine: build_wheel.sh SOURCE WHEELS
+# Builds draftwire's wheel, with the compiled part of the engine: build_wheel.sh SOURCE WHEELS [VERSION]
 #
+# SOURCE has no git to take the version from, so it is given; without one it is that of an unknown source tree.
 # Needs Python with venv and a C compiler. The compiled part chooses among processors' instructions when it runs, so the
 # wheel works on any processor of the architecture.
 set -eu
 source=$1
 wheels=$2
+version=${3:-}
 
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
 python3 -m venv "$build/venv"
-"$build/venv/bin/python" -m pip install --quiet --no-cache-dir --constraint "$source/constraints.txt" hatchling
+python3 - "$source/pyproject.toml" > "$build/requirements.txt" <<'PYTHON'
+import sys
+import tomllib
+
+with open(sys.argv[1], "rb") as file:
+    print("\n".join(tomllib.load(file)["build-system"]["requires"]))
+PYTHON
+"$build/venv/bin/python" -m pip install --quiet --no-cache-dir --constraint "$source/constraints.txt" \
+  --requirement "$build/requirements.txt"
+if [ -n "$version" ]; then
+  export SETUPTOOLS_SCM_PRETEND_VERSION_FOR_DRAFTWIRE="$version"
+fi
 "$build/venv/bin/python" -m pip wheel --quiet --no-cache-dir --no-deps --no-build-isolation --wheel-dir "$wheels" "$source"
 
 # Without a compiler the build goes through and the wheel is slow: not in an image.

@@ -39,7 +39,7 @@ class Pool:
 
 
 def announcement(pool: Pool, name: str | None = None) -> Announcement:
-    return Announcement(pool, "drafter:1", name, Backoff(0.001, 0.01, random.Random(0)))
+    return Announcement(pool, "verifier:1", "drafter:1", name, Backoff(0.001, 0.01, random.Random(0)))
 
 
 async def cancelled(task: asyncio.Task[None]) -> None:

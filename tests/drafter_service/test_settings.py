@@ -9,7 +9,7 @@ from service_runtime.settings import load_settings
 def test_the_model_is_all_that_is_needed() -> None:
     settings = load_settings(DrafterSettings, ["--model", "some/model"])
     assert settings.listen == "127.0.0.1:50052"
-    assert settings.verifier is None
+    assert settings.verifier == ()
     assert settings.dtype == "auto"
     assert not settings.trust_remote_code
 
@@ -28,6 +28,8 @@ def test_the_model_is_all_that_is_needed() -> None:
         (["--model", "m", "--layers", "0"], "--layers"),
         (["--model", "m", "--threads", "0"], "--threads"),
         (["--model", "m", "--verifier", "nowhere"], "--verifier"),
+        (["--model", "m", "--verifier", "v:1", "--verifier", "nowhere"], "--verifier"),
+        (["--model", "m", "--verifier", "v:1", "--verifier", "v:1"], "--verifier"),
         (["--model", "m", "--verifier", "v:1", "--listen", "0.0.0.0:5"], "--advertise"),
         (["--model", "m", "--tensor-parallel", "0"], "--tensor-parallel"),
         (["--model", "m", "--tensor-parallel", "2", "--weights", "int8"], "--tensor-parallel"),
@@ -47,6 +49,13 @@ def test_what_is_wrong_is_said_in_a_line(flags: list[str], problem: str, capsys:
 def test_an_advertised_address_makes_any_interface_reachable() -> None:
     flags = ["--model", "m", "--verifier", "v:1", "--listen", "0.0.0.0:5", "--advertise", "here:5"]
     assert load_settings(DrafterSettings, flags).advertise == "here:5"
+
+
+def test_verifiers_are_repeated_flags_or_a_variable_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    several = ["--verifier", "a:1", "--verifier", "b:2"]
+    assert load_settings(DrafterSettings, ["--model", "m", *several]).verifier == ("a:1", "b:2")
+    monkeypatch.setenv("DRAFTWIRE_VERIFIER", "a:1, b:2")
+    assert load_settings(DrafterSettings, ["--model", "m"]).verifier == ("a:1", "b:2")
 
 
 def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,6 +39,25 @@ def test_it_comes_and_takes_its_leave(client: Client, start_drafter: Callable[..
     assert (announcing["verifier"], announcing["because"]) == (client.address, "of --verifier")
 
 
+def test_it_announces_itself_to_each_of_its_verifiers(
+    start_verifier: Callable[..., "RunningService"], start_drafter: Callable[..., "RunningService"]
+) -> None:
+    verifiers = [start_verifier("target"), start_verifier("target")]
+    nobody = ("--verifier", "127.0.0.1:1")  # holds up none of the others
+    told = [text for verifier in verifiers for text in ("--verifier", verifier.address)]
+    drafter = start_drafter("draft", *nobody, *told, "--name", "shared")
+    with Client(verifiers[0].address) as one, Client(verifiers[1].address) as other:
+        for client in (one, other):
+            found = eventually(lambda client=client: the_only_one(client), "it has attached itself")
+            assert (found.name, found.address) == ("shared", drafter.address)
+        drafter.process.send_signal(signal.SIGTERM)
+        for client in (one, other):
+            eventually(lambda client=client: client.drafters.list() == [], "it has taken its leave")
+    assert drafter.process.wait(PATIENCE) == 0
+    refused = [event for event in drafter.events() if event["event"] == "not announced; trying again"]
+    assert {event["verifier"] for event in refused} == {"127.0.0.1:1"}
+
+
 def test_it_is_removed_when_its_heartbeat_stays_out(
     client: Client, start_drafter: Callable[..., "RunningService"]
 ) -> None:
