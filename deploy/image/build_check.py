@@ -29,6 +29,8 @@ USER = 10001
 MIRROR = "http://deb.debian.org/debian"
 RELEASE = "bookworm"
 PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+VERSION, REVISION = "0.1.0.dev1+check", "0" * 40
+"""What the images are told they are, as no git is in their context."""
 START_SECONDS = 300.0
 POLL_SECONDS = 0.5
 MEGABYTE = 1e6
@@ -81,7 +83,9 @@ def main(options: list[str]) -> None:
     base = base_image()
     for target in TARGETS:
         section(f"build {target}")
-        names = ["--target", target, "--tag", image(target), "--build-arg", f"PYTHON_IMAGE={base}"]
+        arguments = {"PYTHON_IMAGE": base, "DRAFTWIRE_VERSION": VERSION, "DRAFTWIRE_REVISION": REVISION}
+        names = ["--target", target, "--tag", image(target)]
+        names += [part for name, value in arguments.items() for part in ("--build-arg", f"{name}={value}")]
         command = ["buildah", "bud", "--layers", "--format", "docker", *names, *options, str(ROOT)]
         subprocess.run(command, check=True)
     section("sizes, without compression")
@@ -94,6 +98,9 @@ def main(options: list[str]) -> None:
             (place / target).mkdir()
             containers[target] = Container(image(target), place / target, LIMITS[target])
             ends.callback(containers[target].remove)
+        section("labels")
+        for target, container in containers.items():
+            check_labels(target, container)
         section("models")
         volume = place / "volume"
         volume.mkdir()
@@ -163,6 +170,13 @@ def bound(source: Path, *options: str) -> dict[str, Any]:
     return {"destination": "/models", "type": "bind", "source": str(source), "options": ["bind", *options]}
 
 
+def check_labels(target: str, container: Container) -> None:
+    """Check that an image says what it is."""
+    labels = container.settings["Labels"]
+    told = {name: labels[f"org.opencontainers.image.{name}"] for name in ("title", "version", "revision")}
+    check(told == {"title": f"draftwire-{target}", "version": VERSION, "revision": REVISION}, f"{target}: {told}")
+
+
 def copy_models(container: Container, volume: Path) -> None:
     """Have the bundled models copied to a volume, as an init container does."""
     container.start({}, [bound(volume, "rw")])
@@ -215,6 +229,8 @@ def look_inside(target: str, container: Container) -> None:
     found = dict(line.split(" ", 1) for line in seen.stdout.splitlines())
     check(found["user"] in (f"{USER} {USER} []", f"{USER} {USER} [{USER}]"), f"it runs as {found['user']}")
     none = {"CapEff": "0" * 16, "CapPrm": "0" * 16, "CapBnd": "0" * 16, "NoNewPrivs": "1", "Seccomp": "2"}
+    version = container.run("draftwire", "--version").stdout.strip()
+    check(version == VERSION, f"its version: {version}")
     check(found["rights"] == str(none), f"its rights: {found['rights']}")
     check(found["tools"] == "[]", f"build tools: {found['tools']}")
     check(found["pip"] == "False", "the environment has no pip")

@@ -132,8 +132,8 @@ class Container:
             "terminal": False,
             "user": {"uid": user, "gid": group},
             "args": self.settings["Entrypoint"],
-            "env": [*self.settings["Env"], *(f"{name}={value}" for name, value in environment.items())],
-            "cwd": self.settings["WorkingDir"] or "/",
+            "env": [*(self.settings.get("Env") or ()), *(f"{name}={value}" for name, value in environment.items())],
+            "cwd": self.settings.get("WorkingDir") or "/",
             "capabilities": {},
             "noNewPrivileges": True,
         }

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -25,6 +26,8 @@ from verifier_service.settings import VerifierSettings
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docker-compose.yml"
 PROFILES = ("cpu", "gpu")
+SECOND_DRAFTER = {"cpu": "cpu", "gpu": "gpu-2"}
+"""The profile that has the second drafter: on GPUs one of its own, since it takes a GPU of its own."""
 OURS = ("verifier", "drafter", "gateway")
 
 
@@ -33,7 +36,11 @@ def services(profile: str, environment: dict[str, str] | None = None) -> dict[st
     return found
 
 
-EACH = [pytest.param(profile, name, id=f"{profile}-{name}") for profile in PROFILES for name in services(profile)]
+EACH = [
+    pytest.param(profile, name, id=f"{profile}-{name}")
+    for profile in (*PROFILES, "gpu-2")
+    for name in services(profile)
+]
 OUR_OWN = [case for case in EACH if "build" in services(str(case.values[0]))[str(case.values[1])]]
 
 
@@ -77,7 +84,8 @@ def test_the_file_is_valid(tmp_path: Path) -> None:
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_profile_has_all_it_needs(profile: str) -> None:
     found = services(profile)
-    assert len([name for name in found if name.startswith("drafter")]) == 2
+    assert len([name for name in found if name.startswith("drafter")]) == (2 if profile == "cpu" else 1)
+    found |= services(SECOND_DRAFTER[profile])
     names = {
         alias
         for name, service in found.items()
@@ -146,10 +154,39 @@ def test_a_service_is_told_what_there_is_to_tell(profile: str, name: str) -> Non
 
 @pytest.mark.parametrize("name", ["verifier-gpu", "drafter-1-gpu", "drafter-2-gpu"])
 def test_gpus(name: str) -> None:
-    service = services("gpu")[name]
+    profile, number = ("gpu-2", "1") if name == "drafter-2-gpu" else ("gpu", "0")
+    service = services(profile)[name]
     (device,) = service["deploy"]["resources"]["reservations"]["devices"]
-    assert device == {"driver": "nvidia", "device_ids": ["0"], "capabilities": ["gpu"]}
+    assert device == {"driver": "nvidia", "device_ids": [number], "capabilities": ["gpu"]}
+    assert service["shm_size"] == "1g"
     assert service["environment"]["DRAFTWIRE_DEVICE"] == "cuda"
+
+
+@pytest.mark.parametrize("file", ["prometheus.yml", "prometheus.tls.yml"])
+def test_prometheus_misses_no_drafter_of_a_profile_that_does_not_run(file: str, tmp_path: Path) -> None:
+    told = yaml.safe_load((ROOT / "deploy/compose" / file).read_text())
+    (job,) = [each for each in told["scrape_configs"] if each["job_name"] == "drafter"]
+    assert job["static_configs"] == [{"targets": ["drafter-1:9091"]}]
+    assert [each["names"] for each in job["dns_sd_configs"]] == [["drafter-2"]]
+    if shutil.which("promtool") is not None:
+        (tmp_path / "ca.crt").touch()
+        path = tmp_path / "prometheus.yml"
+        path.write_text((ROOT / "deploy/compose" / file).read_text().replace("/etc/prometheus/ca.crt", "ca.crt"))
+        (tmp_path / "rules").symlink_to(ROOT / "deploy/prometheus/rules")
+        done = subprocess.run(["promtool", "check", "config", path], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_images_carry_a_version_and_no_tag_that_moves() -> None:
+    told = {"DRAFTWIRE_VERSION": "0.1.0.dev9+gabc", "DRAFTWIRE_REVISION": "abc", "DRAFTWIRE_TAG": "0.1.0.dev9-gabc"}
+    for profile in (*PROFILES, "gpu-2"):
+        for name, service in services(profile, told).items():
+            _, _, tag = service["image"].partition(":")
+            assert tag and "latest" not in tag, name
+            if "build" in service:
+                arguments = service["build"]["args"]
+                assert (arguments["DRAFTWIRE_VERSION"], arguments["DRAFTWIRE_REVISION"]) == ("0.1.0.dev9+gabc", "abc")
+                assert tag.startswith("0.1.0.dev9-gabc")
 
 
 def test_the_mounts_are_there() -> None:

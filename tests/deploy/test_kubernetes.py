@@ -13,6 +13,8 @@ import pytest
 import yaml
 
 from drafter_service.settings import DrafterSettings
+from draftwire.endpoints import NAMES_SECONDS
+from draftwire.names import LONGEST_LOOKUP_SECONDS
 from gateway.settings import GatewaySettings
 from service_runtime.settings import variable_of
 from tests.end_to_end.waiting import PATIENCE
@@ -31,7 +33,7 @@ SETTINGS: dict[str, tuple[str, Any]] = {
     "gateway": ("DRAFTWIRE_GATEWAY_", GatewaySettings),
 }
 
-overlays = pytest.mark.parametrize("overlay", ["cpu", "gpu", "cpu-tls", "gpu-tls"])
+overlays = pytest.mark.parametrize("overlay", ["cpu", "gpu", "cpu-tls", "gpu-tls", "cpu-ha", "gpu-ha"])
 
 
 @functools.cache
@@ -217,12 +219,12 @@ def test_addresses_are_services_and_reachable(overlay: str) -> None:
 
     for caller, name in (("gateway", "DRAFTWIRE_GATEWAY_VERIFIER"), ("drafter", "DRAFTWIRE_ANNOUNCE_TO")):
         told = {each["name"]: each.get("value", "") for each in container(overlay, caller)["env"]}[name]
-        host, _, port = told.rpartition(":")
-        *pod, service, namespace, kind = host.split(".")
-        assert (service, namespace, kind) == ("verifier", "draftwire", "svc")
-        assert pod in ([], ["verifier-0"])
-        assert int(port) in [each["port"] for each in ports[service]["ports"]]
-        assert reaches(caller, "verifier", int(port))
+        for address in told.split(","):
+            host, _, port = address.rpartition(":")
+            *_, service, namespace, kind = host.split(".")
+            assert (service, namespace, kind) == ("verifier", "draftwire", "svc")
+            assert int(port) in [each["port"] for each in ports[service]["ports"]]
+            assert reaches(caller, "verifier", int(port))
     assert reaches("verifier", "drafter", 50052)
     assert not reaches("gateway", "drafter", 50052)
     assert not reaches("drafter", "drafter", 50052)
@@ -230,6 +232,55 @@ def test_addresses_are_services_and_reachable(overlay: str) -> None:
         assert selected({"matchLabels": spec["selector"]}, pods[service])
         named = {port["name"] for port in container(overlay, service)["ports"]}
         assert {port["targetPort"] for port in spec["ports"]} <= named
+
+
+@overlays
+def test_a_drafter_is_known_to_each_verifier_and_a_gateway_finds_all(overlay: str) -> None:
+    replicas = workload(overlay, "verifier")["spec"]["replicas"]
+    assert replicas == (2 if overlay.endswith("-ha") else 1)
+    pods = {f"verifier-{number}.verifier.draftwire.svc:50051" for number in range(replicas)}
+    told = {each["name"]: each.get("value", "") for each in container(overlay, "drafter")["env"]}
+    settings = DrafterSettings(
+        model="m", verifier=told["DRAFTWIRE_ANNOUNCE_TO"], advertise="h:1", listen="0.0.0.0:1", insecure=True
+    )
+    assert set(settings.verifier) == pods
+    told = {each["name"]: each.get("value", "") for each in container(overlay, "gateway")["env"]}
+    assert told["DRAFTWIRE_GATEWAY_VERIFIER"] == "verifier.draftwire.svc:50051"
+    (service,) = [each["spec"] for each in built(overlay) if identity(each) == ("Service", "draftwire", "verifier")]
+    assert service["clusterIP"] == "None"  # so the name has the addresses of all pods
+
+
+@pytest.mark.parametrize("overlay", ["cpu-ha", "gpu-ha"])
+def test_a_rollout_of_two_verifiers_leaves_clients_time_to_find_the_new_one(overlay: str) -> None:
+    spec = workload(overlay, "verifier")["spec"]
+    assert spec.get("updateStrategy", {"type": "RollingUpdate"}) == {"type": "RollingUpdate"}
+    assert spec["minReadySeconds"] > NAMES_SECONDS + LONGEST_LOOKUP_SECONDS
+    (rule,) = spec["template"]["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert selected(rule["podAffinityTerm"]["labelSelector"], labels(workload(overlay, "verifier")))
+
+
+@overlays
+def test_a_drafter_keeps_its_models_when_its_pod_is_replaced(overlay: str) -> None:
+    """A volume that lives and dies with the pod has the model fetched again by each rollout."""
+    for component in ("verifier", "drafter"):
+        spec = workload(overlay, component)["spec"]
+        mounts = {mount["mountPath"]: mount["name"] for mount in container(overlay, component)["volumeMounts"]}
+        claims = {claim["metadata"]["name"] for claim in spec["volumeClaimTemplates"]}
+        assert mounts[Dockerfile(ROOT / "Dockerfile").image(component).environment["HF_HOME"]] in claims
+        assert not any("ephemeral" in volume for volume in spec["template"]["spec"]["volumes"])
+    spec = workload(overlay, "drafter")["spec"]
+    assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenScaled": "Delete", "whenDeleted": "Delete"}
+    assert ("Service", "draftwire", spec["serviceName"]) in map(identity, built(overlay))
+
+
+@overlays
+def test_images_are_versions_that_a_node_may_already_have(overlay: str) -> None:
+    """As after `kind load docker-image`; a tag that moves would be another build on each node."""
+    for component in COMPONENTS:
+        pod = workload(overlay, component)["spec"]["template"]["spec"]
+        for each in (*pod["containers"], *pod.get("initContainers", ())):
+            assert each["imagePullPolicy"] == "IfNotPresent"
+            assert re.fullmatch(r"[0-9][0-9.a-z]*(-cpu|-cuda)?", each["image"].partition(":")[2]), each["image"]
 
 
 @overlays
@@ -260,8 +311,8 @@ def test_images_are_targets_of_the_dockerfile(overlay: str) -> None:
 def test_the_bundled_models_are_copied_to_where_they_are_looked_for() -> None:
     models = {identity(each): each for each in built("cpu")}[("ConfigMap", "draftwire", "models")]["data"]
     image = Dockerfile(ROOT / "Dockerfile").image("models")
-    assert image.entrypoint == ["cp", "--recursive", "/bundled/.", "/models/"]
-    copied = dict(value.split() for value in image.values("COPY"))
+    assert image.entrypoint == ["/bin/cp", "-R", "/bundled/.", "/models/"]
+    copied = dict(value.split() for value in image.values("COPY") if not value.startswith("--from="))
     assert {path.replace("/models/", "/bundled/") for path in models.values()} <= set(copied.values())
     assert all((ROOT / source / "config.json").exists() for source in copied)
 

@@ -36,7 +36,7 @@ def test_it_comes_and_takes_its_leave(client: Client, start_drafter: Callable[..
     eventually(lambda: client.drafters.list() == [], "it has taken its leave")
     assert service.process.wait(PATIENCE) == 0
     [announcing] = [event for event in service.events() if event["event"] == "announcing"]
-    assert (announcing["verifier"], announcing["because"]) == (client.address, "of --verifier")
+    assert (announcing["verifiers"], announcing["because"]) == ([client.address], "of --verifier")
 
 
 def test_it_announces_itself_to_each_of_its_verifiers(
