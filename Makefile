@@ -45,8 +45,8 @@ $(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard speculative_e
 
 # The installation wrote it once; git may have moved on since.
 $(VERSION): $(READY) $(GIT_LOG)
-	@$(BIN)/hatchling version > $(VENV)/version
-	@mv $(VENV)/version $@
+	@$(BIN)/hatchling version > $@.new
+	@mv $@.new $@
 
 demo: $(VERSION) ## Start a verifier and drafters on this machine and watch them work
 	@$(BIN)/draftwire demo

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
 from typing import Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
-from draftwire.cli.bench.command import bench
-from draftwire.cli.calibrate import calibrate
-from draftwire.cli.chat import chat
-from draftwire.cli.demo.command import demo
-from draftwire.cli.drafters import drafters
 from draftwire.cli.failure import Failure
-from draftwire.cli.generate import generate
-from draftwire.cli.probe import probe
-from draftwire.cli.top.command import top
-from draftwire.cli.train import train
 from draftwire.errors import DraftwireError, InvalidArgumentError
 from draftwire.version import __version__
+
+_MODULES = {
+    "demo": "draftwire.cli.demo.command",
+    "generate": "draftwire.cli.generate",
+    "chat": "draftwire.cli.chat",
+    "top": "draftwire.cli.top.command",
+    "bench": "draftwire.cli.bench.command",
+    "probe": "draftwire.cli.probe",
+    "drafters": "draftwire.cli.drafters",
+    "calibrate": "draftwire.cli.calibrate",
+    "train": "draftwire.cli.train",
+}
+"""The commands in the order of the help, each with the module that has it under its name."""
 
 FAILED = 1
 """Exit code of a command that failed."""
@@ -31,22 +38,55 @@ INTERRUPTED = 130
 UsageError: Any = typer.BadParameter.__mro__[1]
 """What typer raises for wrong use. It has no public name for it: in some versions it is click's, in others its own."""
 
+
+class _Commands(MutableMapping[str, Any]):
+    """The commands by name, each imported when it is asked for: a health check runs often and needs one of them."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            found = getattr(import_module(_MODULES[name]), name)
+            if isinstance(found, typer.Typer):
+                command: Any = typer.main.get_group(found)
+            else:
+                one = typer.Typer(add_completion=False)
+                one.command()(found)
+                command = typer.main.get_command(one)
+            command.name = name
+            self._loaded[name] = command
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MODULES)
+
+    def __len__(self) -> int:
+        return len(_MODULES)
+
+
+class _Group(TyperGroup):
+    """The command line, whose commands are loaded one by one."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = _Commands()
+
+
 app = typer.Typer(
     name="draftwire",
+    cls=_Group,
     help="Speculative decoding over the wire.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(demo)
-app.command()(generate)
-app.command()(chat)
-app.command()(top)
-app.command()(bench)
-app.command()(probe)
-app.add_typer(drafters, name="drafters")
-app.add_typer(calibrate, name="calibrate")
-app.add_typer(train, name="train")
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,51 @@
+"""A command loads what it needs and none of the others: health checks run `draftwire probe` all the time."""
+
+import subprocess
+import sys
+
+import pytest
+
+from draftwire.cli.app import app
+from tests.end_to_end.waiting import PATIENCE
+
+LOADED = """
+import sys
+from draftwire.cli import main
+sys.argv[1:] = {arguments}
+try:
+    main()
+finally:
+    print(*sorted(name for name in sys.modules if name.startswith(("draftwire.cli.", "rich"))), file=sys.stderr)
+"""
+
+
+def loaded(*arguments: str) -> set[str]:
+    """The modules of commands, and of the library that draws, which a command has loaded by its end."""
+    code = LOADED.format(arguments=list(arguments))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    return set(done.stderr.splitlines()[-1].split())
+
+
+def test_a_probe_loads_no_other_command() -> None:
+    assert loaded("probe", "--address", "127.0.0.1:1", "--timeout", "1") == {
+        "draftwire.cli.app",
+        "draftwire.cli.connection",
+        "draftwire.cli.failure",
+        "draftwire.cli.probe",
+    }
+
+
+@pytest.mark.parametrize("wrong", ["prob", "probes"])
+def test_a_command_that_is_not_there_is_told_from_those_that_are(wrong: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "draftwire.cli", wrong], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == 2
+    assert "Did you mean 'probe'?" in done.stderr
+
+
+def test_every_command_can_be_loaded() -> None:
+    import typer
+
+    commands = typer.main.get_group(app).commands
+    assert {name: command.name for name, command in commands.items()} == {name: name for name in commands}

@@ -1,0 +1,149 @@
+"""The version: of git, in source distribution, wheel and checkout, and one fallback where nothing says which it is."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from draftwire import version
+from tests.end_to_end.waiting import PATIENCE
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+UNBUILT = PROJECT["tool"]["hatch"]["version"]["fallback-version"]
+NAME = "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_DRAFTWIRE"
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+
+
+def run(*command: str | Path, place: Path, **variables: str) -> str:
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "SETUPTOOLS_", "PYTHON"))}
+    person = {f"GIT_{who}_{what}": "x@y" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    done = subprocess.run(
+        command, cwd=place, env=own | person | variables, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def hatch_version(place: Path, **variables: str) -> str:
+    return run(sys.executable, "-m", "hatchling", "version", place=place, **variables)
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with two commits and no tag, of what a wheel is made of and of what it is not."""
+    place = tmp_path_factory.mktemp("checkout")
+    ignored = shutil.ignore_patterns("__pycache__", "*.so", "version.txt*")
+    shared = ["/models/draft", "/Makefile", "/.gitignore", "/README.md", "/LICENSE", "/pyproject.toml"]
+    for item in (*PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"], *shared):
+        source, target = ROOT / item[1:], place / item[1:]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=ignored)
+        else:
+            shutil.copy(source, target)
+    run("git", "init", "--quiet", "--initial-branch=main", place=place)
+    run("git", "add", "--all", place=place)
+    run("git", "commit", "--quiet", "--message=one", place=place)
+    run("git", "commit", "--quiet", "--allow-empty", "--message=two", place=place)
+    return place
+
+
+def expected(place: Path, commits: int) -> str:
+    return rf"0\.1\.0\.dev{commits}\+g{run('git', 'rev-parse', '--short=7', 'HEAD', place=place)}[0-9a-f]*"
+
+
+@needs_git
+def test_a_commit_without_a_tag_is_a_development_version(checkout: Path, tmp_path: Path) -> None:
+    assert re.fullmatch(expected(checkout, 2), hatch_version(checkout))
+    shallow = tmp_path / "shallow"
+    run("git", "clone", "--quiet", "--depth=1", f"file://{checkout}", shallow, place=tmp_path)
+    assert re.fullmatch(expected(shallow, 1), hatch_version(shallow))
+
+
+@needs_git
+def test_a_tag_is_a_release(checkout: Path, tmp_path: Path) -> None:
+    place = tmp_path / "tagged"
+    run("git", "clone", "--quiet", f"file://{checkout}", place, place=tmp_path)
+    run("git", "tag", "v0.1.0", place=place)
+    assert hatch_version(place) == "0.1.0"
+    run("git", "commit", "--quiet", "--allow-empty", "--message=after", place=place)
+    assert hatch_version(place).startswith("0.1.1.dev1+g")
+
+
+@needs_git
+def test_a_tree_without_git_says_that_it_does_not_know(checkout: Path, tmp_path: Path) -> None:
+    place = tmp_path / "tree"
+    shutil.copytree(checkout, place, ignore=shutil.ignore_patterns(".git"))
+    assert hatch_version(place) == UNBUILT == version._UNBUILT
+    assert hatch_version(place, **{NAME: "0.1.0.dev7+gabc"}) == "0.1.0.dev7+gabc"  # as the images are built
+
+
+@needs_git
+def test_a_wheel_knows_its_version_and_so_does_one_out_of_a_source_distribution(checkout: Path, tmp_path: Path) -> None:
+    build = (sys.executable, "-m", "hatchling", "build", "--directory", tmp_path)
+    run(*build, "--target", "sdist", "--target", "wheel", place=checkout, CC="false")
+    (archive,), (wheel,) = tmp_path.glob("*.tar.gz"), tmp_path.glob("*.whl")
+    known = hatch_version(checkout)
+    assert archive.name == f"draftwire-{known}.tar.gz"
+    assert wheel.name.startswith(f"draftwire-{known}-")
+    with tarfile.open(archive) as opened:
+        names = [name.partition("/")[2] for name in opened.getnames()]
+        opened.extractall(tmp_path / "out", filter="data")
+    assert not [name for name in names if name.startswith(("models/", "tests/", "benchmarks/", "docs/"))]
+    assert {"hatch_build.py", "protos/draftwire/v1/verifier_service.proto", "sdk/draftwire/version.txt"} <= set(names)
+    (source,) = (tmp_path / "out").iterdir()
+    again = tmp_path / "again"
+    run(*build[:-1], again, "--target", "wheel", place=source, CC="false")
+    (second,) = again.glob("*.whl")
+    assert second.name == wheel.name
+    for each in (wheel, second):
+        with zipfile.ZipFile(each) as opened_wheel:
+            assert opened_wheel.read("draftwire/version.txt").decode() == known
+            opened_wheel.extractall(tmp_path / each.parent.name)
+        code = "import draftwire.version as v; print(v.__version__)"
+        assert run(sys.executable, "-c", code, place=tmp_path / each.parent.name) == known
+
+
+@needs_git
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_make_follows_git(checkout: Path, tmp_path: Path) -> None:
+    place = tmp_path / "followed"
+    run("git", "clone", "--quiet", f"file://{checkout}", place, place=tmp_path)
+    programs = Path(sys.executable).parent  # of the environment that runs this test, which need not be set up again
+    make = ("make", "--silent", f"VENV={programs.parent}", "--old-file", f"{programs.parent}/.ready", "version")
+    for commits in (2, 3):
+        told = run(*make, place=place)
+        assert re.fullmatch(expected(place, commits), told)
+        assert version._read(place / "sdk/draftwire/version.txt") == told
+        run("git", "commit", "--quiet", "--allow-empty", "--message=three", place=place)
+
+
+def test_a_file_that_is_not_there_or_empty_is_the_fallback(tmp_path: Path) -> None:
+    file = tmp_path / "version.txt"
+    assert version._read(file) == UNBUILT
+    file.write_text("\n")
+    assert version._read(file) == UNBUILT
+    file.write_text("1.2.3\n")
+    assert version._read(file) == "1.2.3"
+
+
+def test_the_fallback_is_one_everywhere() -> None:
+    """What a release raises; CONTRIBUTING.md lists the places."""
+    tags = {
+        image["newTag"].removesuffix("-cpu").removesuffix("-cuda")
+        for file in (ROOT / "deploy/kubernetes").glob("*/kustomization.yaml")
+        for image in yaml.safe_load(file.read_text()).get("images", ())
+    }
+    compose = set(re.findall(r"\$\{DRAFTWIRE_(?:VERSION|TAG):-([^}]+)\}", (ROOT / "docker-compose.yml").read_text()))
+    (image,) = re.findall(r"^ARG DRAFTWIRE_VERSION=(.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert tags == compose == {image} == {UNBUILT} == {version._UNBUILT}
