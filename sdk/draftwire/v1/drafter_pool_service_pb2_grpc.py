@@ -149,7 +149,9 @@ class DrafterPoolServiceServicer(object):
     def RegisterDrafter(self, request, context):
         """RegisterDrafter is called by a drafter that announces itself, and again as its heartbeat. A drafter whose
         heartbeat stays out is removed. One that was detached or swapped out stays out, whatever its heartbeats, until it
-        takes its leave, its heartbeats stop, or it is attached by hand.
+        takes its leave, its heartbeats stop, or it is attached by hand. A call that fails is made again like one that got no
+        answer, whatever the code, after a growing pause of at most 10 seconds: also DRAFTER_EXISTS ends, when whoever has
+        the name goes. An address that stays refused is for people to see in the drafter's log.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

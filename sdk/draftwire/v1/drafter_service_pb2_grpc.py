@@ -27,6 +27,9 @@ if _version_not_supported:
 
 class DrafterServiceStub(object):
     """DrafterService drafts for verifiers. The verifier is the client.
+
+    A verifier calls Draft and nothing else, so a drafter may leave LoadModel and GetModelInfo UNIMPLEMENTED: they are for
+    whoever looks after it. Nor does a verifier ask for its health (grpc.health.v1); whatever supervises the process may.
     """
 
     def __init__(self, channel):
@@ -54,6 +57,9 @@ class DrafterServiceStub(object):
 
 class DrafterServiceServicer(object):
     """DrafterService drafts for verifiers. The verifier is the client.
+
+    A verifier calls Draft and nothing else, so a drafter may leave LoadModel and GetModelInfo UNIMPLEMENTED: they are for
+    whoever looks after it. Nor does a verifier ask for its health (grpc.health.v1); whatever supervises the process may.
     """
 
     def Draft(self, request_iterator, context):
@@ -108,6 +114,9 @@ def add_DrafterServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class DrafterService(object):
     """DrafterService drafts for verifiers. The verifier is the client.
+
+    A verifier calls Draft and nothing else, so a drafter may leave LoadModel and GetModelInfo UNIMPLEMENTED: they are for
+    whoever looks after it. Nor does a verifier ask for its health (grpc.health.v1); whatever supervises the process may.
     """
 
     @staticmethod
