@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import shutil
+import stat
 import sys
 from pathlib import Path
 
@@ -44,6 +45,10 @@ class Draft:
         shutil.rmtree(new, ignore_errors=True)
         copy.deepcopy(self.model).to(self._dtype).save_pretrained(new)
         self._tokenizer.save_pretrained(new)
+        # The weights are left to their owner alone; a service that runs as another user has to read them.
+        readable = stat.S_IMODE((new / "config.json").stat().st_mode)
+        for weights in new.glob("*.safetensors"):
+            weights.chmod(readable)
         if directory.exists():
             shutil.rmtree(directory)
         new.replace(directory)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import stat
 from itertools import islice
 from pathlib import Path
 
@@ -62,6 +63,8 @@ class MedusaHeads(nn.ModuleList):  # type: ignore[misc] # nor here
         (directory / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in self.state_dict().items()}
         save_file(tensors, directory / _SAFETENSORS)
+        # It leaves the file to its owner alone; a service that runs as another user has to read it.
+        (directory / _SAFETENSORS).chmod(stat.S_IMODE((directory / _CONFIG).stat().st_mode))
 
 
 def load_heads(directory: str, dtype: torch.dtype, device: torch.device | str = "cpu") -> MedusaHeads:

@@ -1,6 +1,7 @@
 """Heads in the published layout: read as they were written, and refused where they are none."""
 
 import json
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,13 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert read.state_dict().keys() == heads.state_dict().keys()
     assert all(torch.equal(read.state_dict()[name], tensor) for name, tensor in heads.state_dict().items())
     assert json.loads((tmp_path / "new" / "config.json").read_text())["base_model_name_or_path"] == "models/target"
+
+
+def test_whoever_may_read_one_of_its_files_may_read_all(tmp_path: Path) -> None:
+    MedusaHeads(1, 1, HIDDEN, VOCABULARY).save(tmp_path, "", torch.float32)
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+    assert len(modes) == 2
+    assert len(set(modes.values())) == 1, modes
 
 
 def test_heads_that_the_configuration_does_not_name_are_left_out(tmp_path: Path) -> None:
