@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from draftwire import version
 from tests.end_to_end.waiting import PATIENCE
@@ -147,3 +148,16 @@ def test_the_fallback_is_one_everywhere() -> None:
     compose = set(re.findall(r"\$\{DRAFTWIRE_(?:VERSION|TAG):-([^}]+)\}", (ROOT / "docker-compose.yml").read_text()))
     (image,) = re.findall(r"^ARG DRAFTWIRE_VERSION=(.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert tags == compose == {image} == {UNBUILT} == {version._UNBUILT}
+
+
+def test_the_range_of_torch_is_what_is_tested() -> None:
+    """Another release may change bits, so only that of constraints.txt is taken."""
+    (wanted,) = [each for each in PROJECT["project"]["optional-dependencies"]["serve"] if each.startswith("torch")]
+    (tested,) = re.findall(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    major, minor, *_ = map(int, tested.split("."))
+    allowed = Requirement(wanted).specifier
+    assert allowed.contains(tested)
+    assert not allowed.contains(f"{major}.{minor + 1}.0")
+    assert not allowed.contains(f"{major}.{minor - 1}.0")
+    guide = (ROOT / "docs/getting-started.md").read_text()
+    assert f'pip install "{wanted}" --index-url https://download.pytorch.org/whl/cpu' in guide
