@@ -6,6 +6,7 @@ The images themselves are built and run by deploy/image/build_check.py, which ne
 import importlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import tomllib
@@ -23,6 +24,8 @@ STEPS = ROOT / "deploy" / "image"
 FILE = Dockerfile(ROOT / "Dockerfile")
 OURS = ("verifier", "drafter", "gateway")
 INSTALL_SECONDS = 280
+
+VERSION = "0.1.0.dev1+test"
 
 ours = pytest.mark.parametrize("target", OURS)
 
@@ -57,6 +60,40 @@ def test_an_image_says_where_it_listens(target: str) -> None:
     port = listen.rpartition(":")[2]
     assert listen.startswith("0.0.0.0:") and port == image.values("EXPOSE")[0].split()[0]
     assert f"127.0.0.1:{port}" in probe
+
+
+@pytest.mark.parametrize("target", [*OURS, "models"])
+def test_an_image_says_which_build_it_is(target: str) -> None:
+    image = FILE.image(target)
+    (labels,) = image.values("LABEL")
+    prefix = "org.opencontainers.image."
+    told = {
+        name.removeprefix(prefix): value for name, _, value in (each.partition("=") for each in shlex.split(labels))
+    }
+    assert told == {
+        "title": f"draftwire-{target}",
+        "licenses": "Apache-2.0",
+        "version": "${DRAFTWIRE_VERSION}",
+        "revision": "${DRAFTWIRE_REVISION}",
+        "source": "${DRAFTWIRE_SOURCE}",
+    }
+    # In the last stage, after everything that takes time: another commit builds none of that again.
+    last = [name for name, _ in image.stages[-1].instructions]
+    assert last[-4:] == ["ARG", "ARG", "ARG", "LABEL"]
+    assert ("RUN", 'build_wheel.sh /source /wheels "${DRAFTWIRE_VERSION}"') in FILE.stages["wheel"].instructions
+
+
+def test_the_models_come_without_a_system() -> None:
+    image = FILE.image("models")
+    assert [stage.base for stage in image.stages] == ["scratch"]
+    assert image.values("COPY")[0] == "--from=copy /bin/busybox /bin/cp"  # static: it needs no library
+
+
+@ours
+def test_a_health_check_is_no_load(target: str) -> None:
+    assert "--interval=30s" in FILE.image(target).values("HEALTHCHECK")[-1]
+    services = read_compose(ROOT / "docker-compose.yml", {})["services"]
+    assert services["drafter-1" if target == "drafter" else target]["healthcheck"]["interval"] == "30s"
 
 
 def test_all_that_is_copied_is_there_and_is_sent_to_the_builder() -> None:
@@ -116,7 +153,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
             elif not item.endswith(".sh"):
                 source.mkdir(exist_ok=True)
                 shutil.copy(ROOT / item, source)
-    step("build_wheel.sh", source, place / "wheels")
+    step("build_wheel.sh", source, place / "wheels", VERSION)
     step("install_packages.sh", source, place / "draftwire", "gateway")
     step("install_wheel.sh", place / "wheels", place / "draftwire")
     return place
@@ -128,7 +165,9 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_steps_make_the_gateways_environment(environment: Path) -> None:
     (wheel,) = (environment / "wheels").iterdir()
     assert not wheel.name.endswith("-none-any.whl")  # it has the compiled part
+    assert wheel.name.startswith(f"draftwire-{VERSION}-")
     programs = environment / "draftwire" / "bin"
+    assert run(programs / "draftwire", "--version", place=environment).stdout.strip() == VERSION
     look = "import importlib.util as u, json; print(json.dumps({n: u.find_spec(n) is not None for n in NAMES}))"
     names = ["gateway", "draftwire", "fastapi", "torch", "transformers", "pip"]
     seen = run(programs / "python", "-c", look.replace("NAMES", repr(names)), place=environment)

@@ -1,6 +1,7 @@
 """Every process of a fleet is restarted in turn while requests run: none fails, and none gives anything else.
 
-Two verifiers, two drafters and two gateways. Clients of the SDK know both verifiers; those of HTTP go to the other
+Two verifiers, two drafters and two gateways. The drafters announce themselves to both verifiers, as in
+deploy/kubernetes/ha. Clients of the SDK know both verifiers; those of HTTP go to the other
 gateway when one does not take their request, as a load balancer does.
 """
 
@@ -139,26 +140,21 @@ class Fleet:
     ) -> None:
         self._start_verifier, self._start_drafter, self._logs = start_verifier, start_drafter, logs
         self._ends = ExitStack()
-        # All at once, so the verifiers are told of the drafters afterwards; those started later by their flags.
-        self.drafters = [start_drafter(model, "--listen", lasting_address()) for model in DRAFT_MODELS]
-        self.verifiers = [start_verifier("target", *GRACE, "--listen", lasting_address()) for _ in range(2)]
-        for verifier in self.verifiers:
-            with Client(verifier.address, timeout=PATIENCE) as client:
-                for drafter in self.drafters:
-                    client.drafters.attach(drafter.address)
-        self._attached = [part for each in self.drafters for part in ("--drafter", each.address)]
+        addresses = [lasting_address() for _ in range(2)]
+        self._announced = [part for each in addresses for part in ("--verifier", each)]
+        self.drafters = [self._start_announced(model) for model in DRAFT_MODELS]
+        self.verifiers = [start_verifier("target", *GRACE, "--listen", address) for address in addresses]
         self.gateways = [self._start_gateway(lasting_address()) for _ in range(2)]
 
     def restart_drafter(self, index: int) -> None:
-        old = self.drafters[index]
-        self._end(old)
-        self.drafters[index] = self._start_drafter(DRAFT_MODELS[index], "--listen", old.address)
+        self._end(self.drafters[index])
+        self.drafters[index] = self._start_announced(DRAFT_MODELS[index])
         self.drafters_are_back()
 
     def restart_verifier(self, index: int) -> None:
         old = self.verifiers[index]
         self._end(old)
-        self.verifiers[index] = self._start_verifier("target", *self._attached, *GRACE, "--listen", old.address)
+        self.verifiers[index] = self._start_verifier("target", *GRACE, "--listen", old.address)
         self.drafters_are_back()
 
     def restart_gateway(self, index: int) -> None:
@@ -174,13 +170,21 @@ class Fleet:
             with Client(verifier.address, timeout=PATIENCE, retry=PATIENT) as client:
                 eventually(
                     lambda client=client: (
-                        [each.state for each in client.drafters.list()] == ["ready"] * len(DRAFT_MODELS)
+                        {(each.name, each.address, each.state) for each in client.drafters.list()}
+                        == {
+                            (model, each.address, "ready")
+                            for model, each in zip(DRAFT_MODELS, self.drafters, strict=True)
+                        }
                     ),
                     "both drafters are ready",
                 )
 
     def close(self) -> None:
         self._ends.close()
+
+    def _start_announced(self, model: str) -> "RunningService":
+        """A drafter as a stateful set starts it: its name stays, its address is another one each time."""
+        return self._start_drafter(model, *self._announced, "--name", model)
 
     def _start_gateway(self, listen: str) -> GatewayProcess:
         verifiers = [part for each in self.verifiers for part in ("--verifier", each.address)]
