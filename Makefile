@@ -15,6 +15,7 @@ TEST_WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+HATCHLING := $(BIN)/hatchling
 VERSION := sdk/draftwire/version.txt
 # Changes with every commit and checkout, where this is a clone.
 GIT_LOG := $(wildcard $(shell git rev-parse --git-path logs/HEAD 2>/dev/null))
@@ -29,32 +30,36 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(VERSION) ## Create .venv and install everything into it
+setup: $(READY) $(VERSION) ## Create .venv and install everything into it
 
 version: $(VERSION) ## Print the version, which is taken from git
 	@echo "$$(cat $<)"
 
 # torch comes first and alone, so that TORCH_INDEX_URL serves torch and nothing else.
-$(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard speculative_engine/*.[ch])
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("draftwire needs Python 3.11 or newer: make PYTHON=...")'
+$(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard speculative_engine/*.[ch]) | $(HATCHLING)
 	@echo "Setting up $(VENV) (once, a few minutes)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP_INSTALL) --no-deps $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) torch
 	@$(PIP_INSTALL) -e ".[serve,gateway,tracing,docs,dev]"
 	@touch $@
 
+# All that the version takes: whoever builds images alone needs nothing else here.
+$(HATCHLING):
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("draftwire needs Python 3.11 or newer: make PYTHON=...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP_INSTALL) hatchling hatch-vcs
+
 # The installation wrote it once; git may have moved on since.
-$(VERSION): $(READY) $(GIT_LOG)
+$(VERSION): $(HATCHLING) $(GIT_LOG)
 	@$(BIN)/hatchling version > $@.new
 	@mv $@.new $@
 
-demo: $(VERSION) ## Start a verifier and drafters on this machine and watch them work
+demo: $(READY) $(VERSION) ## Start a verifier and drafters on this machine and watch them work
 	@$(BIN)/draftwire demo
 
-test: $(VERSION) $(if $(shell command -v npm),$(BUF)) ## Run the tests (PYTEST_ARGS="-k tree" for some of them)
+test: $(READY) $(VERSION) $(if $(shell command -v npm),$(BUF)) ## Run the tests (PYTEST_ARGS="-k tree" for some of them)
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
 
-test-vllm: $(VERSION) ## Test draftwire_vllm with vLLM itself (installs it, once, where temporary files are)
+test-vllm: $(READY) $(VERSION) ## Test draftwire_vllm with vLLM itself (installs it, once, where temporary files are)
 	@$(BIN)/python -c 'from benchmarks.vllm_environment import prepare; prepare()'
 	@$(BIN)/python -m pytest tests/draftwire_vllm $(PYTEST_ARGS)
 
@@ -68,7 +73,7 @@ format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: $(VERSION) ## Build the documents as a site, into site/
+docs: $(READY) $(VERSION) ## Build the documents as a site, into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 protos: $(READY) ## Generate the Python stubs and the reference from protos/

@@ -121,7 +121,7 @@ def test_make_follows_git(checkout: Path, tmp_path: Path) -> None:
     place = tmp_path / "followed"
     run("git", "clone", "--quiet", f"file://{checkout}", place, place=tmp_path)
     programs = Path(sys.executable).parent  # of the environment that runs this test, which need not be set up again
-    make = ("make", "--silent", f"VENV={programs.parent}", "--old-file", f"{programs.parent}/.ready", "version")
+    make = ("make", "--silent", f"VENV={programs.parent}", "version")
     for commits in (2, 3):
         told = run(*make, place=place)
         assert re.fullmatch(expected(place, commits), told)
