@@ -259,6 +259,19 @@ def test_a_rollout_of_two_verifiers_leaves_clients_time_to_find_the_new_one(over
     assert selected(rule["podAffinityTerm"]["labelSelector"], labels(workload(overlay, "verifier")))
 
 
+def test_an_overlay_may_have_two_verifiers_and_tls(tmp_path: Path) -> None:
+    parts = {"resources": [str(PLACE / "cpu")], "components": [str(PLACE / "tls"), str(PLACE / "ha")]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(parts))
+    sets = {each["metadata"]["name"]: each["spec"] for each in build(tmp_path) if each["kind"] == "StatefulSet"}
+    assert sets["verifier"]["replicas"] == 2
+    (drafter,) = sets["drafter"]["template"]["spec"]["containers"]
+    told = {each["name"]: each.get("value") for each in drafter["env"]}
+    assert told["DRAFTWIRE_TLS_CERT"] == "/tls/tls.crt"
+    # Of the names in the verifiers' certificates: docs/deploying.md has *.verifier.draftwire.svc.
+    hosts = [address.rpartition(":")[0] for address in told["DRAFTWIRE_VERIFIER"].split(",")]
+    assert hosts == ["verifier-0.verifier.draftwire.svc", "verifier-1.verifier.draftwire.svc"]
+
+
 @overlays
 def test_a_drafter_keeps_its_models_when_its_pod_is_replaced(overlay: str) -> None:
     """A volume that lives and dies with the pod has the model fetched again by each rollout."""
