@@ -195,7 +195,7 @@ INLINE void filter(const Call *call, Row *r, const FilterScratch *scratch, float
     if (filters->typical_p < 1) keep_typical(filters, scratch, call->vocabulary, top, &r->least, &r->most);
 }
 
-CLONES static void best_of_row(const Call *call, Row *r, const FilterScratch *scratch) {
+INLINE void best_of_row_body(const Call *call, Row *r, const FilterScratch *scratch) {
     int64_t *tokens = call->tokens + r->row * call->wanted, found = 0;
     float *scores = call->scores + r->row * call->wanted;
     float largest = call->half ? block_tops(call, r, 1) : block_tops(call, r, 0);
@@ -218,6 +218,8 @@ CLONES static void best_of_row(const Call *call, Row *r, const FilterScratch *sc
         log_probs[i] = i < found ? (float)((double)(logit(call, r->row, tokens[i]) / r->temperature - top) - mass)
                                  : -INFINITY;
 }
+
+CLONED(best_of_row, (const Call *call, Row *r, const FilterScratch *scratch), (call, r, scratch))
 
 /* 0, or 1 where there is no memory. */
 int32_t draftwire_best_tokens(const Call *call) {

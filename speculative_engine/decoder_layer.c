@@ -55,18 +55,22 @@ typedef struct {
     uint16_t *to;
 } Elements;
 
-CLONES static void round_vectors(const void *call, int64_t first, int64_t last, int32_t seat) {
+INLINE void round_vectors_body(const void *call, int64_t first, int64_t last, int32_t seat) {
     const Elements *a = call;
     (void)seat;
     for (int64_t at = first * LANES; at < last * LANES; at += LANES) stored(a->to, at, widened(a->from, at, 0), 1);
 }
 
-CLONES static void add_vectors(const void *call, int64_t first, int64_t last, int32_t seat) {
+CLONED_TASK(round_vectors)
+
+INLINE void add_vectors_body(const void *call, int64_t first, int64_t last, int32_t seat) {
     const Elements *a = call;
     (void)seat;
     for (int64_t at = first * LANES; at < last * LANES; at += LANES)
         stored(a->to, at, widened(a->to, at, 1) + widened(a->from, at, 1), 1);
 }
+
+CLONED_TASK(add_vectors)
 
 static void share_vectors(Task task, const void *from, uint16_t *to, const Pass *pass, int64_t width) {
     const Elements call = {from, to};

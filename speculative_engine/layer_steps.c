@@ -38,7 +38,7 @@ typedef struct {
     int32_t half;
 } Norm;
 
-CLONES static void norm_rows(const void *call, int64_t first, int64_t last, int32_t seat) {
+INLINE void norm_rows_body(const void *call, int64_t first, int64_t last, int32_t seat) {
     const Norm *a = call;
     (void)seat;
     for (int64_t r = first; r < last; r++) {
@@ -46,6 +46,8 @@ CLONES static void norm_rows(const void *call, int64_t first, int64_t last, int3
         else norm_row(a->from, r * a->width, a->weight, a->out, r * a->width, a->width, a->eps, 0);
     }
 }
+
+CLONED_TASK(norm_rows)
 
 void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t rows, int64_t width, float eps,
                         int32_t half, int32_t threads) {
@@ -88,7 +90,7 @@ INLINE void rotate_row(const Rotation *a, int64_t row, int half) {
     }
 }
 
-CLONES static void rotate_rows(const void *call, int64_t first, int64_t last, int32_t seat) {
+INLINE void rotate_rows_body(const void *call, int64_t first, int64_t last, int32_t seat) {
     const Rotation *a = call;
     (void)seat;
     for (int64_t r = first; r < last; r++) {
@@ -96,6 +98,8 @@ CLONES static void rotate_rows(const void *call, int64_t first, int64_t last, in
         else rotate_row(a, r, 0);
     }
 }
+
+CLONED_TASK(rotate_rows)
 
 void draftwire_rotate(const Rotation *a, int32_t threads) {
     share_rows(rotate_rows, a, a->rows, (a->heads + 2 * a->kv_heads) * a->dim, threads);
@@ -119,7 +123,7 @@ typedef struct {
     int32_t half;
 } Gate;
 
-CLONES static void gate_rows(const void *call, int64_t first, int64_t last, int32_t seat) {
+INLINE void gate_rows_body(const void *call, int64_t first, int64_t last, int32_t seat) {
     const Gate *a = call;
     (void)seat;
     for (int64_t r = first; r < last; r++) {
@@ -127,6 +131,8 @@ CLONES static void gate_rows(const void *call, int64_t first, int64_t last, int3
         else gate_row(a->both, a->out, r, a->width, 0);
     }
 }
+
+CLONED_TASK(gate_rows)
 
 void draftwire_gate(const void *both, void *out, int64_t rows, int64_t width, int32_t half, int32_t threads) {
     const Gate call = {both, out, width, half};

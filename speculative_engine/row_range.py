@@ -7,11 +7,14 @@ shape of the weight. So it is measured and not assumed.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import torch
+
+from speculative_engine.compiled_library import kernels_in_use
 
 Product = Callable[[torch.Tensor], torch.Tensor]
 
@@ -35,6 +38,9 @@ class RowRange:
 
     least: int
     most: int
+    digest: str = field(default="", compare=False)
+    """SHA-256 (hex) of the sums that were tried: another order of them is another digest. Products beyond the tried
+    numbers of outputs and rows repeat these."""
 
 
 def row_range(make: Callable[[torch.Tensor], Product], outputs: int, inputs: int, dtype: torch.dtype) -> RowRange:
@@ -42,12 +48,17 @@ def row_range(make: Callable[[torch.Tensor], Product], outputs: int, inputs: int
 
     make: takes such a weight and returns the product with it, of rows [rows, inputs]. Results are remembered.
     """
-    return _tried(make, min(outputs, _MOST_OUTPUTS), inputs, dtype, torch.get_num_threads())
+    return _tried(make, min(outputs, _MOST_OUTPUTS), inputs, dtype, torch.get_num_threads(), kernels_in_use())
 
 
 @lru_cache(maxsize=256)
 def _tried(
-    make: Callable[[torch.Tensor], Product], outputs: int, inputs: int, dtype: torch.dtype, threads: int
+    make: Callable[[torch.Tensor], Product],
+    outputs: int,
+    inputs: int,
+    dtype: torch.dtype,
+    threads: int,
+    kernels: str,
 ) -> RowRange:
     weight, rows = _sensitive(outputs, inputs, dtype)
     product = make(weight)
@@ -55,7 +66,8 @@ def _tried(
     equal = {count: torch.equal(product(rows[:count]), usual[:count]) for count in _TRIED}
     least = next(low for low in _LEAST if all(equal[n] for n in _TRIED if low <= n <= _USUAL))
     most = max(high for high in _MOST if all(equal[n] for n in _TRIED if _USUAL <= n <= high))
-    return RowRange(least, most)
+    digest = hashlib.sha256(usual[:_USUAL].contiguous().view(torch.uint8).numpy()).hexdigest()
+    return RowRange(least, most, digest)
 
 
 def _sensitive(outputs: int, inputs: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:

@@ -167,7 +167,7 @@ static int64_t tiles_of(const Attention *a, int64_t lane) {
 }
 
 /* Tiles in the order of lanes, in a lane of key-value heads. */
-CLONES static void attend_tiles(const void *call, int64_t first, int64_t last, int32_t seat) {
+INLINE void attend_tiles_body(const void *call, int64_t first, int64_t last, int32_t seat) {
     const Attention *a = call;
     float *scratch = a->scratch + seat * a->scratch_size;
     int64_t begin = 0; /* of a lane */
@@ -182,6 +182,8 @@ CLONES static void attend_tiles(const void *call, int64_t first, int64_t last, i
         begin = end;
     }
 }
+
+CLONED_TASK(attend_tiles)
 
 void draftwire_attend(const Attention *a, int32_t threads) {
     int64_t tiles = 0, scores = 0;

@@ -2,7 +2,8 @@
  * AVX2, SSE or NEON of them, and numbers that are bfloat16 or float32.
  *
  * Results must be functions of their inputs to the bit: neither may the compiler reorder sums, nor fuse a product with a
- * sum in one place and not in another. So no -ffast-math, and -ffp-contract=off but where it is seen to.
+ * sum in one place and not in another. So no -ffast-math, and -ffp-contract=off but where it is seen to: there AVX-512 fuses
+ * them and the other vectors, which have no such instruction, do not. Beside that all kinds of vectors give the same bits.
  */
 #ifndef DRAFTWIRE_VECTORS_H
 #define DRAFTWIRE_VECTORS_H
@@ -21,11 +22,29 @@ typedef uint16_t hvec __attribute__((vector_size(2 * LANES), aligned(2)));
 
 #define INLINE static inline __attribute__((always_inline))
 
-#if defined(__x86_64__) && defined(__GLIBC__)
-#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+/* What vector code is compiled for, least first. Which of them runs is decided once, by draftwire_use_vectors. */
+enum { BASELINE_VECTORS, AVX2_VECTORS, AVX512_VECTORS };
+extern int32_t draftwire_vectors;
+
+/* Defines the function NAME from the inlined NAME_body: a copy for each kind of vectors, and the choice among them. */
+#if defined(__x86_64__)
+#define CLONED(NAME, PARAMETERS, ARGUMENTS)                                                                            \
+    __attribute__((target("avx512f"))) static void NAME##_avx512 PARAMETERS { NAME##_body ARGUMENTS; }                 \
+    __attribute__((target("avx2"))) static void NAME##_avx2 PARAMETERS { NAME##_body ARGUMENTS; }                      \
+    static void NAME##_baseline PARAMETERS { NAME##_body ARGUMENTS; }                                                  \
+    static void NAME PARAMETERS {                                                                                      \
+        if (draftwire_vectors == AVX512_VECTORS) NAME##_avx512 ARGUMENTS;                                              \
+        else if (draftwire_vectors == AVX2_VECTORS) NAME##_avx2 ARGUMENTS;                                             \
+        else NAME##_baseline ARGUMENTS;                                                                                \
+    }
 #else
-#define CLONES
+#define CLONED(NAME, PARAMETERS, ARGUMENTS)                                                                            \
+    static void NAME PARAMETERS { NAME##_body ARGUMENTS; }
 #endif
+
+/* The same for a Task of worker_pool.h. */
+#define CLONED_TASK(NAME)                                                                                              \
+    CLONED(NAME, (const void *call, int64_t first, int64_t last, int32_t seat), (call, first, last, seat))
 
 INLINE vec widened(const void *from, int64_t at, int half) {
     if (half) {
