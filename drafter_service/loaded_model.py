@@ -13,7 +13,7 @@ from draftwire.v1 import model_info_pb2
 from service_runtime.logs import get_logger
 from service_runtime.startup_error import StartupError, startup_errors
 from speculative_engine.checkpoint import Checkpoint
-from speculative_engine.compiled_library import warn_where_missing
+from speculative_engine.compiled_library import library, warn_where_missing
 from speculative_engine.cpu_threads import share_of_threads
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import ModelLoadError, PackedModel
@@ -122,7 +122,7 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
     """
     started = time.perf_counter()
     log.info("loading", model=settings.model)
-    compiled = warn_where_missing(settings.device)
+    warn_where_missing(settings.device)
     set_threads(settings)
     with startup_errors(*RANK_ERRORS):
         model = load_part(settings, ranks)
@@ -150,7 +150,7 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
         kv_cache_mib=round(model.cache.bytes / 2**20, 1),
         bit_exact=info.bit_exact,
         cuda_graphs=model.graphs,
-        compiled_library=compiled,
+        compiled_library=library() is not None,
         ranks=settings.tensor_parallel,
         translates=translation.token_map is not None,
         step_seconds=round(cost.seconds(1), 6),

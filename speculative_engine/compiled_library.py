@@ -12,9 +12,10 @@ import logging
 import platform
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 import torch
+
+from speculative_engine.kernels import Kernels
 
 log = logging.getLogger(__name__)
 
@@ -23,11 +24,6 @@ LANES = 16
 """Widths that it computes with are multiples of this."""
 HALF = {torch.bfloat16: 1, torch.float32: 0}
 """The types it computes with, and what it calls them."""
-
-Kernels = Literal["auto", "torch", "baseline", "avx2", "avx512", "avx512bf16", "amx"]
-"""Which kernels compute on a CPU. torch: the compiled library is left alone. Then the kinds of vectors that the library
-is compiled for, the least first; avx512bf16 and amx are avx512 with products of bfloat16 by these instructions. auto:
-the last of them that the processor and the build have."""
 
 _POINTER, _COUNT, _FLAG = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 _ARGUMENTS = {
@@ -60,8 +56,8 @@ def available_kernels() -> tuple[Kernels, ...]:
     compiled = _compiled()
     if compiled is None:
         return ("torch",)
-    vectors = _VECTORS[: compiled.draftwire_vector_kind() + 1]
-    products = [name for name, kind in _PRODUCTS.items() if kind <= compiled.draftwire_product_kind()]
+    vectors = _VECTORS[: int(compiled.draftwire_vector_kind()) + 1]
+    products = [name for name, kind in _PRODUCTS.items() if kind <= int(compiled.draftwire_product_kind())]
     return ("torch", *vectors, *products)
 
 
@@ -128,9 +124,8 @@ def _compiled() -> ctypes.CDLL | None:
     return compiled
 
 
-def warn_where_missing(device: str) -> bool:
-    """Log a warning where a model on this device would use the library and it was not built. Returns whether the
-    library is used."""
+def warn_where_missing(device: str) -> None:
+    """Log a warning where a model on this device would use the library and it was not built."""
     if device == "cpu" and _compiled() is None:
         log.warning(
             "no compiled library; decoding is slower",
@@ -140,4 +135,3 @@ def warn_where_missing(device: str) -> bool:
                 "pip install -e '.[serve]'",
             },
         )
-    return library() is not None

@@ -21,6 +21,7 @@ import torch
 import transformers
 
 from speculative_engine import compiled_library
+from speculative_engine.coupled_sampler import top_candidates
 from speculative_engine.fixed_rows import ROWS, FixedRows
 from speculative_engine.packed_batch import BatchBuilder
 from speculative_engine.packed_model import PackedModel
@@ -28,7 +29,6 @@ from speculative_engine.row_exact import PackedProduct, RowExactLinear, TurnedPr
 from speculative_engine.row_product import CompiledProduct
 from speculative_engine.sampling_batch import SamplingBatch
 from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.coupled_sampler import top_candidates
 
 _SEED = 20261123
 _PROMPT = 24

@@ -52,6 +52,7 @@ class RunningRequest:
         tokenizer: Tokenizer,
         eos_token_ids: frozenset[int],
         model_fingerprint: str = "",
+        numerics: str = "",
         requests: int = 1,
         span: Span = NO_SPAN,
     ):
@@ -67,6 +68,7 @@ class RunningRequest:
         self._stop_token: int | None = None
         self._tokenizer = tokenizer
         self._model_fingerprint = model_fingerprint
+        self._numerics = numerics
         self._requests = requests
         self._text = tokenizer.stream()
         self._characters = 0
@@ -191,6 +193,7 @@ class RunningRequest:
                 prompt_token_ids=self.order.prompt if self.order.prompt_was_text else (),
                 model_fingerprint=self._model_fingerprint,
                 requests=self._requests,
+                numerics=self._numerics,
             )
         )
         while True:

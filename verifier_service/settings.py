@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from service_runtime.address import ListenAddress
 from service_runtime.rank_settings import RankSettings
 from service_runtime.settings import StringList
+from speculative_engine.kernels import Kernels
 
 
 class VerifierSettings(RankSettings):
@@ -30,6 +31,8 @@ class VerifierSettings(RankSettings):
     """On GPUs, make every pass of 64 rows, so that a row's bits do not depend on what shares it. CPUs need no mode."""
     threads: int = Field(default=0, ge=0)
     """CPU threads of the model; 0 leaves the choice to torch."""
+    kernels: Kernels = "auto"
+    """Kernels that compute on a CPU: auto takes the best, torch leaves the compiled library alone."""
     kv_slots: int = Field(default=32768, ge=256)
     """Tokens that fit into the KV cache, of all sequences together."""
     max_sequences: int = Field(default=64, ge=1)

@@ -12,11 +12,12 @@ import torch
 
 from draftwire.v1.model_info_pb2 import ModelInfo
 from service_runtime.logs import get_logger
-from service_runtime.startup_error import startup_errors
+from service_runtime.startup_error import StartupError, startup_errors
 from speculative_engine.checkpoint import Checkpoint
-from speculative_engine.compiled_library import warn_where_missing
+from speculative_engine.compiled_library import KernelsError, kernels_in_use, library, use_kernels, warn_where_missing
 from speculative_engine.cpu_threads import share_of_threads
 from speculative_engine.engine_limits import EngineLimits
+from speculative_engine.numerics import model_numerics
 from speculative_engine.packed_model import PackedModel
 from speculative_engine.rank_group import RankGroup
 from speculative_engine.rank_processes import RANK_ERRORS, follow_ranks
@@ -47,7 +48,12 @@ def set_threads(settings: VerifierSettings) -> None:
 
 def load_part(settings: VerifierSettings, ranks: RankGroup | None, checkpoint: Checkpoint | None = None) -> PackedModel:
     """Load what this process holds of the target model: all of it, or a rank's part. checkpoint: that of the settings,
-    where it was found before. Raises ModelLoadError, and RankLostError."""
+    where it was found before. Raises StartupError for kernels that cannot run here, ModelLoadError, and
+    RankLostError."""
+    try:
+        use_kernels(settings.kernels)
+    except KernelsError as error:
+        raise StartupError(f"--kernels: {error}") from error
     return PackedModel.load(
         checkpoint or settings.model,
         slots=settings.kv_slots,
@@ -71,7 +77,7 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
     """Load, test and time the target model, which this process leads the `ranks` in. Raises StartupError."""
     set_threads(settings)
     log.info("loading model", model=settings.model)
-    compiled = warn_where_missing(settings.device)
+    warn_where_missing(settings.device)
     with startup_errors(*RANK_ERRORS):
         checkpoint = Checkpoint.find(settings.model)
         tokenizer = Tokenizer.load(checkpoint, trust_remote_code=settings.trust_remote_code)
@@ -81,6 +87,7 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
             model.capture_graphs()
         if ranks is not None:
             ranks.lead()
+        numerics = model_numerics(model, settings.tensor_parallel)
         cost = measure_step_cost(model)
     log.info(
         "model ready",
@@ -88,8 +95,11 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         dtype=str(model.dtype).removeprefix("torch."),
         kv_megabytes=round(model.cache.bytes / 1e6),
         bit_exact=report.bit_exact,
+        kernels=kernels_in_use() if model.device.type == "cpu" else "cuda",
+        numerics=numerics.digest,
+        numerics_description=numerics.description,
         cuda_graphs=model.graphs,
-        compiled_library=compiled,
+        compiled_library=library() is not None,
         ranks=settings.tensor_parallel,
         step_ms={rows: round(1e3 * cost.seconds(rows), 2) for rows in (1, 8, 32)},
     )
@@ -106,6 +116,8 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         eos_token_ids=model.eos_token_ids,
         bit_exact=report.bit_exact,
         fingerprint=hashlib.sha256(f"{model.fingerprint} {tokenizer.sha256}".encode()).hexdigest(),
+        numerics=numerics.digest,
+        numerics_description=numerics.description,
     )
     limits = EngineLimits(
         max_sequences=settings.max_sequences,

@@ -252,6 +252,7 @@ class Verifier:
             self.tokenizer,
             self._eos,
             model_fingerprint=self.info.fingerprint,
+            numerics=self.info.numerics,
             requests=len(self._requests) + 1,
             span=call.span if call is not None else NO_SPAN,
         )

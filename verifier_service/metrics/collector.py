@@ -31,7 +31,14 @@ class VerifierCollector(Collector):
         yield info(
             "verifier",
             "The verifier and its target model.",
-            {"model": model.model_id, "dtype": model.dtype, "device": model.device, "version": __version__},
+            {
+                "model": model.model_id,
+                "dtype": model.dtype,
+                "device": model.device,
+                "version": __version__,
+                "numerics": model.numerics,
+                "numerics_description": model.numerics_description,
+            },
         )
         yield info(
             "compiled_library",
