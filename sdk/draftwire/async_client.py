@@ -124,6 +124,7 @@ class AsyncClient:
             DeadlineExceededError: the timeout has passed.
             UnavailableError: no verifier could be reached.
             ModelMismatchError: the verifiers serve different target models.
+            NumericsMismatchError: it broke off, and no verifier is left that computes with the same numerics.
             DraftwireError: the call failed otherwise.
         """
         return await self._choices(prepare(prompt, **options), n)
@@ -318,7 +319,7 @@ class AsyncClient:
     async def _choices(self, request: Prepared, number: int) -> Generation:
         requests = choices(request, number)
         if number == 1:
-            return await _finish(self._stream(request))
+            return await _finish(self._stream(request, whole=True))
         first, *further = await self._run_all(requests, number)
         return replace(first, further=further)
 
@@ -328,7 +329,7 @@ class AsyncClient:
 
         async def run(request: Prepared) -> Generation:
             async with slots:
-                return await _finish(self._stream(request))
+                return await _finish(self._stream(request, whole=True))
 
         tasks = [asyncio.create_task(run(request)) for request in requests]
         try:
@@ -338,10 +339,10 @@ class AsyncClient:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _stream(self, request: Prepared) -> AsyncGenerationStream:
-        return AsyncGenerationStream(
-            self._transport, GenerationReader(request.message), self._transport.deadline(request.timeout)
-        )
+    def _stream(self, request: Prepared, *, whole: bool = False) -> AsyncGenerationStream:
+        """Start a request; whole: nobody gets its chunks before the result is there."""
+        reader = GenerationReader(request.message, may_begin_anew=whole and self._transport.restarts)
+        return AsyncGenerationStream(self._transport, reader, self._transport.deadline(request.timeout))
 
 
 class AsyncGenerationStream(AsyncStream[Chunk]):

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from draftwire.call_span import Metadata, begin_call_span
 from draftwire.channel import AsyncChannels
 from draftwire.endpoints import Endpoints
-from draftwire.errors import DraftwireError, InternalError, RequestCancelledError, from_rpc_error
+from draftwire.errors import DraftwireError, InternalError, NumericsMismatchError, RequestCancelledError, from_rpc_error
 from draftwire.failover import Attempts, RetryPolicy, deadline_after, remaining, says_that_it_serves
 from draftwire.health import CHECK, PROBE_SECONDS, Health, check_request, read_health
 from draftwire.methods import Method
@@ -117,6 +117,11 @@ class AsyncTransport:
         )
         return rpc(request, timeout=remaining(deadline), metadata=(*self._channels.metadata(), *metadata))
 
+    @property
+    def restarts(self) -> bool:
+        """Whether a request is begun anew where only verifiers of other numerics are left."""
+        return self._retry.on_other_numerics == "restart"
+
     def attempts(self, reader: Reader[Any, Any, Any]) -> Attempts:
         """Return the attempts of a new stream."""
         return Attempts(self._endpoints, self._retry, key=reader.key(self._endpoints.policy.prefix_bytes))
@@ -165,11 +170,6 @@ class AsyncTransport:
             serves = says_that_it_serves(failure_of(error))
         if serves:
             self._endpoints.serves(address)
-
-    @property
-    def alternatives(self) -> int:
-        """Number of verifiers there are to go to."""
-        return len(self._endpoints.addresses)
 
     def deadline(self, timeout: float | None) -> float | None:
         """Return the time, by ``time.monotonic``, at which a call that begins now has to end."""
@@ -231,6 +231,10 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
             except (grpc.RpcError, asyncio.CancelledError) as error:
                 await self._recover(error)
                 continue
+            except NumericsMismatchError as error:
+                self._call.cancel()
+                await self._recover(error)
+                continue
             except BaseException as error:
                 self._end(error)
                 self.cancel()
@@ -277,7 +281,7 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         address = self._attempts.next_address()
         try:
             self._transport.refresh()
-            request = self._reader.next_request(resumable=self._transport.alternatives > 1)
+            request = self._reader.next_request(resumable=self._attempts.replaceable)
             metadata = self._span.attempt(address) if self._span is not None else ()
             self._call = self._transport.open(self._reader.method, request, address, self._deadline, metadata)
         except BaseException:
@@ -288,14 +292,19 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         await self._transport.look_up()
         self._open()
 
-    async def _recover(self, error: grpc.RpcError | asyncio.CancelledError) -> None:
+    async def _recover(self, error: grpc.RpcError | asyncio.CancelledError | NumericsMismatchError) -> None:
         """Start the next attempt after a failure, or raise the error the caller gets."""
         try:
-            lost = failure_of(error)
+            lost = error if isinstance(error, NumericsMismatchError) else failure_of(error)
             if self._closed or self._transport.closed:
                 raise RequestCancelledError("the stream was closed", raw=lost.raw) from error
             taken = self._call is not None and has_receipt(await self._call.initial_metadata())
-            await asyncio.sleep(self._attempts.failed(lost, self._deadline, taken=taken))
+            try:
+                await asyncio.sleep(self._attempts.failed(lost, self._deadline, taken=taken))
+            except NumericsMismatchError:
+                if not self._reader.begin_anew():
+                    raise
+                self._attempts.begin_anew()
             await self._transport.look_up()
             if self._closed:
                 raise RequestCancelledError("the stream was closed", raw=lost.raw) from error

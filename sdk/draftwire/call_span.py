@@ -93,4 +93,5 @@ def _told(result: Generation) -> dict[str, Any]:
         "draftwire.acceptance_rate": result.speculation.acceptance_rate,
         "draftwire.acceptance_length": result.speculation.acceptance_length,
         "draftwire.resumes": result.resumes,
+        "draftwire.restarts": result.restarts,
     }

@@ -121,6 +121,7 @@ class Client:
             DeadlineExceededError: the timeout has passed.
             UnavailableError: no verifier could be reached.
             ModelMismatchError: the verifiers serve different target models.
+            NumericsMismatchError: it broke off, and no verifier is left that computes with the same numerics.
             DraftwireError: the call failed otherwise.
         """
         return self._choices(prepare(prompt, **options), n)
@@ -310,7 +311,7 @@ class Client:
     def _choices(self, request: Prepared, number: int) -> Generation:
         requests = choices(request, number)
         if number == 1:
-            return _finish(self._stream(request))
+            return _finish(self._stream(request, whole=True))
         first, *further = self._run_all(requests, number)
         return replace(first, further=further)
 
@@ -322,7 +323,7 @@ class Client:
         stopped = False
 
         def run(request: Prepared) -> Generation:
-            stream = self._stream(request)
+            stream = self._stream(request, whole=True)
             streams.append(stream)
             if stopped:
                 stream.close()
@@ -341,10 +342,10 @@ class Client:
             for stream in streams:
                 stream.close()
 
-    def _stream(self, request: Prepared) -> GenerationStream:
-        return GenerationStream(
-            self._transport, GenerationReader(request.message), self._transport.deadline(request.timeout)
-        )
+    def _stream(self, request: Prepared, *, whole: bool = False) -> GenerationStream:
+        """Start a request; whole: nobody gets its chunks before the result is there."""
+        reader = GenerationReader(request.message, may_begin_anew=whole and self._transport.restarts)
+        return GenerationStream(self._transport, reader, self._transport.deadline(request.timeout))
 
 
 class GenerationStream(Stream[Chunk]):

@@ -41,6 +41,10 @@ class WatchReader:
         """Return the request, which is always the same: each stream begins with the present state."""
         return pb.WatchDraftersRequest()
 
+    def begin_anew(self) -> bool:
+        """There is nothing to begin anew."""
+        return False
+
     def read(self, response: pb.WatchDraftersResponse) -> DrafterList:
         """Return the state a response tells."""
         return read_drafters(response.drafters)

@@ -29,6 +29,8 @@ class _State:
     others: int = 0
     told_at: float = float("-inf")
     fingerprint: str = ""
+    numerics: str | None = None
+    """Empty where it reports none, None where it has not been asked since it was last lost."""
     reachable: bool = True
     probe_at: float = 0.0
     probe_wait: float = _FIRST_PROBE_SECONDS
@@ -131,18 +133,22 @@ class Endpoints:
             self._looked_up = self._clock()
             self._stale = False
 
-    def take(self, key: bytes, without: Collection[str] = ()) -> str:
+    def take(
+        self, key: bytes, without: Collection[str] = (), never: Collection[str] = (), numerics: str | None = None
+    ) -> str:
         """Return the address that a request with this key goes to, and count it there until ``release``.
 
         Args:
             key: the beginning of its prompt.
             without: addresses that it has tried in vain; one of them is returned only where there is no other.
+            never: addresses that cannot go on with it, fewer than all.
+            numerics: of the verifier that began it; those that have others are returned only where there is no other.
         """
         with self._lock:
-            everyone = list(self._verifiers.values())
+            everyone = [each for each in self._verifiers.values() if each.address not in never]
             there = [each for each in everyone if self._states[each.address].reachable]
             untried, untried_there = ([e for e in some if e.address not in without] for some in (everyone, there))
-            candidates = untried_there or untried or there or everyone
+            candidates = self._alike(untried_there or untried or there or everyone, numerics)
             now = self._clock()
             loads = {each.address: self._states[each.address].load(now) for each in candidates}
             address = choose(ranked(key, candidates), loads, self.policy.load_bound).address
@@ -150,6 +156,20 @@ class Endpoints:
             state.in_flight += 1
             state.requests += 1
             return address
+
+    def _alike(self, verifiers: list[Verifier], numerics: str | None) -> list[Verifier]:
+        """Those known to have these numerics, else those that may have them, else all."""
+        if numerics is None:
+            return verifiers
+        known = [each for each in verifiers if self._states[each.address].numerics == numerics]
+        return known or [each for each in verifiers if self._states[each.address].numerics is None] or verifiers
+
+    def replaceable(self, address: str) -> bool:
+        """Whether another verifier may go on with what this one has begun: none that is known to compute otherwise."""
+        with self._lock:
+            own = self._states[address].numerics
+            others = [self._states[other].numerics for other in self._verifiers if other != address]
+            return any(own is None or each is None or each == own for each in others)
 
     def reachable(self, without: Collection[str] = ()) -> bool:
         """Whether a verifier can be reached, so far as is known, that is not among these."""
@@ -161,13 +181,14 @@ class Endpoints:
         with self._lock:
             self._states[address].in_flight -= 1
 
-    def told(self, address: str, fingerprint: str, requests: int | None) -> None:
+    def told(self, address: str, fingerprint: str, requests: int | None, numerics: str = "") -> None:
         """Take what a verifier told when it let a request in.
 
         Args:
             address: the verifier's.
             fingerprint: of its target; empty where it does not tell.
             requests: all that are there, this one included; None where it does not tell.
+            numerics: of its target; empty where it does not report them. Verifiers may differ in them.
 
         Raises:
             ModelMismatchError: another verifier of this client has another target.
@@ -179,6 +200,7 @@ class Endpoints:
             if requests is not None:
                 state.others = max(0, requests - state.in_flight)
                 state.told_at = self._clock()
+            state.numerics = numerics
             state.fingerprint = ""
             for other in self._verifiers if fingerprint else ():
                 theirs = self._states[other].fingerprint
@@ -188,6 +210,12 @@ class Endpoints:
                         f"{fingerprint[:12]}, {other} has {theirs[:12]}"
                     )
             state.fingerprint = fingerprint
+
+    def computes(self, address: str, numerics: str) -> None:
+        """Take a verifier's numerics where it was refused for them."""
+        with self._lock:
+            if address in self._states:
+                self._states[address].numerics = numerics
 
     def move_on(self, address: str) -> None:
         """Use the next address, unless another call has moved on from this one already."""
@@ -201,6 +229,7 @@ class Endpoints:
             if state is not None and state.reachable:
                 state.reachable = False
                 state.fingerprint = ""  # it may come back with another model
+                state.numerics = None
                 state.others = 0
                 state.probe_wait = _FIRST_PROBE_SECONDS
                 state.probe_at = self._clock()
@@ -248,6 +277,7 @@ class Endpoints:
                     in_flight=state.in_flight,
                     others=state.others_at(now),
                     fingerprint=state.fingerprint,
+                    numerics=state.numerics or "",
                 )
                 for address, each in self._verifiers.items()
             ]

@@ -200,6 +200,14 @@ class ModelMismatchError(FailedPreconditionError):
     """
 
 
+class NumericsMismatchError(ModelMismatchError):
+    """A request broke off, and no verifier that can be reached computes with the numerics of the one that began it.
+
+    The others have the same target model, but with other kernels, libraries or processors, whose last bits differ: the
+    text could go on differently than it began. Found by the client itself; see ``RetryPolicy.on_other_numerics``.
+    """
+
+
 class UnauthenticatedError(DraftwireError):
     """The service asks for a token, and was shown none or one that it does not know."""
 

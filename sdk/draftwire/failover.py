@@ -13,11 +13,19 @@ import random
 import threading
 import time
 from dataclasses import dataclass
+from typing import Literal
 
 import grpc
 
 from draftwire.endpoints import Endpoints
-from draftwire.errors import AtCapacityError, DeadlineExceededError, DraftwireError, ErrorReason, UnavailableError
+from draftwire.errors import (
+    AtCapacityError,
+    DeadlineExceededError,
+    DraftwireError,
+    ErrorReason,
+    NumericsMismatchError,
+    UnavailableError,
+)
 from draftwire.v1 import verifier_service_pb2 as pb
 
 _BROKEN_CODES = frozenset(
@@ -40,13 +48,19 @@ class RetryPolicy:
     """Losses of verifiers which had a request and sent no token of it, the same one or others, before it fails: it may
     be what ended them. Counted afresh after each token. A verifier that was not reached or that shuts down does not
     count."""
+    on_other_numerics: Literal["fail", "restart"] = "fail"
+    """Whether a request that broke off fails, with ``NumericsMismatchError``, where only verifiers of other numerics
+    are left, or is begun anew there: the same prompt and seed, all of the text generated again. That is for the methods
+    that return whole results; a stream has handed out what it would have to take back, and fails in either case."""
 
     def __post_init__(self) -> None:
         """Check the values.
 
         Raises:
-            ValueError: no attempt, no loss, or a negative wait.
+            ValueError: no attempt, no loss, a negative wait, or another word than fail and restart.
         """
+        if self.on_other_numerics not in ("fail", "restart"):
+            raise ValueError(f"on_other_numerics must be 'fail' or 'restart', got {self.on_other_numerics!r}")
         if (
             min(self.attempts_per_address, self.fruitless_losses) < 1
             or self.initial_backoff < 0
@@ -92,13 +106,19 @@ class Attempts:
         self._got_token = False
         """Whether this attempt has got one."""
         self._full: AtCapacityError | None = None
+        self._numerics: str | None = None
+        self._beginner = ""
+        self._different: set[str] = set()
+        """Verifiers that cannot go on with what another has begun."""
+        self._mismatch: NumericsMismatchError | None = None
         self._lock = threading.Lock()
 
     def next_address(self) -> str:
         """Return the address for the next attempt."""
         self._got_token = False
-        if self._key is not None:
-            address = self._endpoints.take(self._key, without=self._tried)
+        if self._key is not None or self._different:
+            numerics = self._numerics if self._begun else None
+            address = self._endpoints.take(self._key or b"", self._tried, self._different, numerics)
             with self._lock:
                 self._address = self._taken = address
         elif not (self._stays and self._failures):
@@ -111,10 +131,13 @@ class Attempts:
         Raises:
             ModelMismatchError: another verifier has another target.
         """
-        if self._key is not None and isinstance(response, pb.GenerateResponse) and response.HasField("started"):
+        if isinstance(response, pb.GenerateResponse) and response.HasField("started"):
             started = response.started
-            requests = started.requests if started.HasField("requests") else None
-            self._endpoints.told(self._address, started.model_fingerprint, requests)
+            if not self._begun:
+                self._numerics, self._beginner = started.numerics, self._address
+            if self._key is not None:
+                requests = started.requests if started.HasField("requests") else None
+                self._endpoints.told(self._address, started.model_fingerprint, requests, started.numerics)
 
     def succeeded(self) -> None:
         """Take note of progress: failures are counted afresh from here."""
@@ -139,17 +162,21 @@ class Attempts:
             DraftwireError: the error itself, when there is to be no other attempt.
         """
         self.end()
+        if isinstance(error, NumericsMismatchError):
+            return self._differs(error)
         if isinstance(error, AtCapacityError) and (self._begun or self._key is not None):
             return self._until(deadline, self._refused(error))
         if not is_loss(error):
             raise error
         self._failures += 1
         self._tried.add(self._address)
-        addresses = (self._address,) if self._stays else self._endpoints.addresses
+        addresses = (self._address,) if self._stays else self._alike
         final = self._failures >= self._policy.attempts_per_address * len(addresses)
         final = final or not (self._repeatable or error.reason == ErrorReason.SHUTTING_DOWN)
         if final or not self._stays:
             self._endpoints.lost(self._address)
+        if final and self._mismatch is not None:
+            raise self._mismatch from error
         if final:
             error.message = f"no answer from {', '.join(addresses)}: {error.message}"
             raise error
@@ -168,12 +195,41 @@ class Attempts:
         wait = min(self._policy.max_backoff, self._policy.initial_backoff * 2.0 ** (rounds - 1))
         return self._until(deadline, wait)
 
+    @property
+    def replaceable(self) -> bool:
+        """Whether another verifier may go on with the request, should this one be lost."""
+        return self._endpoints.replaceable(self._address)
+
+    def begin_anew(self) -> None:
+        """Forget what was begun: the next attempt is that of a new request."""
+        self._failures = 0
+        self._tried.clear()
+        self._different.clear()
+        self._full = self._mismatch = None
+        self._begun = False
+
     def end(self) -> None:
         """Let the call count as load no more. Doing it again does nothing."""
         with self._lock:
             taken, self._taken = self._taken, None
         if taken is not None:
             self._endpoints.release(taken)
+
+    @property
+    def _alike(self) -> tuple[str, ...]:
+        """The addresses that are not known to be unable to go on with the request."""
+        return tuple(each for each in self._endpoints.addresses if each not in self._different)
+
+    def _differs(self, error: NumericsMismatchError) -> float:
+        """Go on to verifiers that may have the numerics of the one that began: it may itself come back."""
+        error.message = f"{self._address} cannot go on with what {self._beginner} has begun: {error.message}"
+        self._mismatch = error
+        self._endpoints.computes(self._address, error.metadata["numerics"])
+        self._different.add(self._address)
+        self._tried.clear()
+        if not self._alike:
+            raise error
+        return 0.0
 
     def _refused(self, error: AtCapacityError) -> float:
         """Return the wait for a place, for a request that has begun: it does not end because verifiers are full.
@@ -186,7 +242,7 @@ class Attempts:
         if self._full is None or (error.retry_after_seconds or 0.0) < (self._full.retry_after_seconds or 0.0):
             self._full = error
         if self._begun:
-            if not self._tried.issuperset(self._endpoints.addresses):
+            if not self._tried.issuperset(self._alike):
                 return 0.0
             self._tried.clear()
             return self._policy.max_backoff if error.retry_after_seconds is None else error.retry_after_seconds

@@ -106,6 +106,8 @@ class Generation:
     """The prompt's text and log-probabilities, where the request asked for them (``echo``, ``prompt_logprobs``)."""
     resumes: int = 0
     """How often the request broke off and was resumed, here or at another verifier."""
+    restarts: int = 0
+    """How often it broke off and was begun anew: see ``RetryPolicy.on_other_numerics``."""
     further: list[Generation] = field(default_factory=list)
     """The other results, where ``n`` asked for several."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from draftwire.acceptance import AcceptanceCount, read_acceptance_counts
@@ -36,8 +36,14 @@ class ModelInfo:
     bit_exact: bool
     """True when the load-time self-test found logits to be the same bits alone and in every batch tried."""
     fingerprint: str
-    """Hash (hex) of weights, their type and tokenizer: verifiers with the same one give the same tokens. Empty where
-    the service does not tell."""
+    """Hash (hex) of weights, their type and tokenizer: with the same one it is the same model. Empty where the service
+    does not report it."""
+    numerics: str = field(default="", kw_only=True)
+    """Hash (hex) of what computes the bits: kernels, libraries, device, and what they give in a trial. Verifiers with
+    the same fingerprint and the same numerics give the same tokens. Empty for drafters, and where the service does not
+    report it."""
+    numerics_description: str = field(default="", kw_only=True)
+    """What ``numerics`` stands for, to be read by people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +131,8 @@ def read_model_info(message: model_info_pb2.ModelInfo) -> ModelInfo:
         eos_token_ids=list(message.eos_token_ids),
         bit_exact=message.bit_exact,
         fingerprint=message.fingerprint,
+        numerics=message.numerics,
+        numerics_description=message.numerics_description,
     )
 
 
@@ -143,6 +151,8 @@ def read_verifier_info(message: verifier_service_pb2.GetModelInfoResponse) -> Ve
         eos_token_ids=list(model.eos_token_ids),
         bit_exact=model.bit_exact,
         fingerprint=model.fingerprint,
+        numerics=model.numerics,
+        numerics_description=model.numerics_description,
         build=message.build,
         limits=Limits(
             max_sequences=limits.max_sequences,

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from google.protobuf.message import Message
 
 from draftwire.acceptance import PRESET_NAMES, RULE_NAMES
-from draftwire.errors import InternalError, ModelMismatchError
+from draftwire.errors import InternalError, ModelMismatchError, NumericsMismatchError
 from draftwire.generation import Chunk, FinishReason, Generation, RejectedDraft, Usage
 from draftwire.logprobs import PromptReport, TokenLogProbs, read_logprobs, read_prompt
 from draftwire.methods import GENERATE, Method
@@ -55,6 +55,9 @@ class Reader(Protocol[RequestT, ResponseT, ItemT_co]):
         ``resumable`` says whether there is another verifier to go to.
         """
 
+    def begin_anew(self) -> bool:
+        """Forget what was read, so that the next request is the first one again; False where that cannot be."""
+
     def read(self, response: ResponseT) -> ItemT_co | None:
         """Take in a response; return what the caller gets for it, if anything."""
 
@@ -64,11 +67,20 @@ class GenerationReader:
 
     method = GENERATE
 
-    def __init__(self, request: pb.GenerateRequest) -> None:
-        """Start before the first attempt."""
+    def __init__(self, request: pb.GenerateRequest, *, may_begin_anew: bool = False) -> None:
+        """Start before the first attempt. may_begin_anew: nobody gets chunks before the result is there."""
         self._request = request
-        self._resumes = 0
+        self._may_begin_anew = may_begin_anew
         self._begin = time.monotonic()
+        self._restarts = 0
+        self._result: Generation | None = None
+        self.seed: int = request.sampling.seed
+        self._forget()
+
+    def _forget(self) -> None:
+        """Start with nothing read."""
+        request = self._request
+        self._resumes = 0
         self._first_token: float | None = None
         self._token_ids: list[int] = []
         self._resumed_tokens = 0
@@ -78,9 +90,8 @@ class GenerationReader:
         self._logprobs: list[TokenLogProbs] = []
         self._prompt = pb.PromptReport()
         self._prompt_tokens = 0
-        self._result: Generation | None = None
         self._model_fingerprint = ""
-        self.seed: int = request.sampling.seed
+        self._numerics = ""
         self.request_id: str = request.request_id
         self.prompt_token_ids: list[int] = list(request.token_ids.ids)
 
@@ -153,6 +164,13 @@ class GenerationReader:
         request.speculation.ClearField("drafter_names")
         return request
 
+    def begin_anew(self) -> bool:
+        """Forget what was read, so that the next request is the first one again; False where chunks were handed out."""
+        if self._may_begin_anew:
+            self._forget()
+            self._restarts += 1
+        return self._may_begin_anew
+
     def read(self, response: pb.GenerateResponse) -> Chunk | None:
         """Take in an event; return the chunk it makes, if any."""
         event = response.WhichOneof("event")
@@ -175,7 +193,9 @@ class GenerationReader:
         self._prompt_tokens = started.prompt_tokens
         if self._resumed_tokens:
             self._check_model(started.model_fingerprint)
+            self._check_numerics(started.numerics)
             self._resumes += 1
+        self._numerics = started.numerics
         self._model_fingerprint = started.model_fingerprint or self._model_fingerprint
         if started.seed != self.seed:
             raise InternalError(f"the verifier uses the seed {started.seed} instead of {self.seed}")
@@ -188,6 +208,16 @@ class GenerationReader:
             raise ModelMismatchError(
                 f"request {self.request_id} cannot go on here: the target model is another one than the one that began "
                 f"it (fingerprint {fingerprint[:12]}, was {self._model_fingerprint[:12]})"
+            )
+
+    def _check_numerics(self, numerics: str) -> None:
+        """Refuse to go on with other numerics; those that are not reported are equal to each other alone."""
+        if numerics != self._numerics:
+            raise NumericsMismatchError(
+                f"the numerics of the target model ({numerics[:12] or 'not reported'}) are not those that it began "
+                f"with ({self._numerics[:12] or 'not reported'}), so its text might differ from here on; the "
+                "verifiers' ModelInfo.numerics_description says what they stand for",
+                metadata={"numerics": numerics, "began_with": self._numerics},
             )
 
     def _read_chunk(self, message: pb.GenerateChunk) -> Chunk:
@@ -232,12 +262,13 @@ class GenerationReader:
             logprobs=self._logprobs,
             prompt=self.prompt,
             resumes=self._resumes,
+            restarts=self._restarts,
         )
         return Chunk(text=message.text) if message.text else None
 
     def _usage(self, message: pb.Usage) -> Usage:
         first, total = message.first_token_seconds, message.total_seconds
-        if self._resumed_tokens:  # the verifier's clock knows the last attempt only
+        if self._resumed_tokens or self._restarts:  # the verifier's clock knows the last attempt only
             now = time.monotonic()
             first, total = (self._first_token or now) - self._begin, now - self._begin
         return Usage(

@@ -53,6 +53,10 @@ class ScoreReader:
         """Ask for the distributions that are not read yet."""
         return pb.ScoreRequest(token_ids=self._text, top=self._top, first_position=self._next)
 
+    def begin_anew(self) -> bool:
+        """There is nothing to begin anew."""
+        return False
+
     def read(self, response: pb.ScoreResponse) -> list[Prediction] | None:
         """Return the distributions of a response."""
         top = response.top

@@ -47,6 +47,10 @@ class TrafficReader:
         """Ask for what finishes from now on."""
         return pb.FollowTrafficRequest()
 
+    def begin_anew(self) -> bool:
+        """There is nothing to begin anew."""
+        return False
+
     def read(self, response: pb.FollowTrafficResponse) -> Traffic:
         """Return the requests of a response."""
         requests = [

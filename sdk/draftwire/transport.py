@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from draftwire.call_span import Metadata, begin_call_span
 from draftwire.channel import Channels
 from draftwire.endpoints import Endpoints
-from draftwire.errors import InternalError, RequestCancelledError, from_rpc_error
+from draftwire.errors import DraftwireError, InternalError, NumericsMismatchError, RequestCancelledError, from_rpc_error
 from draftwire.failover import Attempts, RetryPolicy, deadline_after, remaining, says_that_it_serves
 from draftwire.health import CHECK, PROBE_SECONDS, Health, check_request, read_health
 from draftwire.methods import Method
@@ -117,6 +117,11 @@ class Transport:
         )
         return rpc(request, timeout=remaining(deadline), metadata=(*self._channels.metadata(), *metadata))
 
+    @property
+    def restarts(self) -> bool:
+        """Whether a request is begun anew where only verifiers of other numerics are left."""
+        return self._retry.on_other_numerics == "restart"
+
     def attempts(self, reader: Reader[Any, Any, Any]) -> Attempts:
         """Return the attempts of a new stream."""
         return Attempts(self._endpoints, self._retry, key=reader.key(self._endpoints.policy.prefix_bytes))
@@ -157,11 +162,6 @@ class Transport:
             serves = says_that_it_serves(from_rpc_error(error))
         if serves:
             self._endpoints.serves(address)
-
-    @property
-    def alternatives(self) -> int:
-        """Number of verifiers there are to go to."""
-        return len(self._endpoints.addresses)
 
     def deadline(self, timeout: float | None) -> float | None:
         """Return the time, by ``time.monotonic``, at which a call that begins now has to end."""
@@ -210,6 +210,10 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
                 item = self._reader.read(response)
                 self._attempts.read(response)
             except grpc.RpcError as error:
+                self._recover(from_rpc_error(error))
+                continue
+            except NumericsMismatchError as error:
+                self._call.cancel()
                 self._recover(error)
                 continue
             except BaseException as error:
@@ -257,21 +261,26 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
             address = self._attempts.next_address()
             try:
                 self._transport.refresh()
-                request = self._reader.next_request(resumable=self._transport.alternatives > 1)
+                request = self._reader.next_request(resumable=self._attempts.replaceable)
                 metadata = self._span.attempt(address) if self._span is not None else ()
                 self._call = self._transport.open(self._reader.method, request, address, self._deadline, metadata)
             except BaseException:
                 self._attempts.end()
                 raise
 
-    def _recover(self, error: grpc.RpcError) -> None:
+    def _recover(self, error: DraftwireError) -> None:
         """Start the next attempt after a failure, or raise the error the caller gets."""
         if self._closed.is_set() or self._transport.closed:
             self._end()
-            raise RequestCancelledError("the stream was closed", raw=error) from error
+            raise RequestCancelledError("the stream was closed", raw=error.raw) from error.raw
         try:
             taken = has_receipt(self._call.initial_metadata())
-            self._closed.wait(self._attempts.failed(from_rpc_error(error), self._deadline, taken=taken))
+            try:
+                self._closed.wait(self._attempts.failed(error, self._deadline, taken=taken))
+            except NumericsMismatchError:
+                if not self._reader.begin_anew():
+                    raise
+                self._attempts.begin_anew()
             self._open()
         except BaseException as failure:
             self._end(failure)

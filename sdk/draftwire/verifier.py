@@ -95,3 +95,5 @@ class VerifierStatus:
     """Requests of others there, as it told lately; 0 where it does not tell."""
     fingerprint: str
     """``ModelInfo.fingerprint`` of its target, as it told last; empty where it has not."""
+    numerics: str = ""
+    """``ModelInfo.numerics`` of its target, as it reported last; empty where it has not."""

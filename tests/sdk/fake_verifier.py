@@ -108,6 +108,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         """The text of a prompt that ends it, as a crash would, after the receipt."""
         self.break_status = rich_status(grpc.StatusCode.UNAVAILABLE, "the connection broke")
         self.fingerprint = "one target"
+        self.numerics = "one arithmetic"
         self.pool_requests: list[Any] = []
         """Requests that change the pool, or a drafter's model."""
         self.rollouts: list[pool.Rollout] = []
@@ -280,6 +281,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
             prompt_token_ids=() if kind == "token_ids" else prompt,
             model_fingerprint=self.fingerprint,
             requests=self.told_requests,
+            numerics=self.numerics,
         )
         if request.text == self.dies_on:
             threading.Thread(target=self.stop).start()

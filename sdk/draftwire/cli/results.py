@@ -28,6 +28,7 @@ def generation_json(result: Generation) -> dict[str, Any]:
         "seed": result.seed,
         "request_id": result.request_id,
         "resumes": result.resumes,
+        "restarts": result.restarts,
         "usage": {
             "prompt_tokens": usage.prompt_tokens,
             "completion_tokens": usage.completion_tokens,
