@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Sequence
 
@@ -76,5 +77,12 @@ class ServedModel:
         return name
 
     async def fingerprint(self) -> str:
-        """Return what stands for weights, their type and tokenizer: with the same one, a seed gives the same tokens."""
-        return f"fp_{(await self.info()).fingerprint[:16]}"
+        """Return what stands for the target model and its numerics: with the same one, a seed gives the same tokens."""
+        info = await self.info()
+        return system_fingerprint(info.fingerprint, info.numerics)
+
+
+def system_fingerprint(fingerprint: str, numerics: str) -> str:
+    """Return the two in OpenAI's form. A verifier that reports no numerics is known by its fingerprint alone."""
+    both = hashlib.sha256(f"{fingerprint} {numerics}".encode()).hexdigest() if numerics else fingerprint
+    return f"fp_{both[:16]}"

@@ -102,6 +102,8 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         """Of the calls for text."""
         self.break_after: list[int] = []
         """For each of the next Generate calls the tokens after which it breaks off with `break_status`."""
+        self.as_it_breaks: Callable[[], object] = lambda: None
+        """Called before a Generate call breaks off."""
         self.breaks_in_prompt = 0
         """How many of the next Generate calls break off between two parts of the prompt's report."""
         self.dies_on: str | None = None
@@ -300,6 +302,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         sent = steps = 0
         for at in range(done, len(ids), 2):
             if break_after is not None and sent >= break_after:
+                self.as_it_breaks()
                 context.abort_with_status(rpc_status.to_status(self.break_status))
             if self.hang_after is not None and sent >= self.hang_after:
                 ended.wait()
@@ -325,6 +328,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
             )
             sent, steps = sent + len(step), steps + 1
         if break_after is not None and sent >= break_after:
+            self.as_it_breaks()
             context.abort_with_status(rpc_status.to_status(self.break_status))
         finished = pb.GenerateFinished(
             finish_reason=pb.FINISH_REASON_LENGTH,

@@ -1,0 +1,189 @@
+"""Numerics: equal where bits are, on whatever kernels can run here, and another where they are not."""
+
+import itertools
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from speculative_engine import compiled_library
+from speculative_engine.compiled_library import KernelsError, available_kernels, kernels_in_use, library, use_kernels
+from speculative_engine.kernels import Kernels
+from speculative_engine.numerics import Numerics, model_numerics
+from speculative_engine.packed_model import PackedModel
+from speculative_engine.self_test import run_self_test
+from tests.speculative_engine.support import packed, tiny_model
+
+ROOT = Path(__file__).resolve().parents[2]
+CPU = Path("/proc/cpuinfo")
+NEEDED: dict[Kernels, set[str]] = {
+    "avx2": {"avx2"},
+    "avx512": {"avx512f"},
+    "avx512bf16": {"avx512_bf16", "avx512vl"},
+    "amx": {"avx512_bf16", "avx512vl", "amx_tile", "amx_bf16"},
+}
+"""What Linux calls the instructions, of kernels that need some."""
+BUILT = compiled_library.LIBRARY.exists()
+KERNELS: tuple[Kernels, ...] = tuple(each for each in get_args(Kernels) if each != "auto")
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+def runs(kernels: Kernels) -> bool:
+    """Whether they can run here, by what the processor says of itself and by whether there is a library."""
+    if kernels == "torch":
+        return True
+    flags = set(CPU.read_text().partition("\nflags")[2].partition("\n")[0].split()) if CPU.exists() else set()
+    return BUILT and NEEDED.get(kernels, set()) <= flags
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    yield
+    use_kernels("auto")
+
+
+@pytest.fixture(params=KERNELS)
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    """Each kind of kernels that can run here, in use."""
+    chosen: Kernels = request.param
+    if not runs(chosen):
+        pytest.skip(f"{chosen} cannot run here")
+    use_kernels(chosen)
+    assert kernels_in_use() == chosen
+    return chosen
+
+
+def llama(dtype: torch.dtype) -> PreTrainedModel:
+    """A model whose layers the compiled library computes, products included where it has any."""
+    return tiny_model("Llama", dtype, hidden_size=64, intermediate_size=96, num_attention_heads=2, head_dim=32)
+
+
+def taken(kernels: Kernels, dtype: torch.dtype) -> Numerics:
+    use_kernels(kernels)
+    return model_numerics(packed(llama(dtype)))
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64" or not CPU.exists(), reason="asks Linux for x86's flags")
+def test_what_can_run_is_what_the_processor_has() -> None:
+    assert available_kernels() == tuple(each for each in KERNELS if runs(each))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_row_has_its_own_bits_with_any_kernels(kernels: Kernels, dtype: torch.dtype) -> None:
+    model = packed(llama(dtype))
+    assert run_self_test(model).bit_exact
+    assert (library() is None) == (kernels == "torch")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_threads_and_slots_are_no_part_of_it(kernels: Kernels, dtype: torch.dtype) -> None:
+    threads = torch.get_num_threads()
+    found = set()
+    try:
+        for count, slots in ((1, 4000), (2, 4000), (1, 300)):
+            torch.set_num_threads(count)
+            found.add(model_numerics(packed(llama(dtype), slots)))
+    finally:
+        torch.set_num_threads(threads)
+    assert len(found) == 1
+
+
+@pytest.mark.skipif(not BUILT, reason="there is no compiled library")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_kernels_differ_where_their_bits_do(dtype: torch.dtype) -> None:
+    found = {each: taken(each, dtype) for each in KERNELS if runs(each)}
+    for (one, numerics), (other, others) in itertools.combinations(found.items(), 2):
+        pair = {one, other}
+        # Vectors without fused products give the same bits, whatever their width; products are of bfloat16 alone.
+        same = pair == {"baseline", "avx2"} or (dtype == torch.float32 and not pair - {"avx512", "avx512bf16", "amx"})
+        assert (numerics == others) == same, pair
+
+
+def test_models_differ() -> None:
+    found = [model_numerics(packed(tiny_model("Llama", seed=seed))) for seed in (0, 0, 1)]
+    assert found[0] == found[1] != found[2]
+    assert found[0].description == found[2].description
+
+
+@pytest.mark.parametrize("name", ["GPT2", "Mistral", "Qwen3", "Gemma2", "Mixtral"])
+def test_other_architectures(name: str) -> None:
+    model = packed(tiny_model(name))
+    free = model.pool.free
+    assert model_numerics(model) == model_numerics(packed(tiny_model(name), 500))
+    assert model.pool.free == free
+
+
+def test_a_short_context() -> None:
+    model = tiny_model("Llama", max_position_embeddings=8)
+    assert model_numerics(packed(model)) == model_numerics(packed(model))
+
+
+def test_without_the_library_it_is_torchs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As after an installation without a C compiler."""
+    left_alone = taken("torch", torch.float32)
+    with monkeypatch.context() as patched:
+        patched.setattr(compiled_library, "LIBRARY", tmp_path / "none.so")
+        compiled_library._compiled.cache_clear()
+        assert taken("auto", torch.float32) == left_alone
+        assert "no compiled library" in left_alone.description
+        with pytest.raises(
+            KernelsError, match="avx2 cannot run here, as there is no compiled library; there is auto, torch"
+        ):
+            use_kernels("avx2")
+    compiled_library._compiled.cache_clear()
+
+
+def test_what_cannot_run_is_refused() -> None:
+    missing = next((each for each in KERNELS if not runs(each)), None)
+    if missing is None:
+        pytest.skip("all kernels can run here")
+    with pytest.raises(KernelsError, match=f"{missing} cannot run here.*; there is auto, torch"):
+        use_kernels(missing)
+
+
+_ALONE = """
+import torch
+torch.set_num_threads(1)
+from speculative_engine.numerics import model_numerics
+from tests.speculative_engine.test_numerics import llama, packed
+found = model_numerics(packed(llama(torch.float32)))
+print(found.digest, found.description, sep="|")
+"""
+
+
+def in_a_process(**environment: str) -> tuple[str, str]:
+    """Digest and description of a process of its own."""
+    said = subprocess.run(
+        [sys.executable, "-c", _ALONE],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"} | environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    digest, _, description = said.stdout.strip().partition("|")
+    return digest, description
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="takes instructions of x86 from oneDNN")
+def test_a_processor_that_gives_other_bits_shows() -> None:
+    """oneDNN is made to compute as on a processor without AVX: nothing that is declared says so."""
+    here, again, elsewhere = in_a_process(), in_a_process(), in_a_process(ONEDNN_MAX_CPU_ISA="SSE41")
+    assert here == again
+    assert here[1] == elsewhere[1]
+    assert here[0] != elsewhere[0]
+
+
+def test_it_is_what_the_bundled_target_reports() -> None:
+    model = PackedModel.load(str(ROOT / "models" / "target"), slots=400, dtype="float32")
+    found = model_numerics(model)
+    assert len(found.digest) == 64
+    for part in ("float32", "cpu", f"torch {torch.__version__}", "transformers "):
+        assert part in found.description
