@@ -44,7 +44,8 @@ _VECTORS: tuple[Kernels, ...] = ("baseline", "avx2", "avx512")
 _PRODUCTS: dict[Kernels, int] = {"avx512bf16": 1, "amx": 2}
 """What the library calls them."""
 
-_chosen: Kernels | None = None
+_chosen: list[Kernels] = []
+"""The kernels that this process uses, once they were chosen."""
 
 
 class KernelsError(Exception):
@@ -63,7 +64,6 @@ def available_kernels() -> tuple[Kernels, ...]:
 
 def use_kernels(kernels: Kernels) -> None:
     """Choose the kernels of this process. To be called before a model is loaded. Raises KernelsError."""
-    global _chosen
     there = available_kernels()
     if kernels != "auto" and kernels not in there:
         missing = "" if _compiled() is not None else ", as there is no compiled library"
@@ -72,15 +72,14 @@ def use_kernels(kernels: Kernels) -> None:
     compiled = _compiled()
     if compiled is not None and chosen != "torch":
         compiled.draftwire_use_vectors(_VECTORS.index("avx512" if chosen in _PRODUCTS else chosen))
-    _chosen = chosen
+    _chosen[:] = [chosen]
 
 
 def kernels_in_use() -> Kernels:
     """The kernels that run, never "auto"."""
-    if _chosen is None:
+    if not _chosen:
         use_kernels("auto")
-    assert _chosen is not None
-    return _chosen
+    return _chosen[0]
 
 
 def loaded() -> ctypes.CDLL:

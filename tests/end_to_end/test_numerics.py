@@ -1,0 +1,137 @@
+"""Verifiers of one model, some with the compiled library and some without: a text never goes on from one to another."""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from draftwire import Client, NumericsMismatchError, RetryPolicy, VerifierInfo
+from speculative_engine.compiled_library import LIBRARY
+from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
+from tests.gateway.conftest import GatewayProcess
+
+if TYPE_CHECKING:
+    from tests.end_to_end.conftest import RunningService, StartService
+
+pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
+
+PROMPT = "def read_config(path):\n"
+PARAMETERS: dict[str, Any] = {"max_tokens": 400, "ignore_eos": True, "temperature": 1.0, "seed": 3}
+BFLOAT16 = ("--dtype", "bfloat16")
+ANEW = RetryPolicy(on_other_numerics="restart")
+
+
+def told(service: "RunningService") -> VerifierInfo:
+    with Client(service.address, timeout=PATIENCE) as client:
+        return client.model_info()
+
+
+@pytest.fixture(scope="module")
+def other(shared: Callable[..., "RunningService"]) -> "RunningService":
+    """A verifier whose bits are torch's."""
+    return shared("verifier_service", "target", *BFLOAT16, "--kernels", "torch")
+
+
+@pytest.fixture
+def begin(start_verifier: "StartService") -> Callable[[], "RunningService"]:
+    return lambda: start_verifier("target", *BFLOAT16)
+
+
+def test_a_request_goes_on_where_the_numerics_are_equal(
+    other: "RunningService", begin: Callable[[], "RunningService"]
+) -> None:
+    first, second = begin(), begin()
+    infos = [told(each) for each in (first, second, other)]
+    assert len({each.fingerprint for each in infos}) == 1
+    assert all(each.bit_exact for each in infos)
+    assert infos[0].numerics == infos[1].numerics != infos[2].numerics
+    assert "no compiled library" in infos[2].numerics_description
+    (ready,) = (event for event in other.events() if event["event"] == "model ready")
+    assert (ready["kernels"], ready["numerics"]) == ("torch", infos[2].numerics)
+    with Client(second.address, timeout=PATIENCE) as client:
+        expected = client.generate(PROMPT, **PARAMETERS)
+
+    def play() -> bool:
+        nonlocal first
+        addresses = [first.address, f"{other.address}?weight=0", f"{second.address}?weight=0"]
+        with Client(addresses, timeout=PATIENCE) as client, client.stream(PROMPT, **PARAMETERS) as stream:
+            next(stream)
+            first.kill()
+            for _ in stream:
+                pass
+        assert stream.result.token_ids == expected.token_ids
+        assert stream.result.text == expected.text
+        first = first if stream.result.resumes else begin()
+        return stream.result.resumes == 1
+
+    sometimes(play, "it was under way")
+
+
+def test_it_goes_on_nowhere_else(
+    other: "RunningService", begin: Callable[[], "RunningService"], tmp_path: Path
+) -> None:
+    """Neither a stream of the SDK, nor one of the gateway; a whole result is begun anew where its caller allows it."""
+    with Client(other.address, timeout=PATIENCE) as client:
+        expected = client.generate(PROMPT, **PARAMETERS)
+
+    def play() -> bool:
+        lost = begin()
+        info = told(lost)
+        addresses = [lost.address, f"{other.address}?weight=0"]
+        gateway = GatewayProcess(
+            tmp_path / f"gateway-{time.monotonic_ns()}.log", "--verifier", addresses[0], "--verifier", addresses[1]
+        )
+        try:
+            with (
+                Client(addresses, timeout=PATIENCE) as client,
+                Client(addresses, timeout=PATIENCE, retry=ANEW) as patient,
+                ThreadPoolExecutor(2) as pool,
+                client.stream(PROMPT, **PARAMETERS) as stream,
+            ):
+                whole = pool.submit(patient.generate, PROMPT, **PARAMETERS)
+                through = pool.submit(events, gateway.url)
+                eventually(
+                    lambda: client.model_info().engine.running_sequences == 3 or whole.done() or through.done(),
+                    "all are under way",
+                )
+                next(stream)
+                lost.kill()
+                try:
+                    for _ in stream:
+                        pass
+                except NumericsMismatchError as error:
+                    assert lost.address in str(error) and other.address in str(error)
+                    refused = True
+                else:
+                    refused = False
+                result, said = whole.result(PATIENCE), through.result(PATIENCE)
+        finally:
+            gateway.stop()
+        both = hashlib.sha256(f"{info.fingerprint} {info.numerics}".encode()).hexdigest()
+        assert said[0]["system_fingerprint"] == f"fp_{both[:16]}"
+        if not (refused and result.restarts and "error" in said[-1]):
+            return False
+        assert result.token_ids == expected.token_ids
+        assert result.text == expected.text
+        assert "cannot go on" in said[-1]["error"]["message"]
+        return True
+
+    sometimes(play, "all were under way when it was lost")
+
+
+def events(url: str) -> list[dict[str, Any]]:
+    """What the gateway tells of a text."""
+
+    def lines() -> Iterator[str]:
+        asked = {"prompt": PROMPT, "stream": True} | PARAMETERS
+        with httpx.stream("POST", f"{url}/v1/completions", json=asked, timeout=PATIENCE) as response:
+            yield from response.iter_lines()
+
+    said = [line.removeprefix("data: ") for line in lines() if line.startswith("data: ")]
+    return [json.loads(line) for line in said if line != "[DONE]"]
