@@ -14,6 +14,7 @@ from drafter_pool.pool_member import PoolMember
 from drafter_pool.pool_operations import PoolOperations
 from drafter_pool.rollouts import PROMOTED, Rollouts, check_share
 from drafter_pool.roster import Roster
+from draftwire.shortened import quoted
 from draftwire.v1.drafter_pool_service_pb2 import Drafter, Rollout
 from service_runtime.errors import ServiceError, invalid_field
 from service_runtime.logs import get_logger
@@ -138,7 +139,14 @@ class PoolChanges:
 
     def _new_drafter(self, old_name: str, new_name: str) -> str:
         """Name of the drafter that takes over: an attached one's, or what one attached at this address is called."""
-        new_key = new_name if self._roster.get(new_name) is not None else self._read_address("new_name", new_name)
+        attached = self._roster.get(new_name) is not None
+        if not attached and ":" not in new_name:  # the likelier mistake is in a name
+            raise invalid_field(
+                "new_name",
+                f"no drafter named {quoted(new_name)} is attached; a new one is given by its address, HOST:PORT or "
+                "local:METHOD",
+            )
+        new_key = new_name if attached else self._read_address("new_name", new_name)
         if new_key == old_name:
             raise invalid_field("new_name", f"is {old_name} itself")
         return new_key

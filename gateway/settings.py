@@ -43,8 +43,10 @@ def _address(text: str) -> str:
 
 
 def _verifiers(texts: tuple[str, ...]) -> tuple[str, ...]:
-    for each in parse_verifiers(texts) if texts else ():
-        _address(each.address)
+    for each in texts:
+        _address(each.partition("?")[0])
+    if texts:
+        parse_verifiers(texts)
     return texts
 
 

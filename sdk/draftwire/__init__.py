@@ -50,6 +50,7 @@ from draftwire.errors import (
     TokenOutOfRangeError,
     UnauthenticatedError,
     UnavailableError,
+    UnimplementedError,
     UnsupportedDrafterError,
 )
 from draftwire.failover import RetryPolicy
@@ -160,6 +161,7 @@ __all__ = [
     "Traffic",
     "UnauthenticatedError",
     "UnavailableError",
+    "UnimplementedError",
     "UnsupportedDrafterError",
     "Usage",
     "Verifier",
@@ -168,3 +170,8 @@ __all__ = [
     "VerifierStatus",
     "__version__",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names: the modules behind them are no part of what completion should offer."""
+    return __all__

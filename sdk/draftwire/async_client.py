@@ -8,18 +8,22 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Literal, Self, Unpack, overload
 
 import grpc
 
 from draftwire.async_drafters import AsyncDrafters
 from draftwire.async_transport import AsyncStream, AsyncTransport
+from draftwire.batch import Batch
+from draftwire.deadline import Deadline
+from draftwire.errors import DeadlineExceededError, DraftwireError, RequestCancelledError
 from draftwire.failover import RetryPolicy
 from draftwire.generation import Chunk, Generation
 from draftwire.health import CHECK, Health, check_request, read_health
 from draftwire.logprobs import PromptReport
 from draftwire.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
 from draftwire.model import VerifierInfo, read_verifier_info
+from draftwire.option_types import whole
 from draftwire.options import BatchOptions, GenerateOptions
 from draftwire.reading import GenerationReader
 from draftwire.requests import (
@@ -27,10 +31,8 @@ from draftwire.requests import (
     Messages,
     Prepared,
     Prompt,
-    batch_seeds,
     choices,
     prepare,
-    token_ids,
 )
 from draftwire.scoring import Prediction, ScoreReader
 from draftwire.security import Security
@@ -41,6 +43,7 @@ from draftwire.tokenization import Tokenization, read_tokenization, tokenize_req
 from draftwire.traffic import Traffic, TrafficReader
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.verifier import Verifier, Verifiers, VerifierStatus, parse_verifiers
+from draftwire.wire_values import token_ids
 
 
 class AsyncClient:
@@ -121,10 +124,11 @@ class AsyncClient:
                 ``EmptyPromptError``, ``ContextExceededError`` or ``TokenOutOfRangeError``.
             DrafterNotFoundError: ``speculation.drafter`` is not attached.
             AtCapacityError: all verifiers that can be reached are full.
-            DeadlineExceededError: the timeout has passed.
+            DeadlineExceededError: the timeout has passed; ``partial`` has the text so far.
             UnavailableError: no verifier could be reached.
             ModelMismatchError: the verifiers serve different target models.
             NumericsMismatchError: it broke off, and no verifier is left that computes with the same numerics.
+            TypeError: an option of the wrong type, or one that there is not.
             DraftwireError: the call failed otherwise.
         """
         return await self._choices(prepare(prompt, **options), n)
@@ -161,30 +165,57 @@ class AsyncClient:
         """Answer a conversation and iterate over the chunks; as ``stream``, with the messages of ``chat``."""
         return self._stream(prepare(Conversation(messages), **options))
 
+    @overload
     async def generate_batch(
         self,
         prompts: Iterable[Prompt],
         *,
         seed: int | Sequence[int] | None = None,
         max_concurrency: int = 32,
+        return_exceptions: Literal[False] = False,
         **options: Unpack[BatchOptions],
-    ) -> list[Generation]:
+    ) -> list[Generation]: ...
+
+    @overload
+    async def generate_batch(
+        self,
+        prompts: Iterable[Prompt],
+        *,
+        seed: int | Sequence[int] | None = None,
+        max_concurrency: int = 32,
+        return_exceptions: bool,
+        **options: Unpack[BatchOptions],
+    ) -> list[Generation | DraftwireError]: ...
+
+    async def generate_batch(
+        self,
+        prompts: Iterable[Prompt],
+        *,
+        seed: int | Sequence[int] | None = None,
+        max_concurrency: int = 32,
+        return_exceptions: bool = False,
+        **options: Unpack[BatchOptions],
+    ) -> list[Generation] | list[Generation | DraftwireError]:
         """Continue several prompts concurrently and return their results in order.
 
         Args:
             prompts: texts, or lists of token ids.
             seed: one seed for every prompt (each gives what it gives alone with that seed), or one for each.
             max_concurrency: most requests under way at a time.
+            return_exceptions: whether a request that fails leaves its error in its place, and the others go on.
             options: see ``BatchOptions``.
 
         Raises:
             ValueError: a list of seeds whose length is not the number of prompts.
-            DraftwireError: the first request that failed; the others are cancelled.
+            TypeError: an option, or a prompt, of the wrong type.
+            DraftwireError: the first request that failed, unless ``return_exceptions``; its message and ``fields`` name
+                the prompt as ``prompts[1]``, and ``results`` has what came of each. The others are cancelled, but for
+                a fault of the prompt itself (``EmptyPromptError``, ``ContextExceededError``,
+                ``TokenOutOfRangeError``): with that they go on to their ends first.
         """
-        prompts = list(prompts)
-        seeds = batch_seeds(seed, len(prompts))
-        requests = [prepare(p, seed=s, **options) for p, s in zip(prompts, seeds, strict=True)]
-        return await self._run_all(requests, max_concurrency)
+        batch = Batch.of(prompts, seed, options, keeps_errors=return_exceptions)
+        await self._run_all(batch, whole("max_concurrency", max_concurrency))
+        return batch.outcomes()
 
     async def tokenize(
         self,
@@ -303,6 +334,10 @@ class AsyncClient:
         """Cancel the calls that run and close the connections."""
         await self._transport.close()
 
+    def __repr__(self) -> str:
+        """Return the client's verifiers, without a secret."""
+        return f"{type(self).__name__}([{', '.join(repr(each.address) for each in self.verifiers)}])"
+
     async def __aenter__(self) -> Self:
         """Return the client itself."""
         return self
@@ -320,20 +355,34 @@ class AsyncClient:
         requests = choices(request, number)
         if number == 1:
             return await _finish(self._stream(request, whole=True))
-        first, *further = await self._run_all(requests, number)
+        batch = Batch(requests)
+        await self._run_all(batch, number)
+        first, *further = batch.outcomes()
         return replace(first, further=further)
 
-    async def _run_all(self, requests: Sequence[Prepared], max_concurrency: int) -> list[Generation]:
-        """Run requests to their ends. Raises what failed first, and cancels the others."""
+    async def _run_all(self, batch: Batch, max_concurrency: int) -> None:
+        """Run the requests of a batch to their ends. Cancels what is left when one failure is to end them all."""
         slots = asyncio.Semaphore(max(1, max_concurrency))
+        streams: list[AsyncGenerationStream] = []
 
         async def run(request: Prepared) -> Generation:
             async with slots:
-                return await _finish(self._stream(request, whole=True))
+                if batch.stopped:
+                    raise RequestCancelledError("another request of the batch failed")
+                stream = self._stream(request, whole=True)
+                streams.append(stream)
+                return await _finish(stream)
 
-        tasks = [asyncio.create_task(run(request)) for request in requests]
+        tasks = {asyncio.create_task(run(request)): index for index, request in batch.requests}
+        running = set(tasks)
         try:
-            return await asyncio.gather(*tasks)
+            while running:
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    batch.take(tasks[task], task.result)
+                if batch.stopped:
+                    for stream in streams:
+                        stream.cancel()
         finally:
             for task in tasks:
                 task.cancel()
@@ -348,7 +397,7 @@ class AsyncClient:
 class AsyncGenerationStream(AsyncStream[Chunk]):
     """A running request: iterate over its chunks, then take its ``result``. See ``AsyncStream`` for ending it early."""
 
-    def __init__(self, transport: AsyncTransport, reader: GenerationReader, deadline: float | None) -> None:
+    def __init__(self, transport: AsyncTransport, reader: GenerationReader, deadline: Deadline | None) -> None:
         """Used by ``AsyncClient.stream``: start the request."""
         self._generation = reader
         super().__init__(transport, reader, deadline)
@@ -364,6 +413,11 @@ class AsyncGenerationStream(AsyncStream[Chunk]):
         return self._generation.prompt
 
     @property
+    def finished(self) -> bool:
+        """True when the result is there."""
+        return self._generation.finished
+
+    @property
     def result(self) -> Generation:
         """The result, once the stream has ended.
 
@@ -372,10 +426,19 @@ class AsyncGenerationStream(AsyncStream[Chunk]):
         """
         return self._generation.result
 
+    def _progress(self) -> str:
+        """How far the request has come, and what its caller can do about it."""
+        return f"{self._generation.progress} (max_time ends a request with the text so far)"
+
+    def _partial(self, error: DraftwireError) -> Generation | None:
+        return self._generation.partial("deadline" if isinstance(error, DeadlineExceededError) else "error")
+
 
 async def _finish(stream: AsyncGenerationStream) -> Generation:
     """Run a request to its end."""
     async with stream:
         async for _ in stream:
             pass
+        if not stream.finished:
+            raise RequestCancelledError("the stream was closed")
     return stream.result

@@ -13,11 +13,15 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from draftwire.address import check_address
 from draftwire.call_span import Metadata, begin_call_span
 from draftwire.channel import AsyncChannels
+from draftwire.deadline import Deadline, describe_deadline
 from draftwire.endpoints import Endpoints
 from draftwire.errors import DraftwireError, InternalError, NumericsMismatchError, RequestCancelledError, from_rpc_error
+from draftwire.explaining import explain
 from draftwire.failover import Attempts, RetryPolicy, deadline_after, remaining, says_that_it_serves
+from draftwire.generation import Generation
 from draftwire.health import CHECK, PROBE_SECONDS, Health, check_request, read_health
 from draftwire.methods import Method
 from draftwire.names import resolve_async
@@ -26,6 +30,7 @@ from draftwire.receipt import has_receipt
 from draftwire.security import Security
 from draftwire.spreading import SpreadPolicy
 from draftwire.verifier import Verifier, VerifierStatus
+from draftwire.wrong_service import KINDS, describe_wrong_service, is_missing
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -75,6 +80,8 @@ class AsyncTransport:
         deadline = self.deadline(timeout)
         if address is None:
             await self.look_up()
+        else:
+            check_address(address)
         endpoints = self._endpoints if address is None else Endpoints((Verifier(address),), look_up=False)
         attempts = Attempts(endpoints, self._retry, repeatable=method.repeatable, stays=method.stays)
         while True:
@@ -90,10 +97,12 @@ class AsyncTransport:
                 attempts.succeeded()
                 return response
             except (grpc.RpcError, asyncio.CancelledError) as error:
-                lost = failure_of(error)
+                failure = failure_of(error)
                 if self.closed:
-                    raise RequestCancelledError("the client was closed", raw=lost.raw) from error
-                wait = attempts.failed(lost, deadline)
+                    raise RequestCancelledError("the client was closed", raw=failure.raw) from error
+                await self.explain(failure, method, to)
+                describe_deadline(failure, deadline, f"before {to} answered", attempts.lost_by)
+                wait = attempts.failed(failure, deadline)
             await asyncio.sleep(wait)
             await self.look_up()
 
@@ -121,6 +130,31 @@ class AsyncTransport:
     def restarts(self) -> bool:
         """Whether a request is begun anew where only verifiers of other numerics are left."""
         return self._retry.on_other_numerics == "restart"
+
+    async def explain(self, failure: DraftwireError, method: Method[Any, Any], address: str) -> None:
+        """Have the error of a call that failed say what befell it."""
+        explain(failure, method, address, encrypted=self._channels.encrypted)
+        if is_missing(method, failure):
+            there = dict(zip(KINDS, await asyncio.gather(*(self._has(address, each) for each in KINDS)), strict=True))
+            describe_wrong_service(failure, method.service, address, there)
+
+    async def _has(self, address: str, service: str) -> bool:
+        """Whether a server tells the health of a service, and so has it."""
+        try:
+            await self._check(address, service)
+        except (grpc.RpcError, asyncio.CancelledError) as error:  # it knows no such service, or tells no health
+            failure_of(error)  # raises where it is this task that was cancelled
+            return False
+        return True
+
+    def _check(self, address: str, service: str) -> Any:
+        """Begin to ask a server for the health of a service."""
+        rpc = self._channels.get(address, self._endpoints.authority(address)).unary_unary(
+            CHECK.path,
+            request_serializer=CHECK.request.SerializeToString,
+            response_deserializer=CHECK.response.FromString,
+        )
+        return rpc(check_request(service), timeout=PROBE_SECONDS, metadata=self._channels.metadata())
 
     def attempts(self, reader: Reader[Any, Any, Any]) -> Attempts:
         """Return the attempts of a new stream."""
@@ -158,20 +192,14 @@ class AsyncTransport:
         self._endpoints.update({name: await resolve_async(name) for name in self._endpoints.names})
 
     async def _probe(self, address: str) -> None:
-        rpc = self._channels.get(address, self._endpoints.authority(address)).unary_unary(
-            CHECK.path,
-            request_serializer=CHECK.request.SerializeToString,
-            response_deserializer=CHECK.response.FromString,
-        )
         try:
-            response = await rpc(check_request(""), timeout=PROBE_SECONDS, metadata=self._channels.metadata())
-            serves = read_health(response) is not Health.NOT_SERVING
+            serves = read_health(await self._check(address, "")) is not Health.NOT_SERVING
         except (grpc.RpcError, asyncio.CancelledError) as error:
             serves = says_that_it_serves(failure_of(error))
         if serves:
             self._endpoints.serves(address)
 
-    def deadline(self, timeout: float | None) -> float | None:
+    def deadline(self, timeout: float | None) -> Deadline | None:
         """Return the time, by ``time.monotonic``, at which a call that begins now has to end."""
         return deadline_after(self._timeout if timeout is None else timeout)
 
@@ -192,13 +220,14 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
     ``async for ... in client.stream(...)`` does) cancels the call at once; so does cancelling the task that iterates.
     """
 
-    def __init__(self, transport: AsyncTransport, reader: Reader[Any, Any, ItemT], deadline: float | None) -> None:
+    def __init__(self, transport: AsyncTransport, reader: Reader[Any, Any, ItemT], deadline: Deadline | None) -> None:
         """Used by the client: start the call. Needs a running event loop."""
         self._transport = transport
         self._reader = reader
         self._deadline = deadline
         self._closed = False
         self._call: Any = None
+        self._address = ""
         self._attempts = transport.attempts(reader)
         self._span = begin_call_span(reader)
         self._opening: asyncio.Task[None] | None = None
@@ -236,8 +265,7 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
                 await self._recover(error)
                 continue
             except BaseException as error:
-                self._end(error)
-                self.cancel()
+                self._give_up(error)
                 raise
             if self._reader.finished:
                 await self._drain()
@@ -278,7 +306,7 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
             self._end()
 
     def _open(self) -> None:
-        address = self._attempts.next_address()
+        self._address = address = self._attempts.next_address()
         try:
             self._transport.refresh()
             request = self._reader.next_request(resumable=self._attempts.replaceable)
@@ -295,24 +323,41 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
     async def _recover(self, error: grpc.RpcError | asyncio.CancelledError | NumericsMismatchError) -> None:
         """Start the next attempt after a failure, or raise the error the caller gets."""
         try:
-            lost = error if isinstance(error, NumericsMismatchError) else failure_of(error)
+            failure = error if isinstance(error, NumericsMismatchError) else failure_of(error)
             if self._closed or self._transport.closed:
-                raise RequestCancelledError("the stream was closed", raw=lost.raw) from error
+                raise RequestCancelledError("the stream was closed", raw=failure.raw) from error
+            if failure is not error:
+                await self._transport.explain(failure, self._reader.method, self._address)
+                describe_deadline(failure, self._deadline, self._progress(), self._attempts.lost_by)
             taken = self._call is not None and has_receipt(await self._call.initial_metadata())
             try:
-                await asyncio.sleep(self._attempts.failed(lost, self._deadline, taken=taken))
+                await asyncio.sleep(self._attempts.failed(failure, self._deadline, taken=taken))
             except NumericsMismatchError:
                 if not self._reader.begin_anew():
                     raise
                 self._attempts.begin_anew()
             await self._transport.look_up()
             if self._closed:
-                raise RequestCancelledError("the stream was closed", raw=lost.raw) from error
+                raise RequestCancelledError("the stream was closed", raw=failure.raw) from error
             self._open()
-        except BaseException as failure:
-            self._end(failure)
-            self.cancel()
+        except BaseException as failed:
+            self._give_up(failed)
             raise
+
+    def _give_up(self, error: BaseException) -> None:
+        """End with the error that the caller gets, and with what there is for it."""
+        if isinstance(error, DraftwireError):
+            error.partial = self._partial(error)
+        self._end(error)
+        self.cancel()
+
+    def _progress(self) -> str:
+        """How far the call has come, for the message of its timeout."""
+        return f"before {self._address} answered"
+
+    def _partial(self, error: DraftwireError) -> Generation | None:
+        """What there is of the result of a request for text."""
+        return None
 
     def _end(self, error: BaseException | None = None) -> None:
         self._attempts.end()

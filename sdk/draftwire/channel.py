@@ -95,6 +95,11 @@ class Channels:
         """True when the client is closed."""
         return self._closed
 
+    @property
+    def encrypted(self) -> bool:
+        """True when calls go by TLS."""
+        return self._security.encrypted
+
     def get(self, address: str, authority: str | None = None) -> grpc.Channel:
         """Return the channel to an address, which was found under the name ``authority``.
 
@@ -144,6 +149,11 @@ class AsyncChannels:
     def closed(self) -> bool:
         """True when the client is closed."""
         return self._closed
+
+    @property
+    def encrypted(self) -> bool:
+        """True when calls go by TLS."""
+        return self._security.encrypted
 
     def get(self, address: str, authority: str | None = None) -> grpc.aio.Channel:
         """Return the channel to an address, which was found under the name ``authority``.

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Literal, Self, Unpack, overload
 
 import grpc
 
+from draftwire.batch import Batch
+from draftwire.deadline import Deadline
 from draftwire.drafters import Drafters
+from draftwire.errors import DeadlineExceededError, DraftwireError, RequestCancelledError
 from draftwire.failover import RetryPolicy
 from draftwire.generation import Chunk, Generation
 from draftwire.health import CHECK, Health, check_request, read_health
 from draftwire.logprobs import PromptReport
 from draftwire.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
 from draftwire.model import VerifierInfo, read_verifier_info
+from draftwire.option_types import whole
 from draftwire.options import BatchOptions, GenerateOptions
 from draftwire.reading import GenerationReader
 from draftwire.requests import (
@@ -24,10 +28,8 @@ from draftwire.requests import (
     Messages,
     Prepared,
     Prompt,
-    batch_seeds,
     choices,
     prepare,
-    token_ids,
 )
 from draftwire.scoring import Prediction, ScoreReader
 from draftwire.security import Security
@@ -39,6 +41,7 @@ from draftwire.traffic import Traffic, TrafficReader
 from draftwire.transport import Stream, Transport
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.verifier import Verifier, Verifiers, VerifierStatus, parse_verifiers
+from draftwire.wire_values import token_ids
 
 
 class Client:
@@ -118,10 +121,11 @@ class Client:
                 ``EmptyPromptError``, ``ContextExceededError`` or ``TokenOutOfRangeError``.
             DrafterNotFoundError: ``speculation.drafter`` is not attached.
             AtCapacityError: all verifiers that can be reached are full.
-            DeadlineExceededError: the timeout has passed.
+            DeadlineExceededError: the timeout has passed; ``partial`` has the text so far.
             UnavailableError: no verifier could be reached.
             ModelMismatchError: the verifiers serve different target models.
             NumericsMismatchError: it broke off, and no verifier is left that computes with the same numerics.
+            TypeError: an option of the wrong type, or one that there is not.
             DraftwireError: the call failed otherwise.
         """
         return self._choices(prepare(prompt, **options), n)
@@ -157,30 +161,57 @@ class Client:
         """Answer a conversation and iterate over the chunks; as ``stream``, with the messages of ``chat``."""
         return self._stream(prepare(Conversation(messages), **options))
 
+    @overload
     def generate_batch(
         self,
         prompts: Iterable[Prompt],
         *,
         seed: int | Sequence[int] | None = None,
         max_concurrency: int = 32,
+        return_exceptions: Literal[False] = False,
         **options: Unpack[BatchOptions],
-    ) -> list[Generation]:
+    ) -> list[Generation]: ...
+
+    @overload
+    def generate_batch(
+        self,
+        prompts: Iterable[Prompt],
+        *,
+        seed: int | Sequence[int] | None = None,
+        max_concurrency: int = 32,
+        return_exceptions: bool,
+        **options: Unpack[BatchOptions],
+    ) -> list[Generation | DraftwireError]: ...
+
+    def generate_batch(
+        self,
+        prompts: Iterable[Prompt],
+        *,
+        seed: int | Sequence[int] | None = None,
+        max_concurrency: int = 32,
+        return_exceptions: bool = False,
+        **options: Unpack[BatchOptions],
+    ) -> list[Generation] | list[Generation | DraftwireError]:
         """Continue several prompts concurrently and return their results in order.
 
         Args:
             prompts: texts, or lists of token ids.
             seed: one seed for every prompt (each gives what it gives alone with that seed), or one for each.
             max_concurrency: most requests under way at a time.
+            return_exceptions: whether a request that fails leaves its error in its place, and the others go on.
             options: see ``BatchOptions``.
 
         Raises:
             ValueError: a list of seeds whose length is not the number of prompts.
-            DraftwireError: the first request that failed; the others are cancelled.
+            TypeError: an option, or a prompt, of the wrong type.
+            DraftwireError: the first request that failed, unless ``return_exceptions``; its message and ``fields`` name
+                the prompt as ``prompts[1]``, and ``results`` has what came of each. The others are cancelled, but for
+                a fault of the prompt itself (``EmptyPromptError``, ``ContextExceededError``,
+                ``TokenOutOfRangeError``): with that they go on to their ends first.
         """
-        prompts = list(prompts)
-        seeds = batch_seeds(seed, len(prompts))
-        requests = [prepare(p, seed=s, **options) for p, s in zip(prompts, seeds, strict=True)]
-        return self._run_all(requests, max_concurrency)
+        batch = Batch.of(prompts, seed, options, keeps_errors=return_exceptions)
+        self._run_all(batch, whole("max_concurrency", max_concurrency))
+        return batch.outcomes()
 
     def tokenize(
         self,
@@ -295,6 +326,10 @@ class Client:
         """Cancel the calls that run and close the connections."""
         self._transport.close()
 
+    def __repr__(self) -> str:
+        """Return the client's verifiers, without a secret."""
+        return f"{type(self).__name__}([{', '.join(repr(each.address) for each in self.verifiers)}])"
+
     def __enter__(self) -> Self:
         """Return the client itself."""
         return self
@@ -312,35 +347,41 @@ class Client:
         requests = choices(request, number)
         if number == 1:
             return _finish(self._stream(request, whole=True))
-        first, *further = self._run_all(requests, number)
+        batch = Batch(requests)
+        self._run_all(batch, number)
+        first, *further = batch.outcomes()
         return replace(first, further=further)
 
-    def _run_all(self, requests: Sequence[Prepared], max_concurrency: int) -> list[Generation]:
-        """Run requests to their ends. Raises what failed first, and cancels the others."""
-        if not requests:
-            return []
+    def _run_all(self, batch: Batch, max_concurrency: int) -> None:
+        """Run the requests of a batch to their ends. Cancels what is left when one failure is to end them all."""
+        if not batch.requests:
+            return
         streams: list[GenerationStream] = []
-        stopped = False
 
         def run(request: Prepared) -> Generation:
+            if batch.stopped:
+                raise RequestCancelledError("another request of the batch failed")
             stream = self._stream(request, whole=True)
             streams.append(stream)
-            if stopped:
+            if batch.stopped:
                 stream.close()
             return _finish(stream)
 
-        pool = ThreadPoolExecutor(max(1, min(max_concurrency, len(requests))), "draftwire-batch")
-        futures = [pool.submit(run, request) for request in requests]
-        try:
-            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            for future in done:
-                future.result()  # raises what failed first, before the cancelled ones
-            return [future.result() for future in futures]
-        finally:
-            stopped = True
-            pool.shutdown(wait=False, cancel_futures=True)
-            for stream in streams:
+        def stop() -> None:
+            for stream in tuple(streams):
                 stream.close()
+
+        pool = ThreadPoolExecutor(max(1, min(max_concurrency, len(batch.requests))), "draftwire-batch")
+        futures = {pool.submit(run, request): index for index, request in batch.requests}
+        try:
+            for future in as_completed(futures):
+                batch.take(futures[future], future.result)
+                if batch.stopped:
+                    stop()
+        finally:
+            batch.stopped = True
+            pool.shutdown(wait=False, cancel_futures=True)
+            stop()
 
     def _stream(self, request: Prepared, *, whole: bool = False) -> GenerationStream:
         """Start a request; whole: nobody gets its chunks before the result is there."""
@@ -351,7 +392,7 @@ class Client:
 class GenerationStream(Stream[Chunk]):
     """A running request: iterate over its chunks, then take its ``result``. See ``Stream`` for ending it early."""
 
-    def __init__(self, transport: Transport, reader: GenerationReader, deadline: float | None) -> None:
+    def __init__(self, transport: Transport, reader: GenerationReader, deadline: Deadline | None) -> None:
         """Used by ``Client.stream``: start the request."""
         self._generation = reader
         super().__init__(transport, reader, deadline)
@@ -367,6 +408,11 @@ class GenerationStream(Stream[Chunk]):
         return self._generation.prompt
 
     @property
+    def finished(self) -> bool:
+        """True when the result is there."""
+        return self._generation.finished
+
+    @property
     def result(self) -> Generation:
         """The result, once the stream has ended.
 
@@ -375,10 +421,19 @@ class GenerationStream(Stream[Chunk]):
         """
         return self._generation.result
 
+    def _progress(self) -> str:
+        """How far the request has come, and what its caller can do about it."""
+        return f"{self._generation.progress} (max_time ends a request with the text so far)"
+
+    def _partial(self, error: DraftwireError) -> Generation | None:
+        return self._generation.partial("deadline" if isinstance(error, DeadlineExceededError) else "error")
+
 
 def _finish(stream: GenerationStream) -> Generation:
     """Run a request to its end."""
     with stream:
         for _ in stream:
             pass
+        if not stream.finished:
+            raise RequestCancelledError("the stream was closed")
     return stream.result

@@ -17,6 +17,7 @@ from typing import Literal
 
 import grpc
 
+from draftwire.deadline import Deadline
 from draftwire.endpoints import Endpoints
 from draftwire.errors import (
     AtCapacityError,
@@ -111,6 +112,8 @@ class Attempts:
         self._different: set[str] = set()
         """Verifiers that cannot go on with what another has begun."""
         self._mismatch: NumericsMismatchError | None = None
+        self.lost_by: DraftwireError | None = None
+        """What the attempt before was lost by, if one was since the last progress."""
         self._lock = threading.Lock()
 
     def next_address(self) -> str:
@@ -146,6 +149,7 @@ class Attempts:
         self._failures = 0
         self._tried.clear()
         self._full = None
+        self.lost_by = None
         self._begun = self._got_token = True
         self._fruitless.clear()
 
@@ -169,6 +173,7 @@ class Attempts:
         if not is_loss(error):
             raise error
         self._failures += 1
+        self.lost_by = error
         self._tried.add(self._address)
         addresses = (self._address,) if self._stays else self._alike
         final = self._failures >= self._policy.attempts_per_address * len(addresses)
@@ -271,9 +276,9 @@ def says_that_it_serves(error: DraftwireError) -> bool:
     return not (is_loss(error) or isinstance(error, DeadlineExceededError))
 
 
-def deadline_after(timeout: float | None) -> float | None:
+def deadline_after(timeout: float | None) -> Deadline | None:
     """Return the time, by ``time.monotonic``, at which a call that begins now has to end."""
-    return None if timeout is None else time.monotonic() + timeout
+    return None if timeout is None else Deadline.after(timeout)
 
 
 def remaining(deadline: float | None) -> float | None:

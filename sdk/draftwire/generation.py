@@ -8,9 +8,10 @@ from typing import Literal
 from draftwire.logprobs import PromptReport, TokenLogProbs
 from draftwire.speculation import SpeculationStats
 
-FinishReason = Literal["stop", "length", "deadline"]
+FinishReason = Literal["stop", "length", "deadline", "error"]
 """Why a request ended: ``"stop"`` (end of sequence, a stop string or stop token, or the end of the output's form),
-``"length"`` (max_tokens, or the context) or ``"deadline"`` (max_time)."""
+``"length"`` (max_tokens, or the context) or ``"deadline"`` (max_time). ``"error"`` is in ``DraftwireError.partial``
+alone, of a request that failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ class VerifierInfo(ModelInfo):
     """Build of the verifier."""
     limits: Limits
     """Limits it keeps."""
-    engine: EngineStatus
+    engine: EngineStatus = field(repr=False)  # it fills pages
     """What its engine is doing now."""
     started_at: datetime | None = None
     """When it was started (UTC): its counts begin there. None where it does not tell."""

@@ -13,7 +13,7 @@ from draftwire.errors import InternalError, ModelMismatchError, NumericsMismatch
 from draftwire.generation import Chunk, FinishReason, Generation, RejectedDraft, Usage
 from draftwire.logprobs import PromptReport, TokenLogProbs, read_logprobs, read_prompt
 from draftwire.methods import GENERATE, Method
-from draftwire.speculation import DrafterShare, SpeculationStats
+from draftwire.speculation import NO_SPECULATION, DrafterShare, SpeculationStats
 from draftwire.spreading import prompt_prefix
 from draftwire.v1 import speculation_pb2
 from draftwire.v1 import verifier_service_pb2 as pb
@@ -130,6 +130,39 @@ class GenerationReader:
         if self._result is None:
             raise RuntimeError("the stream has not ended: its result comes with its last chunk")
         return self._result
+
+    @property
+    def progress(self) -> str:
+        """How far the request has come: "after 90 tokens"."""
+        if not self._prompt_tokens:
+            return "before the request began"
+        return f"after {len(self._token_ids)} token{'s' * (len(self._token_ids) != 1)}"
+
+    def partial(self, finish_reason: FinishReason) -> Generation | None:
+        """Return what there is of a request that failed; None where it has not begun."""
+        if not self._prompt_tokens:
+            return None
+        now = time.monotonic()
+        return Generation(
+            text="".join(self._texts),
+            token_ids=list(self._token_ids),
+            finish_reason=finish_reason,
+            usage=Usage(
+                prompt_tokens=self._prompt_tokens,
+                completion_tokens=len(self._token_ids),
+                first_token_seconds=(self._first_token or now) - self._begin,
+                total_seconds=now - self._begin,
+            ),
+            speculation=NO_SPECULATION,
+            seed=self.seed,
+            request_id=self.request_id,
+            prompt_token_ids=self.prompt_token_ids,
+            token_texts=self._token_texts,
+            text_offsets=self._text_offsets,
+            logprobs=self._logprobs,
+            prompt=self.prompt,
+            resumes=self._resumes,
+        )
 
     @property
     def prompt(self) -> PromptReport | None:

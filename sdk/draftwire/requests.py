@@ -1,26 +1,39 @@
 """Builds the requests, for the sync and the asyncio client alike.
 
 Ranges are checked by the verifier, so that every client of the contract gets the same errors. Checked here is only
-what cannot be put on the wire: negative numbers in unsigned fields, unknown acceptance rules and presets.
+what cannot be put on the wire: values of the wrong type (``option_types``), negative numbers in unsigned fields,
+unknown acceptance rules and presets.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Concatenate, NamedTuple, ParamSpec
 
-from draftwire.acceptance import PRESETS, RULES
-from draftwire.errors import ErrorReason, FieldViolation, TokenOutOfRangeError, invalid_field
-from draftwire.speculation import Acceptance, Speculation
-from draftwire.v1 import sampling_pb2, speculation_pb2, structured_output_pb2
+from draftwire import option_types
+from draftwire.errors import invalid_field
+from draftwire.field_names import naming_parameters
+from draftwire.form_message import form_message
+from draftwire.methods import GENERATE
+from draftwire.shortened import quoted
+from draftwire.speculation import Speculation
+from draftwire.speculation_message import speculation_message
+from draftwire.v1 import sampling_pb2
 from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire.wire_values import (
+    UINT64_END,
+    duration,
+    is_token_id,
+    no_token_id,
+    some_tokens,
+    text_list,
+    token_ids,
+    unsigned,
+)
 
-NameT = TypeVar("NameT")
-NumberT = TypeVar("NumberT")
+Options = ParamSpec("Options")
 
 Prompt = str | Sequence[int]
 """What to continue: text, tokenized by the verifier, or token ids, taken as they are."""
@@ -35,8 +48,6 @@ class Conversation(NamedTuple):
     messages: Messages
 
 
-_UINT32_END, _UINT64_END = 1 << 32, 1 << 64
-_LONGEST_TIME = 366 * 86400
 _MOST_CHOICES = 128
 
 
@@ -49,6 +60,20 @@ class Prepared(NamedTuple):
     """Seconds it may take; None for the client's timeout."""
 
 
+def _with_checked_types(
+    build: Callable[Concatenate[Prompt | Conversation, Options], Prepared],
+) -> Callable[Concatenate[Prompt | Conversation, Options], Prepared]:
+    """Make a function that builds a request check the types of its options first."""
+
+    @wraps(build)
+    def run(prompt: Prompt | Conversation, /, *args: Options.args, **options: Options.kwargs) -> Prepared:
+        return build(prompt, *args, **option_types.checked(options))  # type: ignore[arg-type]
+
+    return run
+
+
+@naming_parameters(GENERATE.path)
+@_with_checked_types
 def prepare(
     prompt: Prompt | Conversation,
     *,
@@ -93,7 +118,7 @@ def prepare(
     Raises:
         InvalidFieldError: a value that the wire cannot carry, or a message without role and content.
         TokenOutOfRangeError: a token id below 0 or beyond 32 bits.
-        TypeError: a value of the wrong type.
+        TypeError: a value of the wrong type, or an option that there is not; it names the option.
     """
     request = pb.GenerateRequest(
         request_id=request_id or "",
@@ -107,31 +132,31 @@ def prepare(
             presence_penalty=presence_penalty,
             frequency_penalty=frequency_penalty,
             logit_bias=_logit_bias(logit_bias),
-            allowed_token_ids=_some_tokens("sampling.allowed_token_ids", allowed_token_ids),
-            banned_token_ids=_some_tokens("sampling.banned_token_ids", banned_token_ids),
-            bad_words=_texts("sampling.bad_words", bad_words),
-            seed=secrets.randbits(63) if seed is None else unsigned("sampling.seed", seed, _UINT64_END),
+            allowed_token_ids=some_tokens("sampling.allowed_token_ids", allowed_token_ids),
+            banned_token_ids=some_tokens("sampling.banned_token_ids", banned_token_ids),
+            bad_words=text_list("sampling.bad_words", bad_words),
+            seed=secrets.randbits(63) if seed is None else unsigned("sampling.seed", seed, UINT64_END),
         ),
-        max_tokens=unsigned("max_tokens", max_tokens),
+        max_tokens=unsigned("max_tokens", max_tokens, least=1),
         min_tokens=unsigned("min_tokens", min_tokens),
         ignore_eos=ignore_eos,
         stop=[stop] if isinstance(stop, str) else stop,
-        stop_token_ids=_some_tokens("stop_token_ids", stop_token_ids),
+        stop_token_ids=some_tokens("stop_token_ids", stop_token_ids),
         include_stop=include_stop,
-        max_time=_duration("max_time", max_time),
+        max_time=duration("max_time", max_time),
         log_probs=unsigned("log_probs", logprobs),
         prompt_log_probs=unsigned("prompt_log_probs", prompt_logprobs),
         echo=echo,
-        structured_output=_structured_output(
+        structured_output=form_message(
             json_schema=json_schema,
             json_object=json_object or None,
             regex=regex,
             lark=grammar,
             ebnf=ebnf,
-            choice=_texts("structured_output.choice", choice),
+            choice=text_list("structured_output.choice", choice),
             jump_ahead=jump_ahead,
         ),
-        speculation=_speculation(speculation or Speculation()),
+        speculation=speculation_message(speculation or Speculation()),
         report_rejected=report_rejected,
     )
     if prefix_cache is not None:
@@ -141,29 +166,17 @@ def prepare(
     elif isinstance(prompt, str):
         request.text = prompt
     elif isinstance(prompt, bytes | bytearray):
-        raise TypeError("prompt: expected str or a sequence of token ids, not bytes")
+        raise TypeError("prompt: expected a string or a sequence of token ids, not bytes")
     else:
-        request.token_ids.ids.extend(token_ids("token_ids.ids", prompt))
+        request.token_ids.ids.extend(token_ids("token_ids.ids", _prompt_ids(prompt)))
         request.token_ids.SetInParent()
     return Prepared(request, timeout)
 
 
-def token_ids(field: str, ids: Iterable[int]) -> list[int]:
-    """Return token ids that fit the wire.
-
-    Raises:
-        TokenOutOfRangeError: an id below 0 or beyond 32 bits.
-    """
-    ids = list(ids)
-    for index, token_id in enumerate(ids):
-        if not 0 <= token_id < _UINT32_END:
-            violation = FieldViolation(f"{field}[{index}]", f"{token_id} is no token id")
-            raise TokenOutOfRangeError(
-                f"{violation.field}: {violation.description}",
-                reason=ErrorReason.TOKEN_OUT_OF_RANGE,
-                field_violations=(violation,),
-            )
-    return ids
+def _prompt_ids(prompt: Any) -> list[int]:
+    if isinstance(prompt, Mapping) or not isinstance(prompt, Iterable):
+        raise option_types.wrong_type("prompt", "a string or a sequence of token ids", prompt)
+    return option_types.token_ids("prompt", prompt)
 
 
 def batch_seeds(seed: int | Sequence[int] | None, count: int) -> list[int | None]:
@@ -174,11 +187,12 @@ def batch_seeds(seed: int | Sequence[int] | None, count: int) -> list[int | None
     Raises:
         ValueError: a list whose length is not the number of prompts.
     """
-    if seed is None or isinstance(seed, int):
+    if isinstance(seed, str) or not isinstance(seed, Iterable):
         return [seed] * count
-    if len(seed) != count:
-        raise ValueError(f"seed: {len(seed)} seeds for {count} prompts")
-    return list(seed)
+    seeds: list[int | None] = list(seed)
+    if len(seeds) != count:
+        raise ValueError(f"seed: {len(seeds)} seeds for {count} prompts")
+    return seeds
 
 
 def message_list(conversation: Conversation) -> pb.ChatMessages:
@@ -186,12 +200,19 @@ def message_list(conversation: Conversation) -> pb.ChatMessages:
 
     Raises:
         InvalidFieldError: one of them has not exactly a role and content.
+        TypeError: one of them, its role or its content is of the wrong type.
     """
     messages = pb.ChatMessages()
-    for index, message in enumerate(conversation.messages):
+    given = conversation.messages
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise option_types.wrong_type("messages", "a list of mappings with role and content", given)
+    for index, message in enumerate(given):
+        if not isinstance(message, Mapping):
+            raise option_types.wrong_type(f"messages[{index}]", "a mapping with role and content", message)
         if set(message) != {"role", "content"}:
             raise invalid_field(f"messages.messages[{index}]", "expected exactly the keys role and content")
-        messages.messages.add(role=message["role"], content=message["content"])
+        role, content = (option_types.text(f"messages[{index}].{key}", message[key]) for key in ("role", "content"))
+        messages.messages.add(role=role, content=content)
     return messages
 
 
@@ -200,14 +221,16 @@ def choices(request: Prepared, number: int) -> list[Prepared]:
 
     Raises:
         InvalidFieldError: none, or too many.
+        TypeError: it is no whole number.
     """
+    number = option_types.whole("n", number)
     if not 1 <= number <= _MOST_CHOICES:
         raise invalid_field("n", f"must be from 1 to {_MOST_CHOICES}, got {number}")
     requests = [request]
     for index in range(1, number):
         message = pb.GenerateRequest()
         message.CopyFrom(request.message)
-        message.sampling.seed = (message.sampling.seed + index) % _UINT64_END
+        message.sampling.seed = (message.sampling.seed + index) % UINT64_END
         if message.request_id:
             message.request_id += f"-{index}"
         requests.append(Prepared(message, request.timeout))
@@ -217,101 +240,7 @@ def choices(request: Prepared, number: int) -> list[Prepared]:
 def _logit_bias(bias: Mapping[int, float] | None) -> dict[int, float] | None:
     if bias is None:
         return None
-    token_ids("sampling.logit_bias", bias)
+    for token_id in bias:
+        if not is_token_id(token_id):
+            raise no_token_id(f"sampling.logit_bias[{quoted(token_id)}]", token_id)
     return dict(bias)
-
-
-def _some_tokens(field: str, ids: Iterable[int] | None) -> list[int] | None:
-    return None if ids is None else token_ids(field, ids)
-
-
-def _texts(field: str, texts: Iterable[str] | None) -> list[str] | None:
-    if isinstance(texts, str):
-        raise invalid_field(field, f"expected a list of strings, got {texts!r}")
-    return None if texts is None else list(texts)
-
-
-def _duration(field: str, seconds: float | None) -> timedelta | None:
-    if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= _LONGEST_TIME):
-        raise invalid_field(field, f"must be above 0 and at most {_LONGEST_TIME} seconds, got {seconds}")
-    return None if seconds is None else timedelta(seconds=seconds)
-
-
-def _structured_output(
-    *,
-    json_schema: str | Mapping[str, Any] | None,
-    choice: list[str] | None,
-    jump_ahead: bool | None,
-    **simple: str | bool | None,
-) -> structured_output_pb2.StructuredOutput | None:
-    """What is asked of the output's form, None if nothing is."""
-    forms = {name: form for name, form in simple.items() if form is not None}
-    if json_schema is not None:
-        forms["json_schema"] = json_schema if isinstance(json_schema, str) else json.dumps(json_schema)
-    if len(forms) + (choice is not None) > 1:
-        names = [*forms, *(["choice"] if choice is not None else [])]
-        raise invalid_field("structured_output", f"has more than one form: {', '.join(sorted(names))}")
-    if not forms and choice is None:
-        return None
-    message = structured_output_pb2.StructuredOutput()
-    if jump_ahead is not None:
-        message.jump_ahead = jump_ahead
-    if choice is not None:
-        message.choice.texts.extend(choice)
-        message.choice.SetInParent()
-    for name, form in forms.items():
-        setattr(message, name, form)
-    return message
-
-
-def _speculation(speculation: Speculation) -> speculation_pb2.SpeculationOptions:
-    number, names = _drafters(speculation.drafters)
-    default: Acceptance | None = "coupled" if speculation.preset is None else None  # a preset stands for its rule
-    return speculation_pb2.SpeculationOptions(
-        enabled=speculation.enabled,
-        drafter=speculation.drafter,
-        max_draft_tokens=unsigned("speculation.max_draft_tokens", speculation.max_draft_tokens),
-        acceptance=_named("speculation.acceptance", RULES, speculation.acceptance or default),
-        labels=speculation.labels,
-        drafters=unsigned("speculation.drafters", number),
-        drafter_names=names,
-        prediction=_prediction(speculation.prediction),
-        preset=_named("speculation.preset", PRESETS, speculation.preset),
-        threshold=speculation.threshold,
-        posterior_threshold=speculation.posterior_threshold,
-        posterior_alpha=speculation.posterior_alpha,
-        dynamic_temperature=speculation.dynamic_temperature,
-    )
-
-
-def _named(field: str, known: Mapping[NameT, NumberT], name: NameT | None) -> NumberT | None:
-    """What stands for a name."""
-    if name is not None and name not in known:
-        raise invalid_field(field, f"{name!r} is unknown; there are {', '.join(map(repr, known))}")
-    return None if name is None else known[name]
-
-
-def _drafters(drafters: int | Sequence[str] | None) -> tuple[int | None, list[str]]:
-    """How many drafters, or which."""
-    if isinstance(drafters, str):
-        raise invalid_field("speculation.drafters", f"expected a number or a list of names, got {drafters!r}")
-    return (drafters, []) if drafters is None or isinstance(drafters, int) else (None, list(drafters))
-
-
-def _prediction(prediction: str | Sequence[int] | None) -> speculation_pb2.Prediction | None:
-    if prediction is None:
-        return None
-    if isinstance(prediction, str):
-        return speculation_pb2.Prediction(text=prediction)
-    return speculation_pb2.Prediction(token_ids=token_ids("speculation.prediction.token_ids", prediction))
-
-
-def unsigned(field: str, value: int | None, end: int = _UINT32_END) -> int | None:
-    """Return a number that fits the wire.
-
-    Raises:
-        InvalidFieldError: it does not.
-    """
-    if value is not None and not 0 <= value < end:
-        raise invalid_field(field, f"must be in [0, {end}), not {value}")
-    return value

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from draftwire.methods import SCORE
-from draftwire.requests import token_ids, unsigned
 from draftwire.spreading import token_prefix
 from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire.wire_values import token_ids, unsigned
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,12 @@ class Security:
 
     def __repr__(self) -> str:
         """Return what it does, without a secret."""
-        encrypted = self._tls is not None or self._credentials is not None
-        return f"Security(tls={encrypted}, token={self._token is not None}, insecure={self._insecure})"
+        return f"Security(tls={self.encrypted}, token={self._token is not None}, insecure={self._insecure})"
+
+    @property
+    def encrypted(self) -> bool:
+        """True when calls go by TLS."""
+        return self._tls is not None or self._credentials is not None
 
     @property
     def server_name(self) -> str | None:
@@ -63,7 +67,7 @@ class Security:
         Raises:
             ValueError: they would go to another machine in the clear, which nobody allowed.
         """
-        if self._tls is None and self._credentials is None and not self._insecure and not is_loopback(address):
+        if not self.encrypted and not self._insecure and not is_loopback(address):
             raise ValueError(
                 f"{address} is beyond this machine, and calls to it would not be encrypted: connect by TLS (tls, "
                 "--tls-ca), or allow it (insecure, --insecure)"

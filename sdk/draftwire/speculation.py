@@ -114,3 +114,7 @@ class SpeculationStats:
     def acceptance_length(self) -> float:
         """Tokens per verification, the bonus token included: 1.0 is plain decoding; 0.0 when there was no step."""
         return self.tokens / self.steps if self.steps else 0.0
+
+
+NO_SPECULATION = SpeculationStats(0, 0, 0, 0, 0, [])
+"""Of a request whose counts were not reported."""

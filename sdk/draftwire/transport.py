@@ -16,11 +16,15 @@ from typing import Any, Generic, Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from draftwire.address import check_address
 from draftwire.call_span import Metadata, begin_call_span
 from draftwire.channel import Channels
+from draftwire.deadline import Deadline, describe_deadline
 from draftwire.endpoints import Endpoints
 from draftwire.errors import DraftwireError, InternalError, NumericsMismatchError, RequestCancelledError, from_rpc_error
+from draftwire.explaining import explain
 from draftwire.failover import Attempts, RetryPolicy, deadline_after, remaining, says_that_it_serves
+from draftwire.generation import Generation
 from draftwire.health import CHECK, PROBE_SECONDS, Health, check_request, read_health
 from draftwire.methods import Method
 from draftwire.names import resolve
@@ -29,6 +33,7 @@ from draftwire.receipt import has_receipt
 from draftwire.security import Security
 from draftwire.spreading import SpreadPolicy
 from draftwire.verifier import Verifier, VerifierStatus
+from draftwire.wrong_service import KINDS, describe_wrong_service, is_missing
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -76,6 +81,8 @@ class Transport:
         deadline = self.deadline(timeout)
         if address is None:
             self.look_up()
+        else:
+            check_address(address)
         endpoints = self._endpoints if address is None else Endpoints((Verifier(address),), look_up=False)
         attempts = Attempts(endpoints, self._retry, repeatable=method.repeatable, stays=method.stays)
         while True:
@@ -93,7 +100,9 @@ class Transport:
             except grpc.RpcError as error:
                 if self.closed:
                     raise RequestCancelledError("the client was closed", raw=error) from error
-                wait = attempts.failed(from_rpc_error(error), deadline)
+                failure = self.failure(error, method, to)
+                describe_deadline(failure, deadline, f"before {to} answered", attempts.lost_by)
+                wait = attempts.failed(failure, deadline)
             time.sleep(wait)
             self.look_up()
 
@@ -122,6 +131,29 @@ class Transport:
         """Whether a request is begun anew where only verifiers of other numerics are left."""
         return self._retry.on_other_numerics == "restart"
 
+    def failure(self, error: grpc.RpcError, method: Method[Any, Any], address: str) -> DraftwireError:
+        """Return the typed error of a call that failed; it is not raised."""
+        found = explain(from_rpc_error(error), method, address, encrypted=self._channels.encrypted)
+        if is_missing(method, found):
+            there = {each: self._has(address, each) for each in KINDS}
+            describe_wrong_service(found, method.service, address, there)
+        return found
+
+    def _has(self, address: str, service: str) -> bool:
+        """Whether a server tells the health of a service, and so has it."""
+        try:
+            self._check(address)(check_request(service), timeout=PROBE_SECONDS, metadata=self._channels.metadata())
+        except grpc.RpcError:  # it knows no such service, or tells no health
+            return False
+        return True
+
+    def _check(self, address: str) -> grpc.UnaryUnaryMultiCallable[Any, Any]:
+        return self._channels.get(address, self._endpoints.authority(address)).unary_unary(
+            CHECK.path,
+            request_serializer=CHECK.request.SerializeToString,
+            response_deserializer=CHECK.response.FromString,
+        )
+
     def attempts(self, reader: Reader[Any, Any, Any]) -> Attempts:
         """Return the attempts of a new stream."""
         return Attempts(self._endpoints, self._retry, key=reader.key(self._endpoints.policy.prefix_bytes))
@@ -142,12 +174,8 @@ class Transport:
         if self._endpoints.old():
             threading.Thread(target=self._resolve, name="draftwire-names", daemon=True).start()
         for address in self._endpoints.due_probes():
-            rpc = self._channels.get(address, self._endpoints.authority(address)).unary_unary(
-                CHECK.path,
-                request_serializer=CHECK.request.SerializeToString,
-                response_deserializer=CHECK.response.FromString,
-            )
-            call = rpc.future(check_request(""), timeout=PROBE_SECONDS, metadata=self._channels.metadata())
+            asked = self._check(address)
+            call = asked.future(check_request(""), timeout=PROBE_SECONDS, metadata=self._channels.metadata())
             call.add_done_callback(partial(self._probed, address))
 
     def _resolve(self) -> None:
@@ -163,7 +191,7 @@ class Transport:
         if serves:
             self._endpoints.serves(address)
 
-    def deadline(self, timeout: float | None) -> float | None:
+    def deadline(self, timeout: float | None) -> Deadline | None:
         """Return the time, by ``time.monotonic``, at which a call that begins now has to end."""
         return deadline_after(self._timeout if timeout is None else timeout)
 
@@ -179,7 +207,7 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
     ``for ... in client.stream(...)`` does) cancels the call at once. ``close`` may be called from any thread.
     """
 
-    def __init__(self, transport: Transport, reader: Reader[Any, Any, ItemT], deadline: float | None) -> None:
+    def __init__(self, transport: Transport, reader: Reader[Any, Any, ItemT], deadline: Deadline | None) -> None:
         """Used by the client: start the call."""
         self._transport = transport
         self._reader = reader
@@ -187,6 +215,7 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._call: Any = None
+        self._address = ""
         self._attempts = transport.attempts(reader)
         self._span = begin_call_span(reader)
         self._open()
@@ -210,15 +239,14 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
                 item = self._reader.read(response)
                 self._attempts.read(response)
             except grpc.RpcError as error:
-                self._recover(from_rpc_error(error))
+                self._recover(error)
                 continue
             except NumericsMismatchError as error:
                 self._call.cancel()
                 self._recover(error)
                 continue
             except BaseException as error:
-                self._end(error)
-                self.close()
+                self._give_up(error)
                 raise
             if self._reader.finished:
                 self._drain()
@@ -235,6 +263,10 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
             if self._call is not None:
                 self._call.cancel()
         self._end()
+
+    def cancel(self) -> None:
+        """Cancel the call, if it still runs: ``close`` by the name that it has in ``AsyncStream``."""
+        self.close()
 
     def __enter__(self) -> Self:
         """Return the stream itself."""
@@ -258,7 +290,7 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
         with self._lock:
             if self._closed.is_set():
                 raise RequestCancelledError("the stream was closed")
-            address = self._attempts.next_address()
+            self._address = address = self._attempts.next_address()
             try:
                 self._transport.refresh()
                 request = self._reader.next_request(resumable=self._attempts.replaceable)
@@ -268,24 +300,45 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
                 self._attempts.end()
                 raise
 
-    def _recover(self, error: DraftwireError) -> None:
+    def _recover(self, error: grpc.RpcError | NumericsMismatchError) -> None:
         """Start the next attempt after a failure, or raise the error the caller gets."""
         if self._closed.is_set() or self._transport.closed:
-            self._end()
-            raise RequestCancelledError("the stream was closed", raw=error.raw) from error.raw
+            raw = error if isinstance(error, grpc.RpcError) else error.raw
+            cancelled = RequestCancelledError("the stream was closed", raw=raw)
+            self._give_up(cancelled)
+            raise cancelled from error
         try:
+            if isinstance(error, grpc.RpcError):
+                failure = self._transport.failure(error, self._reader.method, self._address)
+                describe_deadline(failure, self._deadline, self._progress(), self._attempts.lost_by)
+            else:
+                failure = error
             taken = has_receipt(self._call.initial_metadata())
             try:
-                self._closed.wait(self._attempts.failed(error, self._deadline, taken=taken))
+                self._closed.wait(self._attempts.failed(failure, self._deadline, taken=taken))
             except NumericsMismatchError:
                 if not self._reader.begin_anew():
                     raise
                 self._attempts.begin_anew()
             self._open()
-        except BaseException as failure:
-            self._end(failure)
-            self.close()
+        except BaseException as failed:
+            self._give_up(failed)
             raise
+
+    def _give_up(self, error: BaseException) -> None:
+        """End with the error that the caller gets, and with what there is for it."""
+        if isinstance(error, DraftwireError):
+            error.partial = self._partial(error)
+        self._end(error)
+        self.close()
+
+    def _progress(self) -> str:
+        """How far the call has come, for the message of its timeout."""
+        return f"before {self._address} answered"
+
+    def _partial(self, error: DraftwireError) -> Generation | None:
+        """What there is of the result of a request for text."""
+        return None
 
     def _end(self, error: BaseException | None = None) -> None:
         self._attempts.end()

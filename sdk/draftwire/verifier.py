@@ -7,6 +7,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from draftwire.address import check_address
+from draftwire.shortened import quoted
+
 _OPTION = "weight"
 _DNS_NAME = re.compile(r"dns:///([A-Za-z0-9._-]+:\d{1,5})")
 """gRPC's own spelling of a name; written without the scheme it is looked up here."""
@@ -30,7 +33,7 @@ class Verifier:
         """
         address = self.address.strip()
         if not address or address.startswith(("http://", "https://")):
-            raise ValueError(f"{self.address!r} is no address of a verifier: expected host:port")
+            raise ValueError(f"{quoted(self.address)} is no address of a verifier: expected host:port")
         if not 0 <= self.weight < math.inf:
             raise ValueError(f"{address}: weight must be a number of at least 0, got {self.weight}")
         name = _DNS_NAME.fullmatch(address)
@@ -48,11 +51,12 @@ class Verifier:
             return cls(address)
         name, _, value = options.partition("=")
         if name.strip() != _OPTION:
-            raise ValueError(f"{text!r}: unknown option {name!r}; an address may end with ?{_OPTION}=NUMBER")
+            unknown = f"{quoted(text)}: unknown option {quoted(name)}"
+            raise ValueError(f"{unknown}; an address may end with ?{_OPTION}=NUMBER")
         try:
             weight = float(value)
         except ValueError:
-            raise ValueError(f"{text!r}: {_OPTION} must be a number of at least 0, got {value!r}") from None
+            raise ValueError(f"{quoted(text)}: {_OPTION} must be a number of at least 0, got {quoted(value)}") from None
         return cls(address, weight)
 
 
@@ -65,11 +69,12 @@ def parse_verifiers(given: Verifiers) -> tuple[Verifier, ...]:
     """Return the verifiers of a client, in order and without repetition.
 
     Raises:
-        ValueError: none, one that has no address, or an address with two weights.
+        ValueError: none, one that has no address, an address without a port, or one with two weights.
     """
     found: dict[str, Verifier] = {}
     for each in [given] if isinstance(given, str | Verifier) else given:
         verifier = Verifier.parse(each) if isinstance(each, str) else each
+        check_address(verifier.address)
         if found.setdefault(verifier.address, verifier) != verifier:
             raise ValueError(f"{verifier.address} is given with two weights")
     if not found:

@@ -121,6 +121,10 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         """Tokens after which Generate sends nothing more until it is cancelled."""
         self.failures: list[status_pb2.Status] = []
         """What the next calls, of any kind, fail with."""
+        self.fails_on: dict[str, Any] = {}
+        """What calls of these names fail with."""
+        self.fails_for: dict[str, Any] = {}
+        """What Generate fails with for these texts."""
         self.after_break: Callable[[], None] = lambda: None
         """Called before WatchDrafters breaks off."""
         self.skew_drafted = 0
@@ -222,6 +226,9 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         if not context.add_callback(end):  # it is over already
             end()
         assert self._until(lambda: ended.is_set() or self.most_running >= self.gathers)
+        if request.WhichOneof("prompt") == "text" and request.text in self.fails_for:
+            leave()
+            context.abort_with_status(rpc_status.to_status(self.fails_for[request.text]))
         yield from self._events(request, context, ended)
         leave()  # before the caller hears of the end, and calls again
 
@@ -457,6 +464,8 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.remaining_seconds.append(context.time_remaining())
         if self.failures:
             context.abort_with_status(rpc_status.to_status(self.failures.pop(0)))
+        if name in self.fails_on:
+            context.abort_with_status(rpc_status.to_status(self.fails_on[name]))
 
 
 class FakeDrafter(drafting_grpc.DrafterServiceServicer):

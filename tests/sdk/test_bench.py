@@ -234,7 +234,7 @@ def test_markdown_has_a_row_a_method(report: Report) -> None:
     assert len({len(heading), len(rule), len(plain), len(good), len(local)}) == 1
     found = dict(zip(heading, good, strict=True))
     assert (found["task"], found["T"], found["method"]) == ("code", "0", "good")
-    assert (found["speed-up"], found["accepted"], found["length"]) == ("2.00 (2.00-2.00)", "75%", "2.00")
+    assert (found["speed-up"], found["accepted"], found["length"]) == ("2.00", "75%", "2.00")
     assert (found["memory"], found["draft model"]) == ("process 470 MB", "yes")
     assert (found["lossless"], found["outputs"]) == ("yes", "1 equal")
     found = dict(zip(heading, local, strict=True))
@@ -267,8 +267,57 @@ def test_warnings_of_low_acceptance_and_of_outputs_that_differ(report: Report) -
     assert report.broken == ["code, T = 0, local:ngram|x: 1 of 1 outputs differ from plain decoding's"]
     assert report.warnings == [
         *report.broken,
-        "code, T = 0, local:ngram|x: 20% of 5 draft tokens accepted, below 50%",
+        "code, T = 0, local:ngram|x: 20% of 5 draft tokens accepted, below 50%: most of what was verified was "
+        "of no use, which pays only while the target has time to spare; expect less with more requests side by side",
     ]
+
+
+@pytest.mark.parametrize(("load", "warned"), [("13.0 9.0 5.0", True), ("2.0 1.0 1.0", False), ("", False)])
+def test_a_warning_of_a_busy_machine(report: Report, load: str, warned: bool) -> None:
+    busy = replace(report, about={"cores": "2"} | ({"load": load} if load else {}))
+    found = [each for each in busy.warnings if "load average was 13.0 on 2 cores" in each]
+    assert len(found) == warned
+    assert len(busy.warnings) == len(report.warnings) + warned
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(1.0, "its 4.00x is no effect of the method but the error"), (4.0, None)]
+)
+def test_a_speed_up_without_drafts_is_no_effect(seconds: float, told: str | None) -> None:
+    turns = [turn(PLAIN, 4.0, request("ab")), turn(method("prediction"), seconds, request("ab"))]
+    (warning,) = Report({}, figures(turns), {}).warnings
+    assert warning.startswith("code, T = 0, prediction: no draft token was verified, so it decoded plainly")
+    assert ("no effect" in warning) == (told is not None)
+    assert told is None or told in warning
+
+
+def test_a_range_takes_three_runs() -> None:
+    good = method("good")
+    turns = [
+        turn(each, seconds * (1 + (run == 2) * (each is good)), request("abcd"), run=run)
+        for run in range(3)
+        for each, seconds in ((PLAIN, 4.0), (good, 2.0))
+    ]
+    assert "2.00 (1.00-2.00)" in Report({}, figures(turns), {}).markdown()
+    assert "(" not in Report({}, figures(turns[:4]), {}).markdown()
+
+
+@pytest.mark.parametrize(("columns", "all_there"), [("80", False), ("119", False), ("120", True), ("200", True)])
+def test_a_short_line_has_fewer_columns(
+    report: Report, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: str, all_there: bool
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    exact = replace(report, figures=[each for each in report.figures if not each.differing])
+    exact.show()
+    shown = capsys.readouterr().out
+    assert ("TOKEN MS" in shown, "TRAINING" in shown, "LOSSLESS" in shown) == (all_there, all_there, True)
+    assert all_there or max(map(len, shown.splitlines())) <= 80
+    notes: list[str] = []
+    report.show_notes(notes.append)
+    assert ("more columns" in notes[0]) != all_there
+    assert max(len(line) for note in notes for line in note.splitlines()) <= max(int(columns), 90)
+    assert [note.startswith("warning: ") for note in notes[-2:]] == [True, True]
+    assert "TOKEN MS" not in exact.markdown() and "token ms" in exact.markdown()
 
 
 def test_only_exact_methods_have_to_agree() -> None:

@@ -10,7 +10,11 @@ import pytest
 from google.rpc.status_pb2 import Status
 from grpc import StatusCode
 
+import draftwire
+from draftwire import Client
 from draftwire.cli import main
+from draftwire.cli.chat import introduce
+from draftwire.cli.failure import Failure
 from draftwire.v1 import drafter_service_pb2 as drafting
 from tests.sdk.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status, text_of
 
@@ -163,6 +167,33 @@ def test_chat_remembers_what_was_said(command: Command, verifier: FakeVerifier) 
     assert verifier.requests[0].max_tokens == 3
 
 
+def test_chat_has_commands(command: Command, verifier: FakeVerifier) -> None:
+    done = command("chat", "--max-tokens", "3", "--seed", "5", stdin="/help\n/constant\nhello\n/quit\nmore\n")
+    assert (done.code, len(done.out.splitlines())) == (0, 1)
+    assert [each.messages.messages[0].content for each in verifier.requests] == ["hello"]
+    *help_lines, refused = done.err.splitlines()
+    assert [line.split()[0] for line in help_lines] == ["/new", "/help", "/quit"]
+    assert refused == "there is no command '/constant'; /help shows those there are"
+
+
+def test_chat_says_who_answers(verifier: FakeVerifier, capsys: pytest.CaptureFixture[str]) -> None:
+    with Client(verifier.address) as client:
+        introduce(client)
+        assert f"at {verifier.address}; /help shows the commands" in capsys.readouterr().err
+        refusal = "messages: the target's tokenizer has no chat template"
+        verifier.fails_on["Tokenize"] = rich_status(
+            StatusCode.INVALID_ARGUMENT, refusal, "INVALID_FIELD", ("messages",)
+        )
+        with pytest.raises(
+            Failure, match="cannot chat: the target's tokenizer has no chat template; draftwire generate"
+        ):
+            introduce(client)
+
+
+def test_the_version_is_a_command_too(command: Command) -> None:
+    assert command("version").out == command("--version").out == f"{draftwire.__version__}\n"
+
+
 def test_chat_tells_what_is_wrong(command: Command) -> None:
     done = command("chat", "--max-tokens", "-1", stdin="hello\n")
     assert (done.code, "max_tokens" in done.err) == (2, True)
@@ -210,9 +241,7 @@ def test_no_verifier(command: Command) -> None:
 
 def test_wrong_input(command: Command) -> None:
     assert command("generate", "x", "--max-tokens", "many").code == 2
-    assert command("generate", "x", "--seed", "-1").err == (
-        f"draftwire: sampling.seed: must be in [0, {2**64}), not -1\n"
-    )
+    assert command("generate", "x", "--seed", "-1").err == ("draftwire: seed: must be at least 0, got -1\n")
     assert command("generate", "x", "--verifier", "http://localhost").code == 2
 
 

@@ -83,6 +83,17 @@ def test_a_request_that_ends_too_early_is_a_failure(client: Client, verifier: Fa
     assert not kill.done
 
 
+def test_notes_stay_out_of_text_that_is_piped(
+    client: Client, verifier: FakeVerifier, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = Terminal(Console(width=100, highlight=False), {"early": "cyan", "good": "green"})
+    report = told(client, terminal, verifier)
+    shown = capsys.readouterr()
+    assert PROMPT + report.drafted.text in shown.out
+    assert "swapped early for draft" not in shown.out
+    assert shown.err.splitlines() == ["draftwire demo: swapped early for draft", "draftwire demo: killed draft"]
+
+
 def test_the_terminal_shows_text_and_figures(client: Client, verifier: FakeVerifier) -> None:
     console = Console(width=100, record=True, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115, PTH123
     terminal = Terminal(console, {"early": "cyan", "good": "green"})

@@ -90,7 +90,8 @@ def test_details_arrive_over_the_wire(client: Client, verifier: FakeVerifier) ->
     error = caught.value
     assert error.fields == ("sampling.temperature", "max_tokens")
     assert error.field_violations[0].description == "is wrong"
-    assert "sampling.temperature: is wrong" in str(error)
+    assert "(temperature: is wrong; max_tokens: is wrong)" in str(error)
+    assert [v.parameter for v in error.field_violations] == ["temperature", ""]
     assert error.reason is ErrorReason.INVALID_FIELD
     assert error.metadata == {"build": "fake"}
     assert isinstance(error.raw, grpc.RpcError)

@@ -93,8 +93,14 @@ app = typer.Typer(
 def draftwire(version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True)) -> None:
     """Speculative decoding over the wire."""
     if version:
-        print(__version__)
+        show_version()
         raise typer.Exit
+
+
+@app.command("version")
+def show_version() -> None:
+    """Print the version."""
+    print(__version__)
 
 
 def main() -> None:

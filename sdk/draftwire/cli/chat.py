@@ -8,11 +8,21 @@ from typing import Annotated
 import typer
 
 from draftwire.cli.connection import Connection, connecting
+from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS, Verifiers
 from draftwire.client import Client
+from draftwire.errors import InvalidFieldError
+from draftwire.shortened import quoted
 
-NEW = "/new"
-"""A line that begins another conversation."""
+NEW, HELP, QUIT = "/new", "/help", "/quit"
+COMMANDS = {
+    NEW: "begins another conversation",
+    HELP: "shows these lines",
+    QUIT: "ends the chat, as the end of the input does",
+}
+"""Lines that are no questions, and what they do."""
+_LEAST_CHAT_PARAMETERS = 100_000_000
+"""Parameters below which a model is hardly one that was trained to converse."""
 
 
 @connecting
@@ -27,18 +37,50 @@ def chat(
     *,
     connection: Connection,
 ) -> None:
-    """Answer each line of the standard input, printing the text as it comes; /new begins another conversation."""
+    """Answer each line of the standard input, printing the text as it comes; /help shows the commands."""
     beginning = [{"role": "system", "content": system}] if system else []
     said = list(beginning)
     with connection.client(verifier, timeout=timeout) as client:
+        if sys.stdin.isatty():
+            introduce(client)
         while (line := _line()) is not None:
-            if line.strip() == NEW:
+            command = line.strip()
+            if command == QUIT:
+                return
+            if command == NEW:
                 said = list(beginning)
-            elif line.strip():
+            elif command == HELP:
+                _note("\n".join(f"{name:6} {does}" for name, does in COMMANDS.items()))
+            elif command.startswith("/"):
+                _note(f"there is no command {quoted(command)}; {HELP} shows those there are")
+            elif command:
                 said.append({"role": "user", "content": line})
                 said.append(
                     {"role": "assistant", "content": _answer(client, said, max_tokens, temperature, top_p, seed)}
                 )
+
+
+def introduce(client: Client) -> None:
+    """Say which model answers, and what is known of how well it can.
+
+    Raises:
+        Failure: its target has no chat template.
+        DraftwireError: the verifier cannot be asked.
+    """
+    info = client.model_info()
+    try:
+        client.tokenize(messages=[{"role": "user", "content": "hello"}])
+    except InvalidFieldError as error:
+        why = error.message.removeprefix("messages: ")
+        raise Failure(f"{info.model_id} cannot chat: {why}; draftwire generate continues a text") from error
+    _note(f"{info.model_id} ({info.parameters / 1e6:.3g} M parameters) at {client.address}; {HELP} shows the commands")
+    if info.parameters < _LEAST_CHAT_PARAMETERS:
+        _note("a model of this size is hardly trained to converse: it continues the conversation's text as it can")
+
+
+def _note(text: str) -> None:
+    """Say something beside the conversation."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def _line() -> str | None:

@@ -25,6 +25,10 @@ _OK = 200
 
 @connecting
 def probe(
+    place: Annotated[
+        str | None,
+        typer.Argument(metavar="HOST:PORT|URL", help="The same as --address.", show_default=False),
+    ] = None,
     address: Annotated[
         str,
         typer.Option(
@@ -44,6 +48,7 @@ def probe(
 
     A verifier or drafter is asked by grpc.health.v1, a gateway by HTTP; it is well when its verifier answers.
     """
+    address = place or address
     if address.startswith(_URL):
         if service:
             raise ValueError("--service: is for HOST:PORT; a gateway is one service")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from draftwire.cli.bench.figures import Figures, Percentiles, Spread
 
+_LEAST_RUNS = 3
+"""Runs of which a range is told."""
 _UNKNOWN = "?"
 _NONE = "-"
 
@@ -33,7 +35,10 @@ class Column:
     """What stands in a row."""
 
 
-def _spread(spread: Spread) -> str:
+def _spread(spread: Spread, runs: int) -> str:
+    """The middle figure, and where there are enough of them to mean something, between which they lie."""
+    if runs < _LEAST_RUNS:
+        return f"{spread.median:.2f}"
     return f"{spread.median:.2f} ({spread.low:.2f}-{spread.high:.2f})"
 
 
@@ -96,9 +101,11 @@ def _name(row: Row) -> str:
     return row.figures.method.name
 
 
+FEW = ("method", "speed-up", "tokens/s", "accepted", "length", "outputs", "memory", "draft model", "lossless")
+"""Headings of the columns that are shown where a line is short; files have all of them."""
 FIGURES = (
     Column("method", "<", _name),
-    Column("speed-up", ">", lambda row: _spread(row.figures.speed_up)),
+    Column("speed-up", ">", lambda row: _spread(row.figures.speed_up, row.figures.runs)),
     Column("tokens/s", ">", lambda row: f"{row.figures.tokens_per_second.median:.3g}"),
     Column("accepted", ">", lambda row: _percent(row.figures.acceptance_rate, _NONE)),
     Column("length", ">", lambda row: f"{row.figures.acceptance_length:.2f}"),

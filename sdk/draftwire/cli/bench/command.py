@@ -122,8 +122,7 @@ def bench(
         report = asyncio.run(_measure(services, plan, method or [], console, options))
     report.show()
     files.write(report)
-    for warning in report.warnings:
-        print(f"draftwire: {warning}", file=sys.stderr)
+    report.show_notes(lambda line: print(line, file=sys.stderr))
     if report.broken:
         raise Failure("outputs that have to be equal are not")
 

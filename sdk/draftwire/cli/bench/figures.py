@@ -57,6 +57,8 @@ class Figures:
     """Task and temperature."""
     requests: int
     """Requests of all runs."""
+    runs: int
+    """Runs, each of which gives one figure of a spread."""
     tokens_per_second: Spread
     """Tokens over the time in which its requests ran, their prompts included."""
     speed_up: Spread
@@ -110,6 +112,7 @@ def _figures(turns: Sequence[Turn], plain: Sequence[Turn]) -> Figures:
         method=turns[0].method,
         setting=turns[0].setting,
         requests=len(requests),
+        runs=len(rates),
         tokens_per_second=Spread.of(list(rates.values())),
         speed_up=Spread.of([rates[run] / plain_rates[run] for run in rates]),
         draft_tokens=drafted,

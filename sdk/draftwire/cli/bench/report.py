@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from draftwire.cli.bench.columns import ABOUT, FIGURES, Column, Row
+from draftwire.cli.bench.columns import ABOUT, FEW, FIGURES, Column, Row
 from draftwire.cli.bench.comparison import Setting
 from draftwire.cli.bench.figures import Figures
 from draftwire.cli.bench.method import Method
@@ -14,6 +17,12 @@ from draftwire.cli.table import print_table
 
 LEAST_ACCEPTANCE = 0.5
 """Acceptance rate below which a method is warned of."""
+LEAST_EFFECT = 0.05
+"""How far from 1 a speed-up has to be to look like an effect."""
+_NARROW = 80
+"""Columns of a terminal that does not say how many it has."""
+_WIDE = 120
+"""Columns from which a terminal shows all figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +51,23 @@ class Report:
         drafting = [each for each in self.figures if not each.method.is_plain]
         low = [
             f"{_subject(each)}: {each.acceptance_rate:.0%} of {each.draft_tokens} draft tokens accepted, below "
-            f"{LEAST_ACCEPTANCE:.0%}"
+            f"{LEAST_ACCEPTANCE:.0%}: most of what was verified was of no use, which pays only while the target has "
+            "time to spare; expect less with more requests side by side"
             for each in drafting
             if each.acceptance_rate is not None and each.acceptance_rate < LEAST_ACCEPTANCE
         ]
-        none = [f"{_subject(each)}: no draft token was verified" for each in drafting if each.acceptance_rate is None]
-        return [*self.broken, *low, *none]
+        none = [_without_drafts(each) for each in drafting if each.acceptance_rate is None]
+        return [*self.broken, *self._load(), *low, *none]
+
+    def _load(self) -> list[str]:
+        """A warning where the machine had more to do than it has cores for."""
+        load, cores = self.about.get("load", "").partition(" ")[0], self.about.get("cores", "")
+        if not load or not cores.isdecimal() or float(load) <= int(cores):
+            return []
+        return [
+            f"the load average was {load} on {cores} cores at the start: other work shared the processor, so times and "
+            "speed-ups are unreliable"
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as a JSON value."""
@@ -78,15 +98,28 @@ class Report:
         return "\n".join([*lines, *(["", *warnings] if warnings else [])]) + "\n"
 
     def show(self) -> None:
-        """Print the figures, a table for each setting, and one of what is known of the methods."""
+        """Print the figures, a table for each setting, and one of what is known of the methods.
+
+        Where a line is short, the tables have fewer columns. No cell is ever cut.
+        """
+        width = _width()
+        measured, known = ([e for e in some if width >= _WIDE or e.heading in FEW] for some in (FIGURES, ABOUT))
         for setting in dict.fromkeys(each.setting for each in self.figures):
             print(f"{_title(setting)}\n")
-            _print(FIGURES, [self._row(each) for each in self.figures if each.setting == setting])
+            _print(measured, [self._row(each) for each in self.figures if each.setting == setting])
             print()
         one_each: dict[str, Figures] = {}
         for each in self.figures:
             one_each.setdefault(each.method.name, replace(each, lossless=self._lossless(each.method)))
-        _print(ABOUT, [self._row(each) for each in one_each.values()])
+        _print(known, [self._row(each) for each in one_each.values()])
+
+    def show_notes(self, write: Callable[[str], None]) -> None:
+        """Have each warning, and what the tables leave out, written in lines that fit the terminal."""
+        width = _width()
+        if width < _WIDE:
+            write(f"more columns (latencies, drafting, rollback): from a width of {_WIDE} up, or by --markdown")
+        for warning in self.warnings:
+            write(textwrap.fill(f"warning: {warning}", width, subsequent_indent="  ", break_long_words=False))
 
     def _row(self, figures: Figures) -> Row:
         return Row(figures, self._process_bytes(figures.method))
@@ -123,6 +156,20 @@ def _figures_json(figures: Figures) -> dict[str, Any]:
     values = asdict(figures)
     del values["method"], values["setting"]
     return {"method": figures.method.name, **figures.setting._asdict(), **values}
+
+
+def _without_drafts(figures: Figures) -> str:
+    """What is to be said of a method that never drafted: its figures are plain decoding's, measured again."""
+    told = f"{_subject(figures)}: no draft token was verified, so it decoded plainly"
+    if abs(figures.speed_up.median - 1) <= LEAST_EFFECT:
+        return told
+    return f"{told}; its {figures.speed_up.median:.2f}x is no effect of the method but the error of this measurement"
+
+
+def _width() -> int:
+    """Columns of a line: the terminal's, or what COLUMNS says; a file or a pipe takes lines of any length."""
+    endless = 0 if sys.stdout.isatty() else sys.maxsize
+    return shutil.get_terminal_size((endless, 0)).columns or _NARROW
 
 
 def _title(setting: Setting) -> str:

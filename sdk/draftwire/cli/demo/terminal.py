@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -50,8 +51,11 @@ class Terminal:
             self._write(text, OWN_STYLE if source is None else self._styles.get(source, "magenta"))
 
     def event(self, text: str) -> None:
-        """Draw a mark in the text."""
-        self._write(f" {text} ", EVENT_STYLE)
+        """Draw a mark in the text; where the text goes to a file or a pipe, on stderr, so that it stays whole."""
+        if self._console.is_terminal:
+            self._write(f" {text} ", EVENT_STYLE)
+        else:
+            print(f"draftwire demo: {text}", file=sys.stderr, flush=True)
 
     def report(self, report: Report) -> None:
         """Draw the table at the end."""

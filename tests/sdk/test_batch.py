@@ -1,0 +1,125 @@
+"""Batches of which a request fails."""
+
+from __future__ import annotations
+
+import pytest
+from grpc import StatusCode
+
+from draftwire import (
+    AsyncClient,
+    Client,
+    DraftwireError,
+    EmptyPromptError,
+    Generation,
+    InvalidFieldError,
+    RequestCancelledError,
+    TokenOutOfRangeError,
+)
+from draftwire.batch import Batch
+from tests.end_to_end.waiting import PATIENCE
+from tests.sdk.conftest import QUICK
+from tests.sdk.fake_verifier import FakeVerifier, expected_ids, rich_status
+
+
+def empty(field: str = "text") -> object:
+    return rich_status(StatusCode.INVALID_ARGUMENT, f"{field}: has no token", "EMPTY_PROMPT", (field,))
+
+
+def check_the_second_failed(error: EmptyPromptError) -> None:
+    assert str(error).startswith("prompts[1]: has no token")
+    assert error.fields == ("prompts[1]",)
+    assert error.results is not None
+    first, second, third = error.results
+    assert isinstance(first, Generation)
+    assert isinstance(third, Generation)
+    assert first.token_ids == expected_ids(5, 4, [97])
+    assert third.token_ids == expected_ids(5, 4, [98])
+    assert second is error
+
+
+def test_the_error_names_the_prompt_and_has_the_other_results(verifier: FakeVerifier) -> None:
+    verifier.fails_for[""] = empty()
+    with Client(verifier.address, timeout=PATIENCE, retry=QUICK) as client:
+        with pytest.raises(EmptyPromptError) as caught:
+            client.generate_batch(["a", "", "b"], max_tokens=4, seed=5)
+        check_the_second_failed(caught.value)
+
+
+async def test_the_same_with_asyncio(verifier: FakeVerifier) -> None:
+    verifier.fails_for[""] = empty()
+    async with AsyncClient(verifier.address, timeout=PATIENCE, retry=QUICK) as client:
+        with pytest.raises(EmptyPromptError) as caught:
+            await client.generate_batch(["a", "", "b"], max_tokens=4, seed=5)
+        check_the_second_failed(caught.value)
+
+
+async def test_errors_in_their_places(verifier: FakeVerifier) -> None:
+    verifier.fails_for["bad"] = rich_status(
+        StatusCode.INVALID_ARGUMENT, "sampling.top_p: is wrong", "INVALID_FIELD", ("sampling.top_p",)
+    )
+
+    def check(found: list[Generation | DraftwireError]) -> None:
+        first, second, third, last = found
+        assert isinstance(first, Generation)
+        assert isinstance(last, Generation)
+        assert isinstance(second, InvalidFieldError)
+        assert str(second) == "prompts[1]: top_p: is wrong"
+        assert second.fields == ("sampling.top_p",)
+        assert isinstance(third, TokenOutOfRangeError)
+        assert str(third) == "prompts[2][0]: -1 is no token id"
+
+    with Client(verifier.address, timeout=PATIENCE, retry=QUICK) as client:
+        check(client.generate_batch(["a", "bad", [-1], "b"], max_tokens=4, return_exceptions=True))
+    async with AsyncClient(verifier.address, timeout=PATIENCE, retry=QUICK) as client:
+        check(await client.generate_batch(["a", "bad", [-1], "b"], max_tokens=4, return_exceptions=True))
+
+
+async def test_what_was_cancelled_keeps_its_text(verifier: FakeVerifier) -> None:
+    verifier.hang_after = 2
+    verifier.fails_for["bad"] = rich_status(StatusCode.INVALID_ARGUMENT, "no", "INVALID_FIELD", ("max_tokens",))
+    verifier.gathers = 2
+
+    def check(error: InvalidFieldError) -> None:
+        assert error.results is not None
+        assert str(error) == "prompts[1]: no (max_tokens: is wrong)"
+        first, second = error.results
+        assert second is error
+        assert isinstance(first, RequestCancelledError)
+        if first.partial is not None:  # how far it came before the other failed is chance
+            assert first.partial.token_ids == expected_ids(5, len(first.partial.token_ids), [97])
+            assert first.partial.finish_reason == "error"
+
+    with Client(verifier.address, timeout=PATIENCE, retry=QUICK) as client:
+        with pytest.raises(InvalidFieldError) as caught:
+            client.generate_batch(["a", "bad"], max_tokens=8, seed=5)
+        check(caught.value)
+    async with AsyncClient(verifier.address, timeout=PATIENCE, retry=QUICK) as client:
+        with pytest.raises(InvalidFieldError) as caught:
+            await client.generate_batch(["a", "bad"], max_tokens=8, seed=5)
+        check(caught.value)
+
+
+def test_prompts_that_cannot_be_sent() -> None:
+    with Client("127.0.0.1:1") as client:
+        with pytest.raises(TypeError, match=r"^prompts\[1\]: expected a string or a sequence of token ids, got None"):
+            client.generate_batch(["a", None])  # type: ignore[list-item]
+        with pytest.raises(TypeError, match=r"^prompts\[0\]\[2\]: expected an int"):
+            client.generate_batch([[1, 2, "3"]])  # type: ignore[list-item]
+        with pytest.raises(TypeError, match=r"^prompt_logprobs: expected an int"):
+            client.generate_batch(["a"], prompt_logprobs="x")  # type: ignore[call-overload]
+        with pytest.raises(TokenOutOfRangeError) as caught:
+            client.generate_batch(["a", [1, -1]])
+        assert caught.value.fields == ("prompts[1][1]",)
+
+
+def test_choices_are_one_request(verifier: FakeVerifier) -> None:
+    verifier.fails_for["bad"] = empty()
+    with Client(verifier.address, timeout=PATIENCE, retry=QUICK) as client:
+        with pytest.raises(EmptyPromptError) as caught:
+            client.generate("bad", n=3)
+        assert str(caught.value).startswith("prompt: has no token")
+        assert caught.value.results is None
+
+
+def test_a_batch_of_nothing() -> None:
+    assert Batch.of([], None, {}, keeps_errors=False).outcomes() == []
