@@ -25,7 +25,7 @@ def narrow_weights(model: nn.Module, bits: int) -> None:
         from torchao.quantization import Int4WeightOnlyConfig, Int8WeightOnlyConfig, quantize_
     except ImportError as error:
         raise GpuWeightsError(
-            f"weights of {bits} bits on a GPU need torchao: pip install 'draftwire[gpu]' ({error})"
+            f"weights of {bits} bits on a GPU need torchao: pip install -e '.[gpu]' in a checkout ({error})"
         ) from error
     config = (
         Int8WeightOnlyConfig(set_inductor_config=False)

@@ -484,7 +484,7 @@ def test_a_picture_needs_matplotlib(command: Command, prompts: str, monkeypatch:
     monkeypatch.setattr(importlib.util, "find_spec", missing)
     done = command("bench", "--prompts", prompts, "--plot", "a.png")
     assert done.code == 1
-    assert "--plot needs matplotlib: pip install 'draftwire[bench]'" in done.err
+    assert "--plot needs matplotlib: pip install -e '.[bench]'" in done.err
 
 
 def test_predictions_are_for_tasks_all_of_whose_prompts_bring_one() -> None:

@@ -51,4 +51,4 @@ def test_edge_says_what_it_needs() -> None:
     )
     assert result.returncode != 0
     assert "ImportError: draftwire.edge" in result.stderr
-    assert "pip install draftwire[serve]" in result.stderr
+    assert "pip install -e '.[serve]'" in result.stderr

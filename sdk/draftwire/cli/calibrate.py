@@ -89,7 +89,7 @@ def _measure(
     except ModuleNotFoundError as error:
         raise Failure(
             f"calibration runs a model in this process and needs the serving libraries, of which {error.name} is "
-            "missing: pip install draftwire[serve]"
+            "missing: pip install -e '.[serve]' in a checkout"
         ) from error
     if threads is not None:
         set_cpu_threads(threads)

@@ -16,7 +16,4 @@ def check_installed(what: str, needed: Sequence[str]) -> None:
     """
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        raise Failure(
-            f"{what} needs {', '.join(missing)}: pip install 'draftwire[serve]', or pip install -e '.[serve]' in a "
-            "checkout"
-        )
+        raise Failure(f"{what} needs {', '.join(missing)}: pip install -e '.[serve]' in a checkout")

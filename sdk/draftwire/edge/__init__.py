@@ -1,4 +1,6 @@
-"""draftwire.edge: clients that draft by themselves. Needs the serving libraries: ``pip install draftwire[serve]``.
+"""draftwire.edge: clients that draft by themselves.
+
+They need the serving libraries: ``pip install -e '.[serve]'`` in a checkout.
 
     from draftwire.edge import EdgeClient
 
@@ -14,7 +16,7 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(
         f"draftwire.edge runs a draft model in this process and needs the serving libraries, of which {error.name} is "
-        "missing: pip install draftwire[serve]"
+        "missing: pip install -e '.[serve]' in a checkout"
     ) from error
 
 from draftwire.edge.async_client import AsyncEdgeClient
