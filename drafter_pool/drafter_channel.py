@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import grpc
+
 from drafter_pool.drafter_conversation import DraftStream
 from drafter_pool.drafter_link import Connect
 from draftwire.channel import AsyncChannels
+from draftwire.connection_words import connection_words
+from draftwire.health import CHECK, PROBE_SECONDS, check_request
+from draftwire.methods import LOAD_MODEL
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
+from draftwire.wrong_service import KINDS, wrong_service
 from service_runtime.errors import invalid_field
 from service_runtime.grpc_stream import open_call
+from service_runtime.handshake import shown
+from service_runtime.logs import get_logger
+from service_runtime.message_stream import StreamBroken
+
+log = get_logger(__name__)
 
 
 def drafter_channels(
@@ -30,14 +41,44 @@ def drafter_channels(
 
         @asynccontextmanager
         async def connect() -> AsyncIterator[DraftStream]:
-            async with (
-                channels.open(address) as channel,
-                open_call(
-                    DrafterServiceStub(channel).Draft, metadata=channels.metadata(), on_message=on_message
-                ) as stream,
-            ):
-                yield stream
+            async with channels.open(address) as channel:
+                draft = DrafterServiceStub(channel).Draft
+                try:
+                    async with open_call(draft, metadata=channels.metadata(), on_message=on_message) as stream:
+                        yield stream
+                except StreamBroken as error:
+                    raise await _explained(error, channel, channels, address) from error
 
         return connect
 
     return reach
+
+
+async def _explained(
+    error: StreamBroken, channel: grpc.aio.Channel, channels: AsyncChannels, address: str
+) -> StreamBroken:
+    """The same end of a stream, said for those who read of it in a list of drafters."""
+    if error.reason_name is not None:
+        return error  # the drafter's own words
+    log.debug("a stream ended", address=address, reason=shown(str(error)))
+    message: str | None = None
+    if error.code is grpc.StatusCode.UNAVAILABLE:
+        message = connection_words(error.status.message, address, encrypted=channels.encrypted)
+    elif error.code is grpc.StatusCode.UNIMPLEMENTED:
+        there = {each: await _has(channel, channels, each) for each in KINDS}
+        message = wrong_service(LOAD_MODEL.service, address, there, error.status.message)
+    return error if message is None else StreamBroken.of(error.code, message)
+
+
+async def _has(channel: grpc.aio.Channel, channels: AsyncChannels, service: str) -> bool:
+    """Whether a server tells the health of a service, and so has it."""
+    ask = channel.unary_unary(
+        CHECK.path,
+        request_serializer=CHECK.request.SerializeToString,
+        response_deserializer=CHECK.response.FromString,
+    )
+    try:
+        await ask(check_request(service), timeout=PROBE_SECONDS, metadata=channels.metadata())
+    except grpc.aio.AioRpcError:  # it knows no such service, or tells no health
+        return False
+    return True

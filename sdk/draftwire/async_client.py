@@ -357,6 +357,7 @@ class AsyncClient:
             return await _finish(self._stream(request, whole=True))
         batch = Batch(requests)
         await self._run_all(batch, number)
+        first: Generation
         first, *further = batch.outcomes()
         return replace(first, further=further)
 

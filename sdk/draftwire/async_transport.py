@@ -30,7 +30,7 @@ from draftwire.receipt import has_receipt
 from draftwire.security import Security
 from draftwire.spreading import SpreadPolicy
 from draftwire.verifier import Verifier, VerifierStatus
-from draftwire.wrong_service import KINDS, describe_wrong_service, is_missing
+from draftwire.wrong_service import KINDS, is_missing, wrong_service
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -136,7 +136,7 @@ class AsyncTransport:
         explain(failure, method, address, encrypted=self._channels.encrypted)
         if is_missing(method, failure):
             there = dict(zip(KINDS, await asyncio.gather(*(self._has(address, each) for each in KINDS)), strict=True))
-            describe_wrong_service(failure, method.service, address, there)
+            failure.message = wrong_service(method.service, address, there, failure.details)
 
     async def _has(self, address: str, service: str) -> bool:
         """Whether a server tells the health of a service, and so has it."""

@@ -349,6 +349,7 @@ class Client:
             return _finish(self._stream(request, whole=True))
         batch = Batch(requests)
         self._run_all(batch, number)
+        first: Generation
         first, *further = batch.outcomes()
         return replace(first, further=further)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -60,7 +61,7 @@ class FieldViolation:
     """Path of the field in the request message, for example ``sampling.temperature``."""
     description: str
     """What is wrong with it."""
-    parameter: str = field(default="", compare=False)
+    parameter: str = dataclasses.field(default="", compare=False)
     """The same as a parameter of the SDK, for example ``temperature``, which the error's message names; empty where the
     two have one name."""
 

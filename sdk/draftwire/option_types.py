@@ -125,13 +125,11 @@ SPECULATION: dict[str, Check] = {
 def _speculation(name: str, value: Any) -> Speculation:
     if not isinstance(value, Speculation):
         raise wrong_type(name, "a Speculation", value)
-    return Speculation(
-        **{
-            field: given if given is None else check(f"{name}.{field}", given)
-            for field, check in SPECULATION.items()
-            for given in [getattr(value, field)]
-        }
-    )
+    fields: dict[str, Any] = {}
+    for field, check in SPECULATION.items():
+        given = getattr(value, field)
+        fields[field] = None if given is None else check(f"{name}.{field}", given)
+    return Speculation(**fields)
 
 
 OPTIONS: dict[str, Check] = {

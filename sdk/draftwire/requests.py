@@ -67,7 +67,7 @@ def _with_checked_types(
 
     @wraps(build)
     def run(prompt: Prompt | Conversation, /, *args: Options.args, **options: Options.kwargs) -> Prepared:
-        return build(prompt, *args, **option_types.checked(options))  # type: ignore[arg-type]
+        return build(prompt, *args, **option_types.checked(options))
 
     return run
 

@@ -33,7 +33,7 @@ from draftwire.receipt import has_receipt
 from draftwire.security import Security
 from draftwire.spreading import SpreadPolicy
 from draftwire.verifier import Verifier, VerifierStatus
-from draftwire.wrong_service import KINDS, describe_wrong_service, is_missing
+from draftwire.wrong_service import KINDS, is_missing, wrong_service
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -136,7 +136,7 @@ class Transport:
         found = explain(from_rpc_error(error), method, address, encrypted=self._channels.encrypted)
         if is_missing(method, found):
             there = {each: self._has(address, each) for each in KINDS}
-            describe_wrong_service(found, method.service, address, there)
+            found.message = wrong_service(method.service, address, there, found.details)
         return found
 
     def _has(self, address: str, service: str) -> bool:

@@ -18,21 +18,20 @@ def is_missing(method: Method[Any, Any], error: DraftwireError) -> bool:
     return method.service.startswith(_CONTRACT) and isinstance(error, UnimplementedError) and error.reason is None
 
 
-def describe_wrong_service(error: DraftwireError, service: str, address: str, there: Mapping[str, bool]) -> None:
-    """Have the error say what is at the address.
+def wrong_service(service: str, address: str, there: Mapping[str, bool], details: str) -> str:
+    """Return what is to be said of an address.
 
     Args:
-        error: what a call failed with.
         service: full name of the service that was called; one that is no drafter's belongs to a verifier.
         address: where it was called.
         there: of each of ``KINDS`` whether the server has it.
+        details: the words of the server.
     """
     wanted = service if service in KINDS else GENERATE.service
     found = [name for each, name in KINDS.items() if there[each]]
     if there[wanted]:
-        said = f" ({error.details})" if error.details else ""
-        error.message = f"{address} is {KINDS[wanted]} without this call, and older than this client{said}"
-    elif found:
-        error.message = f"{address} is {found[0]}, not {KINDS[wanted]}"
-    else:
-        error.message = f"what listens at {address} is not {KINDS[wanted]}"
+        said = f" ({details})" if details else ""
+        return f"{address} is {KINDS[wanted]} without this call, and older than what calls it{said}"
+    if found:
+        return f"{address} is {found[0]}, not {KINDS[wanted]}"
+    return f"what listens at {address} is not {KINDS[wanted]}"

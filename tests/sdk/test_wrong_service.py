@@ -35,7 +35,7 @@ def serving(*services: str, tells_health: bool = True) -> Iterator[str]:
     ("services", "told"),
     [
         ([DRAFTER], "{address} is a drafter, not a verifier"),
-        ([VERIFIER], "{address} is a verifier without this call, and older than this client (Method not found!)"),
+        ([VERIFIER], "{address} is a verifier without this call, and older than what calls it (Method not found!)"),
         (["another.Service"], "what listens at {address} is not a verifier"),
     ],
 )

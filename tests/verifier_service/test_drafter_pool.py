@@ -409,6 +409,7 @@ class TestServicer:
         with pytest.raises(ServiceError) as caught:
             await servicer.SwapDrafter(pb.SwapDrafterRequest(old_name="a:1", new_name="nowhere"), None)
         assert [violation.field for violation in caught.value.field_violations] == ["new_name"]
+        assert caught.value.message.startswith("new_name: no drafter named 'nowhere' is attached")
         assert verifier.state("a:1").state == READY
 
     async def test_a_heartbeat_is_told_when_the_next_is_due(self, verifier: InProcessVerifier, listening: Any) -> None:
