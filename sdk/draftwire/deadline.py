@@ -6,6 +6,7 @@ import time
 from typing import Self
 
 from draftwire.errors import DeadlineExceededError, DraftwireError, ErrorReason
+from draftwire.option_types import number
 
 
 class Deadline(float):
@@ -16,9 +17,14 @@ class Deadline(float):
 
     @classmethod
     def after(cls, seconds: float) -> Self:
-        """Return the deadline of a call that begins now."""
-        made = cls(time.monotonic() + seconds)
-        made.seconds = seconds
+        """Return the deadline of a call that begins now.
+
+        Raises:
+            TypeError: the timeout is no number.
+        """
+        timeout = number("timeout", seconds)
+        made = cls(time.monotonic() + timeout)
+        made.seconds = timeout
         return made
 
 
@@ -34,6 +40,6 @@ def describe_deadline(error: DraftwireError, deadline: Deadline | None, done: st
     if deadline is None or error.reason is not None or not isinstance(error, DeadlineExceededError):
         return
     error.reason = ErrorReason.DEADLINE_EXCEEDED
-    error.message = f"timeout of {float(deadline.seconds)} s ran out {done}"
+    error.message = f"timeout of {deadline.seconds} s ran out {done}"
     if last is not None:
         error.message += f": {last.message}"

@@ -122,7 +122,8 @@ class DraftwireError(Exception):
     @property
     def details(self) -> str:
         """The words of the service or of the gRPC library, as they came; ``message`` may say it better."""
-        return self.status.message
+        details: str = self.status.message
+        return details
 
     @property
     def fields(self) -> tuple[str, ...]:

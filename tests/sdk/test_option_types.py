@@ -105,6 +105,8 @@ def test_prompts() -> None:
             client.chat([{"role": "user", "content": 5}])  # type: ignore[dict-item]
         with pytest.raises(TypeError, match=r"^n: expected an int"):
             client.generate("x", n="2")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"^timeout: expected a number, got '5'"):
+            client.model_info(timeout="5")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match=r"^max_concurrency: expected an int"):
             client.generate_batch(["x"], max_concurrency="2")  # type: ignore[arg-type]
 
