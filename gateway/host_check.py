@@ -7,9 +7,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from draftwire.loopback import is_loopback_host
 from gateway.errors import GatewayError
+from gateway.host import host_of
 from gateway.settings import GatewaySettings
 
-_OPEN = ("/health",)
+_OPEN = ("/health", "/ping")
 """Asked by those who watch over processes, under whatever name; it tells nothing of requests."""
 
 
@@ -20,11 +21,12 @@ def allowed_hosts(settings: GatewaySettings, *, keyed: bool) -> frozenset[str] |
     A browser on this machine can connect, too, on behalf of any page whose name is made to resolve to it.
     """
     if settings.allowed_host:
-        return frozenset(_host(host) for host in settings.allowed_host)
+        return frozenset(host for host in map(host_of, settings.allowed_host) if host is not None)
     listened = settings.listen.rpartition(":")[0]
     if keyed or not is_loopback_host(listened):
         return None
-    return frozenset({"localhost", "127.0.0.1", "::1", _host(listened)})
+    own = host_of(listened)
+    return frozenset({"localhost", "127.0.0.1", "::1"} | ({own} if own is not None else set()))
 
 
 class HostCheck:
@@ -38,16 +40,8 @@ class HostCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it. One that names no host comes from no browser."""
         host = Headers(scope=scope).get("host", "") if scope["type"] == "http" else ""
-        if host and scope["path"] not in _OPEN and _host(host) not in self._hosts:
+        if host and scope["path"] not in _OPEN and host_of(host) not in self._hosts:
             message = "this gateway is not called by that name: --allowed-host names those that it has"
             await GatewayError(message, code="unknown_host", status=403).response()(scope, receive, send)
             return
         await self._app(scope, receive, send)
-
-
-def _host(text: str) -> str:
-    """The host of HOST or HOST:PORT in its one form."""
-    text = text.strip().lower()
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return (text.partition(":")[0] if text.count(":") == 1 else text).rstrip(".")

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, CliSettingsSource, NoDecode, SettingsConfigDict
@@ -15,6 +16,7 @@ from draftwire.flag_parser import FlagParser, program_name
 from draftwire.trace_export import check_endpoint
 from draftwire.verifier import parse_verifiers
 from draftwire.version import __version__
+from gateway.host import host_of
 
 _ENV_PREFIX = "DRAFTWIRE_GATEWAY_"
 _KEYS_VARIABLE = "DRAFTWIRE_API_KEYS"
@@ -42,6 +44,21 @@ def _address(text: str) -> str:
     return text
 
 
+def _hosts(texts: tuple[str, ...]) -> tuple[str, ...]:
+    for text in texts:
+        if host_of(text) is None:
+            raise ValueError(f"must be HOST or HOST:PORT ([HOST] for IPv6), got {text!r}")
+    return texts
+
+
+def _origins(texts: tuple[str, ...]) -> tuple[str, ...]:
+    for text in texts:
+        parts = urlsplit(text)
+        if text != "*" and text != f"{parts.scheme}://{parts.netloc}".lower():
+            raise ValueError(f"must be * or an origin as browsers send it, such as https://chat.example, got {text!r}")
+    return texts
+
+
 def _verifiers(texts: tuple[str, ...]) -> tuple[str, ...]:
     for each in texts:
         _address(each.partition("?")[0])
@@ -55,6 +72,10 @@ Address = Annotated[str, AfterValidator(_address)]
 Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_verifiers)]
 """HOST:PORT, perhaps with ?weight=NUMBER, of several verifiers."""
 Strings = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Hosts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_hosts)]
+"""HOST, or HOST:PORT, of several."""
+Origins = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_origins)]
+"""SCHEME://HOST, perhaps with :PORT, of several, or *."""
 Secrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_split), AfterValidator(_some)]
 
 
@@ -125,9 +146,9 @@ class GatewaySettings(BaseSettings):
     """Time that a request may take in all, in seconds."""
     console: bool = True
     """Serve the console at /: a page that generates and manages the pool of drafters."""
-    allowed_origin: Strings = ()
-    """Web origin that browsers may call from (CORS), or *; may be repeated. Without any, none may."""
-    allowed_host: Strings = ()
+    allowed_origin: Origins = ()
+    """Web origin whose pages may call (CORS), or *; may be repeated. Without any, only the gateway's own may."""
+    allowed_host: Hosts = ()
     """Host under which clients may call; may be repeated. Without any, on loopback without keys its names, else all."""
     shutdown_grace_seconds: int = Field(default=10, ge=0)
     """Time that requests in flight get to finish after SIGTERM or SIGINT, in seconds."""
