@@ -9,11 +9,14 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
+from draftwire.shortened import shortened
 from draftwire.v1 import error_reason_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 
 DOMAIN = "draftwire"
 """ErrorInfo.domain of every error."""
+_MOST_MESSAGE, _MOST_FIELD, _MOST_VIOLATIONS = 1000, 200, 16
+"""Characters, and fields of one error. All may repeat what came with a request, and travel in a call's trailers."""
 _REASON_PREFIX = "ERROR_REASON_"
 
 
@@ -31,7 +34,7 @@ class ServiceError(Exception):
     """An error with everything a client needs to act on it. Raise it from a handler; the interceptor sends it.
 
     `retry_after_seconds` adds RetryInfo; a FAILED_PRECONDITION carries PreconditionFailure with the reason as its
-    type; `metadata` goes to ErrorInfo.
+    type; `metadata` goes to ErrorInfo. Texts are cut to a length that is bounded.
     """
 
     def __init__(
@@ -44,11 +47,14 @@ class ServiceError(Exception):
         retry_after_seconds: float | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(message)
+        self.message = shortened(message, _MOST_MESSAGE)
+        super().__init__(self.message)
         self.code = code
         self.reason = reason
-        self.message = message
-        self.field_violations = tuple(field_violations)
+        self.field_violations = tuple(
+            FieldViolation(shortened(each.field, _MOST_FIELD), shortened(each.description, _MOST_MESSAGE))
+            for each in field_violations[:_MOST_VIOLATIONS]
+        )
         self.retry_after_seconds = retry_after_seconds
         self.metadata = dict(metadata or {})
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from draftwire.shortened import shortened
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo, PeerInfo
 from draftwire.version import __version__
@@ -35,7 +36,7 @@ def introduce(model: ModelInfo, limits: Limits, capabilities: Sequence[str] = ()
 
 def shown(text: str) -> str:
     """What a peer said, cut to a length that fits a message or a line of the log."""
-    return printable(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}...")
+    return printable(shortened(text, _MOST_SHOWN))
 
 
 def printable(text: str) -> str:

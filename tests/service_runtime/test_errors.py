@@ -34,6 +34,16 @@ def test_an_invalid_field_is_named() -> None:
     ]
 
 
+def test_what_a_request_said_is_cut() -> None:
+    """An error travels in a call's trailers, which have a bound of their own."""
+    name = "x" * 4_000_000
+    violations = [errors.FieldViolation(f"labels[{name}]", f"is {name}")] * 1000
+    status = errors.invalid_fields(violations).to_status()
+    assert status.message.startswith("labels[xxx") and "..." in status.message
+    assert status.ByteSize() < 30_000
+    assert errors.not_found(ErrorReason.ERROR_REASON_DRAFTER_NOT_FOUND, f"no drafter {name}!").message.endswith("x!")
+
+
 def test_several_fields_are_named_at_once() -> None:
     violations = [errors.FieldViolation("a", "is bad"), errors.FieldViolation("b", "is worse")]
     error = errors.invalid_fields(violations)
