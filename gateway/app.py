@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwire import AsyncClient, DraftwireError, SpreadPolicy, __version__
+from draftwire.shortened import shortened
 from gateway import completion_routes, model_routes, status_routes, token_routes
 from gateway.api_keys import ApiKeys, KeyCheck
 from gateway.console.routes import console_routes
@@ -26,6 +27,7 @@ from gateway.generations import Generations
 from gateway.host_check import HostCheck, allowed_hosts
 from gateway.logs import get_logger
 from gateway.metrics import Metrics
+from gateway.origin_check import OriginCheck
 from gateway.request_body import BodyLimit
 from gateway.request_log import RequestLog
 from gateway.security import client_options
@@ -91,6 +93,7 @@ def _middleware(settings: GatewaySettings, keys: ApiKeys, metrics: Metrics) -> S
     return [
         Middleware(RequestLog, metrics=metrics),
         *([Middleware(HostCheck, hosts=hosts)] if hosts is not None else []),
+        Middleware(OriginCheck, allowed=settings.allowed_origin),
         *([cors] if settings.allowed_origin else []),
         Middleware(KeyCheck, keys=keys),
         Middleware(BodyLimit, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds),
@@ -101,19 +104,25 @@ def _handlers(metrics: Metrics) -> dict[Any, Any]:
     """What becomes of an error that a route raises."""
 
     async def gateway_error(_: Request, error: GatewayError) -> Response:
-        return error.response()
+        return told(error, error.__cause__)
 
     async def draftwire_error(_: Request, error: DraftwireError) -> Response:
-        told = from_draftwire(error)
-        if told.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            log.warning("the verifier does not serve", error=type(error).__name__, status=told.status)
-        return told.response()
+        return told(from_draftwire(error), error)
+
+    def told(error: GatewayError, cause: BaseException | None) -> Response:
+        if isinstance(cause, DraftwireError) and error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            log.warning("the verifier does not serve", error=type(cause).__name__, status=error.status)
+        return error.response()
 
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         return from_validation(error.errors()[0]).response()
 
-    async def http_error(_: Request, error: HTTPException) -> Response:
-        response = GatewayError(str(error.detail), status=error.status_code).response()
+    async def http_error(request: Request, error: HTTPException) -> Response:
+        place = f"{request.method} {shortened(request.url.path)}"
+        message = f"{place}: {error.detail}"
+        if error.status_code == HTTPStatus.NOT_FOUND:
+            message = f"{place}: there is no such path; there are {_paths(request.app)}"
+        response = GatewayError(message, status=error.status_code).response()
         response.headers.update(error.headers or {})
         return response
 
@@ -137,6 +146,12 @@ def _handlers(metrics: Metrics) -> dict[Any, Any]:
         ClientLeft: left,
         Exception: fault,  # logged with its traceback by the server, which gets it raised again
     }
+
+
+def _paths(app: FastAPI) -> str:
+    """The calls that are served, as the API's description has them."""
+    calls = [f"{method.upper()} {path}" for path, operations in app.openapi()["paths"].items() for method in operations]
+    return ", ".join([*calls, f"GET {app.openapi_url}"])
 
 
 def _describe(app: FastAPI) -> None:

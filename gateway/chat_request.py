@@ -59,6 +59,11 @@ class ChatRequest(GenerationRequest):
         """Most tokens to generate; None goes on to the end of the context."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
+    def field_names(self) -> dict[str, str]:
+        """Return what this request calls the fields of the contract that it may name in several ways."""
+        newer = {} if self.max_completion_tokens is None else {"max_tokens": "max_completion_tokens"}
+        return super().field_names() | newer
+
     @property
     def alternatives(self) -> int | None:
         """How many of the likeliest tokens to tell at each position, None for no log-probabilities."""

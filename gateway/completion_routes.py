@@ -15,6 +15,7 @@ from gateway.chat_request import ChatRequest
 from gateway.chat_response import ChatResponse, ChatWriter
 from gateway.completion_request import CompletionRequest
 from gateway.completion_response import CompletionResponse, CompletionWriter
+from gateway.field_names import FieldNames
 from gateway.generation_request import GenerationRequest, bounded
 from gateway.generation_run import Order
 from gateway.response_parts import Writer
@@ -37,7 +38,12 @@ async def complete(asked: CompletionRequest, request: Request, state: GatewaySta
     options |= {"logprobs": asked.logprobs, "echo": bool(asked.echo)}
     if asked.echo and asked.logprobs is not None and asked.prompt_logprobs is None:
         options |= {"prompt_logprobs": asked.logprobs}
-    orders = [Order(GenerateOptions(**options, seed=seed), prompt) for prompt, seed in product(prompts, asked.seeds())]
+    orders = [
+        Order(
+            GenerateOptions(**options, seed=seed), prompt, names=asked.names_of(index), prompt_alone=asked.prompt_alone
+        )
+        for (index, prompt), seed in product(enumerate(prompts), asked.seeds())
+    ]
     return await _respond(state, request, asked, orders, CompletionWriter(asked, head))
 
 
@@ -49,7 +55,10 @@ async def chat(asked: ChatRequest, request: Request, state: GatewayState) -> Res
     head = await state.head("chatcmpl", request, asked.model)
     options = asked.options(bounded(asked.most_tokens, state.settings.max_tokens), state.settings.request_seconds)
     options |= {"logprobs": asked.alternatives}
-    orders = [Order(GenerateOptions(**options, seed=seed), messages=asked.conversation) for seed in asked.seeds()]
+    names = FieldNames(asked.field_names())
+    orders = [
+        Order(GenerateOptions(**options, seed=seed), messages=asked.conversation, names=names) for seed in asked.seeds()
+    ]
     return await _respond(state, request, asked, orders, ChatWriter(asked, head))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +26,11 @@ from draftwire import (
     UnauthenticatedError,
     UnavailableError,
 )
+from draftwire.shortened import shortened
+from gateway.field_names import FIELD_NAMES, FieldNames
 
+_MOST_MESSAGE, _MOST_PARAM = 1000, 200
+"""Characters. Both may repeat what came with a request."""
 RETRY_SECONDS = 1
 """When to try again, where the verifier does not say."""
 _STATUS_BY_CLASS: tuple[tuple[type[DraftwireError], int], ...] = (  # the first that fits
@@ -46,15 +49,6 @@ _STATUS_BY_CLASS: tuple[tuple[type[DraftwireError], int], ...] = (  # the first 
 )
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 _OVERLOADED = 503
-_PARAMS = {
-    "log_probs": "logprobs",
-    "prompt_log_probs": "prompt_logprobs",
-    "include_stop": "include_stop_str_in_output",
-    "structured_output": "response_format",
-    "text": "prompt",
-    "token_ids": "prompt",
-}
-"""Names of the contract's fields in the HTTP API, where they differ."""
 
 
 class ErrorBody(BaseModel):
@@ -88,11 +82,11 @@ class GatewayError(Exception):
         code: str | None = None,
         retry_after_seconds: float | None = None,
     ) -> None:
-        """Make an error; its type follows from the status."""
-        super().__init__(message)
-        self.message = message
+        """Make an error; its type follows from the status. Message and param are cut to a length that is bounded."""
+        self.message = shortened(message, _MOST_MESSAGE)
+        super().__init__(self.message)
         self.status = status
-        self.param = param
+        self.param = None if param is None else shortened(param, _MOST_PARAM)
         self.code = code
         self.retry_after_seconds = retry_after_seconds
 
@@ -114,34 +108,22 @@ class GatewayError(Exception):
         return Response(self.body, self.status, headers, "application/json")
 
 
-def from_draftwire(error: DraftwireError) -> GatewayError:
-    """Return what the caller is told of an error of the SDK."""
+def from_draftwire(error: DraftwireError, names: FieldNames = FIELD_NAMES) -> GatewayError:
+    """Return what the caller is told of an error of the SDK; names: what its request calls the contract's fields."""
     status = next((status for kind, status in _STATUS_BY_CLASS if isinstance(error, kind)), 500)
     retry = error.retry_after_seconds
     if retry is None and status == _OVERLOADED:
         retry = RETRY_SECONDS
-    param = param_of(error.fields[0]) if error.fields else None
+    param = names.param(error.fields[0]) if error.fields else None
     if isinstance(error, DrafterNotFoundError):
         param = "speculation.drafter"
-    return GatewayError(str(error), status=status, param=param, code=_code(error), retry_after_seconds=retry)
+    return GatewayError(names.message(error), status=status, param=param, code=_code(error), retry_after_seconds=retry)
 
 
 def _code(error: DraftwireError) -> str | None:
     if isinstance(error, ContextExceededError):
         return "context_length_exceeded"
     return None if error.reason is None else str(error.reason).lower()
-
-
-def param_of(field: str) -> str:
-    """Return the name in the HTTP API of a field of the contract."""
-    field = field.removeprefix("sampling.").removeprefix("messages.").removeprefix("token_ids.ids")
-    if field == "speculation.prediction.text":
-        return "prediction"
-    name = re.match(r"\w*", field)
-    first = name.group() if name else ""
-    if first == "structured_output" or not first:  # its parts have other names here; "" is an id of the prompt
-        return _PARAMS.get(first, f"prompt{field}")
-    return _PARAMS.get(first, first) + field[len(first) :]
 
 
 def from_validation(problem: Mapping[str, Any]) -> GatewayError:

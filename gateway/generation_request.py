@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from draftwire import GenerateOptions
+from draftwire.shortened import shortened
 from gateway.errors import GatewayError
 from gateway.output_form import FormFields
 from gateway.speculation_options import PredictedOutput, SpeculationOptions, TokenId, one_of, text_of
 
 _INT64_END, _UINT32_END, _UINT64_END = 1 << 63, 1 << 32, 1 << 64
 _MOST_CHOICES = 128
+_DIGITS = re.compile("[0-9]{1,10}")
 _SEED_BITS = 52
 """Of a seed of ours: it and those after it are numbers that JavaScript has, too."""
 Count = Annotated[int, Field(ge=0, lt=_UINT32_END)]
@@ -134,6 +137,14 @@ class GenerationRequest(FormFields):
             name = "stream_options"
             raise GatewayError(f"{name}: goes with stream alone", param=name, code="invalid_value")
 
+    def field_names(self) -> dict[str, str]:
+        """Return what this request calls the fields of the contract that it may name in several ways."""
+        names = {"speculation.prediction": "speculation.prediction" if self.prediction is None else "prediction"}
+        if isinstance(self.stop, str):
+            names["stop[0]"] = "stop"
+        form = self.form_name()
+        return names if form is None else names | {"structured_output": form}
+
     def seeds(self) -> list[int]:
         """Return the seeds of a prompt's choices."""
         first = secrets.randbits(_SEED_BITS) if self.seed is None else self.seed
@@ -177,9 +188,9 @@ class GenerationRequest(FormFields):
             return None
         bias: dict[int, float] = {}
         for key, value in self.logit_bias.items():
-            if not (key.isascii() and key.isdigit() and int(key) < _UINT32_END):
+            if not (_DIGITS.fullmatch(key) and int(key) < _UINT32_END):
                 name = "logit_bias"
-                raise GatewayError(f"{name}: {key!r} is no token id", param=name, code="invalid_value")
+                raise GatewayError(f"{name}: {shortened(key)!r} is no token id", param=name, code="invalid_value")
             bias[int(key)] = value
         return bias
 

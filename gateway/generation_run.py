@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,11 +12,14 @@ from draftwire import (
     AsyncClient,
     AsyncGenerationStream,
     Chunk,
+    DraftwireError,
     GenerateOptions,
     Generation,
     Prompt,
     PromptReport,
 )
+from gateway.errors import from_draftwire
+from gateway.field_names import FIELD_NAMES, FieldNames
 from gateway.metrics import Metrics
 
 
@@ -27,6 +30,10 @@ class Order:
     options: GenerateOptions
     prompt: Prompt | None = None
     messages: Sequence[dict[str, str]] = ()
+    names: FieldNames = FIELD_NAMES
+    """What the request calls the fields that an error of this choice may name."""
+    prompt_alone: bool = False
+    """Whether the caller wants what there is of the prompt, and no token after it."""
 
     def start(self, client: AsyncClient) -> AsyncGenerationStream:
         """Start it."""
@@ -66,11 +73,11 @@ class GenerationRun:
         """Start all choices.
 
         Raises:
-            InvalidFieldError: an order that the wire cannot carry.
+            GatewayError: an order that the wire cannot carry.
         """
         try:
             for order in self._orders:
-                self._streams.append(order.start(self._client))
+                self._streams.append(self._started(order))
         except BaseException:
             self._cancel()
             raise
@@ -92,7 +99,7 @@ class GenerationRun:
         """Return the next event.
 
         Raises:
-            DraftwireError: a choice failed; the others are to be given up.
+            GatewayError: a choice failed; the others are to be given up.
         """
         if not self._unfinished:
             raise StopAsyncIteration
@@ -108,7 +115,7 @@ class GenerationRun:
         """Run all choices to their ends.
 
         Raises:
-            DraftwireError: a choice failed.
+            GatewayError: a choice failed.
         """
         found: list[Any] = [None] * len(self._orders)
         async for event in self:
@@ -116,13 +123,27 @@ class GenerationRun:
                 found[event.index] = event.result
         return found
 
+    def _started(self, order: Order) -> AsyncGenerationStream:
+        try:
+            return order.start(self._client)
+        except DraftwireError as error:
+            raise from_draftwire(error, order.names) from error
+
     async def _read(self, index: int, stream: AsyncGenerationStream) -> None:
+        order = self._orders[index]
         try:
             first = True
             async for chunk in stream:
+                if order.prompt_alone:
+                    continue
                 await self._events.put(Event(index, chunk, None, stream.prompt if first else None))
                 first = False
-            await self._events.put(Event(index, None, stream.result, stream.prompt if first else None))
+            result = _without_output(stream.result) if order.prompt_alone else stream.result
+            await self._events.put(Event(index, None, result, stream.prompt if first else None))
+        except DraftwireError as error:
+            failure = from_draftwire(error, order.names)
+            failure.__cause__ = error
+            await self._events.put(failure)
         except Exception as error:  # noqa: BLE001 - raised again where the events are read
             await self._events.put(error)
 
@@ -131,3 +152,10 @@ class GenerationRun:
             stream.cancel()
         for task in self._tasks:
             task.cancel()
+
+
+def _without_output(result: Generation) -> Generation:
+    """A result as if it had ended with its prompt. The verifier generates a token at least."""
+    usage = replace(result.usage, completion_tokens=0)
+    nothing: dict[str, list[Any]] = {name: [] for name in ("token_ids", "token_texts", "text_offsets", "logprobs")}
+    return replace(result, text="", finish_reason="length", stop=None, stop_token_id=None, usage=usage, **nothing)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwire import AsyncClient, DraftwireError, GenerateOptions, Generation
+from draftwire import AsyncClient, GenerateOptions, Generation
 from gateway.admission import Admission
 from gateway.disconnect import until_disconnect
-from gateway.errors import GatewayError, from_draftwire
+from gateway.errors import GatewayError
 from gateway.event_stream import DONE, EventStream, event
 from gateway.generation_run import GenerationRun, Order
 from gateway.logs import get_logger
@@ -36,8 +37,7 @@ class Generations:
         """Return the response with all choices.
 
         Raises:
-            GatewayError: there is no room.
-            DraftwireError: a choice failed.
+            GatewayError: there is no room, or a choice failed.
             ClientLeft: nobody waits for it.
         """
         with self._admission.taken(len(orders)):
@@ -78,12 +78,11 @@ class Generations:
                         for chunk in writer.chunks(each, everything):
                             begun = True
                             yield event(chunk)
-        except DraftwireError as error:
+        except GatewayError as error:
             if not begun:
                 raise
-            told = from_draftwire(error)
-            log.warning("failed while streaming", error=type(error).__name__, status=told.status)
-            yield b"data: %s\n\n" % told.body
+            log.warning("failed while streaming", error=type(error.__cause__ or error).__name__, status=error.status)
+            yield b"data: %s\n\n" % error.body
         else:
             if usage:
                 yield event(writer.usage_chunk([results[index] for index in range(len(orders))]))
@@ -94,6 +93,6 @@ def named(orders: Sequence[Order], request: Request) -> list[Order]:
     """Give the orders the request's name, for the verifier's log."""
     name = request.state.request_id
     return [
-        Order(GenerateOptions(**order.options, request_id=f"{name}-{index}"), order.prompt, order.messages)
+        replace(order, options=GenerateOptions(**order.options, request_id=f"{name}-{index}"))
         for index, order in enumerate(orders)
     ]

@@ -69,11 +69,18 @@ class FormFields(BaseModel):
         Raises:
             GatewayError: more than one form, or a JSON schema that is missing or too deep.
         """
-        found = [*self._own(), *self._structured(), *self._guided()]
+        found = self._forms()
         if len(found) > 1:
             names = [name for name, _ in found]
             raise GatewayError(f"{names[-1]}: is given beside {names[0]}", param=names[-1], code="invalid_value")
         return found[0][1] if found else {}
+
+    def form_name(self) -> str | None:
+        """Return the name of the field that says the form. Raises GatewayError as `form` does."""
+        return next((name for name, _ in self._forms()), None)
+
+    def _forms(self) -> list[tuple[str, GenerateOptions]]:
+        return [*self._own(), *self._structured(), *self._guided()]
 
     def _own(self) -> list[tuple[str, GenerateOptions]]:
         chosen = self.response_format

@@ -1,4 +1,4 @@
-"""``/health`` and ``/metrics``, for those who run the gateway."""
+"""``/health``, ``/ping``, ``/version`` and ``/metrics``, for those who run the gateway."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from draftwire import AsyncClient, DraftwireError
+from draftwire import AsyncClient, DraftwireError, __version__
 from gateway.state import GatewayState, errors
 
 _HEALTH_SECONDS = 2.0
@@ -31,6 +31,24 @@ async def health(state: GatewayState) -> Health:
     """Tell whether a verifier answers."""
     await _one_answers(state.client)
     return Health()
+
+
+@router.get("/ping", responses=errors(500, 503, 504))
+async def ping(state: GatewayState) -> Health:
+    """Do as `/health`, which some load balancers know by this name."""
+    return await health(state)
+
+
+class Version(BaseModel):
+    """The gateway's build."""
+
+    version: str
+
+
+@router.get("/version")
+async def version() -> Version:
+    """Tell the gateway's version."""
+    return Version(version=__version__)
 
 
 @router.get(

@@ -7,11 +7,14 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
+from draftwire import DraftwireError
 from gateway.chat_request import ChatMessage, conversation_of
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, from_draftwire
+from gateway.field_names import FieldNames
 from gateway.speculation_options import TokenId
 from gateway.state import GatewayState, errors
 
+_DETOKENIZED = FieldNames({"token_ids": "tokens"})
 _ERRORS = errors(400, 401, 404, 408, 413, 500, 503, 504)
 
 router = APIRouter()
@@ -86,5 +89,8 @@ async def tokenize(asked: TokenizeRequest, state: GatewayState) -> TokenizeRespo
 async def detokenize(asked: DetokenizeRequest, state: GatewayState) -> DetokenizeResponse:
     """Return the text of token ids."""
     await state.served.check(asked.model)
-    text = await state.client.detokenize(asked.tokens, timeout=state.settings.request_seconds)
+    try:
+        text = await state.client.detokenize(asked.tokens, timeout=state.settings.request_seconds)
+    except DraftwireError as error:
+        raise from_draftwire(error, _DETOKENIZED) from error
     return DetokenizeResponse(prompt=text)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import grpc
 
 from draftwire.v1 import sampling_pb2
+from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
-from service_runtime.errors import invalid_field
+from service_runtime.errors import FieldViolation, ServiceError, invalid_field
 from speculative_engine.field_error import FieldError
 from speculative_engine.logit_editors.logit_changes import MOST_BIASES, LogitChanges
 from speculative_engine.sampling_params import SamplingParams
@@ -52,7 +55,7 @@ async def read_changes(
             "sampling.logit_bias", f"has {len(given.logit_bias)} tokens, at most {MOST_BIASES} are allowed"
         )
     bias = dict(given.logit_bias)
-    check_tokens("sampling.logit_bias", list(bias))
+    _check_biased(bias, vocab_size)
     for field, ids in (("allowed_token_ids", given.allowed_token_ids), ("banned_token_ids", given.banned_token_ids)):
         if len(ids) > vocab_size:
             raise invalid_field(f"sampling.{field}", f"has {len(ids)} ids, the vocabulary has {vocab_size} tokens")
@@ -74,6 +77,22 @@ async def read_changes(
         return changes.validate("sampling")
     except FieldError as error:
         raise invalid_field(error.field, error.description) from error
+
+
+def _check_biased(bias: Mapping[int, float], vocab_size: int) -> None:
+    """A field with a key names the key, a token, where one of a list names a place."""
+    beyond = next((token for token in bias if token >= vocab_size), None)
+    if beyond is not None:
+        field, description = (
+            f"sampling.logit_bias[{beyond}]",
+            f"is beyond the target's vocabulary of {vocab_size} tokens",
+        )
+        raise ServiceError(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            ErrorReason.ERROR_REASON_TOKEN_OUT_OF_RANGE,
+            f"{field}: {description}",
+            field_violations=[FieldViolation(field, description)],
+        )
 
 
 def _bad_words(words: Sequence[str]) -> Sequence[str]:

@@ -8,6 +8,8 @@ from typing import Any
 from starlette.responses import JSONResponse
 
 from draftwire import DraftwireError
+from draftwire.shortened import shortened
+from gateway.field_names import FieldNames
 
 _STATUSES = {
     "INVALID_ARGUMENT": 400,
@@ -20,8 +22,9 @@ _STATUSES = {
     "DEADLINE_EXCEEDED": 504,
 }
 """By canonical code; that of others is 500."""
-_RENAMED = {"text": "prompt"}
-"""Fields that the contract calls otherwise."""
+_NAMES = FieldNames({"new_name": "new", "old_name": "old"})
+_MOST_MESSAGE, _MOST_FIELD = 1000, 200
+"""Characters. Both may repeat what came with a request."""
 
 
 class ApiError(Exception):
@@ -39,8 +42,7 @@ class ApiError(Exception):
 
 def describe_error(error: DraftwireError) -> dict[str, Any]:
     """Return what the page is told of an error of the SDK."""
-    field = error.fields[0].removeprefix("sampling.") if error.fields else None
-    return _body(str(error), _RENAMED.get(field, field) if field is not None else None)
+    return _body(_NAMES.message(error), _NAMES.param(error.fields[0]) if error.fields else None)
 
 
 def error_response(error: DraftwireError) -> JSONResponse:
@@ -51,4 +53,5 @@ def error_response(error: DraftwireError) -> JSONResponse:
 
 
 def _body(message: str, field: str | None) -> dict[str, Any]:
-    return {"error": {"message": message, "field": field}}
+    field = None if field is None else shortened(field, _MOST_FIELD)
+    return {"error": {"message": shortened(message, _MOST_MESSAGE), "field": field}}

@@ -9,6 +9,7 @@ import httpx
 import openai
 import pytest
 
+from draftwire import __version__
 from tests.gateway.conftest import JSON, OpenGateway
 from tests.gateway.telling_verifier import TellingVerifier
 from tests.sdk.fake_verifier import PROMPT, rich_status
@@ -33,6 +34,7 @@ async def fails(http: httpx.AsyncClient, body: dict[str, Any], status: int = 400
         ({"prompt": [True]}, "invalid_value"),
         ({"max_tokens": "5"}, "invalid_type"),
         ({"max_tokens": 0}, "invalid_value"),
+        ({"max_tokens": -1}, "invalid_value"),
         ({"max_tokens": 1.5}, "invalid_type"),
         ({"temperature": "hot"}, "invalid_type"),
         ({"temperature": -1}, "invalid_value"),
@@ -99,6 +101,23 @@ async def test_unknown_paths_and_methods(http: httpx.AsyncClient) -> None:
     assert (missing.status_code, wrong.status_code) == (404, 405)
     assert wrong.headers["allow"] == "POST"
     assert missing.json()["error"]["type"] == "not_found_error"
+
+
+@pytest.mark.parametrize("path", ["/v1", "/docs", "/v1/responses", "/v1/embeddings", "/nowhere"])
+async def test_a_path_that_is_none_is_told_what_there_is(http: httpx.AsyncClient, path: str) -> None:
+    for method in ("GET", "POST"):
+        missing = await http.request(method, path)
+        message = missing.json()["error"]["message"]
+        assert missing.status_code == 404 and message.startswith(f"{method} {path}: ")
+        for served in ("POST /v1/completions", "POST /v1/chat/completions", "GET /v1/models", "GET /openapi.json"):
+            assert served in message
+
+
+async def test_what_other_servers_are_asked_for(http: httpx.AsyncClient, fake: TellingVerifier) -> None:
+    assert (await http.get("/version")).json() == {"version": __version__}
+    assert (await http.get("/ping")).status_code == 200
+    fake.stop()
+    assert (await http.get("/ping")).status_code == 503
 
 
 STATUSES = [

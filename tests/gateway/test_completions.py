@@ -120,6 +120,28 @@ async def test_an_echo_begins_with_the_prompt(client: openai.AsyncOpenAI, stream
     assert [offset for each in told for offset in each.text_offset or []] == list(range(8))
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_prompt_alone(client: openai.AsyncOpenAI, stream: bool) -> None:
+    """As harnesses score texts."""
+    asked: dict[str, Any] = {"model": "fake", "prompt": [PROMPT, "ab"], "max_tokens": 0, "echo": True, "logprobs": 1}
+    if stream:
+        usage = {"include_usage": True}
+        chunks = [c async for c in await client.completions.create(stream=True, stream_options=usage, **asked)]
+    else:
+        chunks = [await client.completions.create(**asked)]
+    choices = sorted((choice for chunk in chunks for choice in chunk.choices), key=lambda choice: choice.index)
+    assert [(choice.index, choice.text, choice.finish_reason) for choice in choices] == [
+        (0, PROMPT, "length"),
+        (1, "ab", "length"),
+    ]
+    told = choices[0].logprobs
+    assert told is not None
+    assert (told.tokens, told.token_logprobs) == ([*PROMPT], [None, *[-0.5] * (len(PROMPT) - 1)])
+    assert told.text_offset == list(range(len(PROMPT)))
+    usages = [chunk.usage for chunk in chunks if chunk.usage]
+    assert [(each.prompt_tokens, each.completion_tokens) for each in usages] == [(len(PROMPT) + 2, 0)]
+
+
 async def test_the_prompts_log_probabilities(http: httpx.AsyncClient) -> None:
     body = {"prompt": PROMPT, "max_tokens": 1, "prompt_logprobs": 2}
     told = (await http.post("/v1/completions", json=body)).json()["choices"][0]["prompt_logprobs"]

@@ -75,6 +75,18 @@ async def test_chat_is_the_sdks(real_gateway: GatewayProcess, sdk: Client) -> No
     assert [choice.message.content for choice in done.choices] == texts == [each.text for each in expected]
 
 
+def test_a_prompt_alone_is_scored_as_with_a_token_after_it(client: openai.OpenAI) -> None:
+    asked: Any = {"model": "target", "prompt": PROMPT, "logprobs": 2, "echo": True, "temperature": 0}
+    alone = client.completions.create(**asked, max_tokens=0)
+    longer = client.completions.create(**asked, max_tokens=1)
+    told, more = alone.choices[0].logprobs, longer.choices[0].logprobs
+    assert alone.choices[0].text == PROMPT and told is not None and more is not None
+    assert told.tokens and told.token_logprobs and more.tokens and more.token_logprobs
+    assert len(more.tokens) == len(told.tokens) + 1
+    assert (told.tokens, told.token_logprobs) == (more.tokens[:-1], more.token_logprobs[:-1])
+    assert alone.usage is not None and alone.usage.completion_tokens == 0
+
+
 def test_stop_strings(client: openai.OpenAI, sdk: Client) -> None:
     whole = sdk.generate(PROMPT, max_tokens=40, temperature=0.0).text
     word = whole.split()[2]

@@ -88,7 +88,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "bias beyond the vocabulary": (
         sampling(logit_bias={VOCABULARY: 1.0}),
         "TOKEN_OUT_OF_RANGE",
-        "sampling.logit_bias[0]",
+        f"sampling.logit_bias[{VOCABULARY}]",
     ),
     "allowed id beyond it": (
         sampling(allowed_token_ids=[3, VOCABULARY]),

@@ -1,0 +1,65 @@
+"""What a request over HTTP calls the fields of the contract, for errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from draftwire import DraftwireError
+
+_DEFAULT = {
+    "include_stop": "include_stop_str_in_output",
+    "log_probs": "logprobs",
+    "messages.messages": "messages",
+    "prompt_log_probs": "prompt_logprobs",
+    "speculation.drafter_names": "speculation.drafters",
+    "structured_output": "response_format",
+    "text": "prompt",
+    "token_ids": "prompt",
+    "token_ids.ids": "prompt",
+}
+_WHOLE = frozenset({"structured_output", "speculation.prediction"})
+"""Fields whose parts have no names of their own in a request."""
+_BIAS = re.compile(r"logit_bias\[(\d+)\]")
+_STEP = re.compile(r"[.\[]")
+
+
+class FieldNames:
+    """Turns paths of the contract's fields into the names that one request has for them."""
+
+    def __init__(self, own: Mapping[str, str] | None = None) -> None:
+        """Take names of fields beside those that are the same in all requests."""
+        self._names = _DEFAULT | dict(own or {})
+
+    def param(self, field: str) -> str:
+        """Return the field of the request."""
+        name = self._name(field)
+        return "logit_bias" if _BIAS.fullmatch(name) else name
+
+    def place(self, field: str) -> str:
+        """Return where in the request it is, for a person: a key of `logit_bias` is a token, not a place."""
+        name = self._name(field)
+        return _BIAS.sub(r"logit_bias: token \1", name) if _BIAS.fullmatch(name) else name
+
+    def message(self, error: DraftwireError) -> str:
+        """Return an error's message, and what its details say of each field; many messages say nothing else."""
+        wrong = error.field_violations
+        if not wrong:
+            return error.message
+        told = "; ".join(f"{self.place(each.field)}: {each.description}" for each in wrong)
+        as_sent = "; ".join(f"{each.field}: {each.description}" for each in wrong)
+        return told if error.message == as_sent else f"{error.message} ({told})"
+
+    def _name(self, field: str) -> str:
+        """The longest beginning of the path that has a name, and the rest of it."""
+        field = field.removeprefix("sampling.")
+        ends = [len(field), *(found.start() for found in reversed(list(_STEP.finditer(field))))]
+        for end in ends:
+            known = field[:end]
+            if known in self._names:
+                return self._names[known] + ("" if known in _WHOLE else field[end:])
+        return field
+
+
+FIELD_NAMES = FieldNames()
+"""The names where a request has none of its own."""
