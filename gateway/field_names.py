@@ -48,7 +48,7 @@ class FieldNames:
             return error.message
         told = "; ".join(f"{self.place(each.field)}: {each.description}" for each in wrong)
         as_sent = "; ".join(f"{each.field}: {each.description}" for each in wrong)
-        return told if error.message == as_sent else f"{error.message} ({told})"
+        return told if error.status.message == as_sent else f"{error.message} ({told})"
 
     def _name(self, field: str) -> str:
         """The longest beginning of the path that has a name, and the rest of it."""

@@ -1,4 +1,4 @@
-"""Errors of the console's API: a status, a message, and the field that is wrong, as JSON."""
+"""Errors of the console's API as JSON: a message, the field that is wrong, and the status, also at a stream's end."""
 
 from __future__ import annotations
 
@@ -37,21 +37,26 @@ class ApiError(Exception):
 
     def response(self) -> JSONResponse:
         """The response that says so."""
-        return JSONResponse(_body(str(self), self.field), self.status)
+        return JSONResponse(_body(str(self), self.field, self.status), self.status)
 
 
 def describe_error(error: DraftwireError) -> dict[str, Any]:
     """Return what the page is told of an error of the SDK."""
-    return _body(_NAMES.message(error), _NAMES.param(error.fields[0]) if error.fields else None)
+    field = _NAMES.param(error.fields[0]) if error.fields else None
+    return _body(_NAMES.message(error), field, _status_of(error))
 
 
 def error_response(error: DraftwireError) -> JSONResponse:
     """Return the response for an error of the SDK."""
     after = error.retry_after_seconds
     headers = {"Retry-After": str(math.ceil(after))} if after is not None else None
-    return JSONResponse(describe_error(error), _STATUSES.get(error.code.name, 500), headers)
+    return JSONResponse(describe_error(error), _status_of(error), headers)
 
 
-def _body(message: str, field: str | None) -> dict[str, Any]:
+def _status_of(error: DraftwireError) -> int:
+    return _STATUSES.get(error.code.name, 500)
+
+
+def _body(message: str, field: str | None, status: int) -> dict[str, Any]:
     field = None if field is None else shortened(field, _MOST_FIELD)
-    return {"error": {"message": shortened(message, _MOST_MESSAGE), "field": field}}
+    return {"error": {"message": shortened(message, _MOST_MESSAGE), "field": field, "status": status}}

@@ -32,6 +32,7 @@ def describe_rollout(rollout: Rollout) -> dict[str, Any]:
         "share": rollout.share,
         "state": rollout.state,
         "reason": rollout.reason,
+        "started_at": rollout.started_at.isoformat() if rollout.started_at is not None else None,
     }
 
 
@@ -52,4 +53,5 @@ def describe_verifier(info: VerifierInfo) -> dict[str, Any]:
 
 
 def _side(side: RolloutSide) -> dict[str, Any]:
-    return {"name": side.name, "sequences": side.sequences, "acceptance_rate": side.acceptance_rate}
+    rate = side.acceptance_rate if side.draft_tokens else None
+    return {"name": side.name, "sequences": side.sequences, "acceptance_rate": rate}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from draftwire import AsyncClient
+from draftwire import AsyncClient, DeadlineExceededError
 from gateway.console.api_errors import ApiError
 from gateway.console.descriptions import describe_drafter, describe_rollout, describe_verifier
 from gateway.console.event_stream import Event, Events
@@ -13,6 +13,9 @@ MOST_PAGES = 64
 """Pages that follow at once."""
 PERIOD = 2.0
 """Seconds between two states while the pool stays as it is: its counts and times do not."""
+
+PATIENCE = 15.0
+"""Seconds in which a verifier has to answer; the pages are told of one that does not."""
 
 
 class StateEvents:
@@ -51,9 +54,13 @@ class StateEvents:
             self._pages -= 1
 
     async def _state(self) -> Event:
-        drafters, rollouts, info = await asyncio.gather(
-            self._client.drafters.list(), self._client.drafters.rollouts(), self._client.model_info()
-        )
+        try:
+            async with asyncio.timeout(PATIENCE):
+                drafters, rollouts, info = await asyncio.gather(
+                    self._client.drafters.list(), self._client.drafters.rollouts(), self._client.model_info()
+                )
+        except TimeoutError as error:
+            raise DeadlineExceededError(f"it has said nothing for {PATIENCE:g} seconds") from error
         return "state", {
             "verifier": describe_verifier(info),
             "drafters": [describe_drafter(drafter) for drafter in drafters],

@@ -1,10 +1,13 @@
 // The answer as it comes: each token in the colour of whoever it comes from, and rejected drafts for a moment.
 
 import { byId, element } from "./elements.js";
-import { classOf } from "./sources.js";
+import { markSource } from "./sources.js";
 
 const SEEN_MS = 900;
 const MOST_SEEN = 6;
+const NEAR_END = 40;
+const turns = byId("turns");
+const asked = byId("asked");
 const tokens = byId("tokens");
 const rejected = byId("rejected");
 const box = byId("answer");
@@ -12,7 +15,8 @@ const legend = byId("legend");
 
 /** What has come of one request. */
 export class Answer {
-  constructor() {
+  /** Begin with what is asked; without a request there is nothing yet. */
+  constructor(request = null) {
     this.text = "";
     this.tokens = 0;
     this.chunks = 0;
@@ -20,9 +24,15 @@ export class Answer {
     this.rejected = new Map();
     this.began = null;
     this.early = 0; // tokens of the first chunk, which come with the prompt
+    const messages = request?.messages ?? [];
+    turns.replaceChildren(...messages.slice(0, -1).map((turn) => element("li", { className: turn.role, textContent: turn.content })));
+    asked.textContent = request?.prompt ?? messages.at(-1)?.content ?? "";
+    asked.className = messages.length ? "question" : "";
     tokens.replaceChildren();
+    byId("copy").hidden = true;
     this.#fade();
     this.#showLegend();
+    box.scrollTop = box.scrollHeight;
   }
 
   take(chunk) {
@@ -36,11 +46,8 @@ export class Answer {
     this.chunks += chunk.sources.length > 0;
     for (const source of chunk.sources) count(this.accepted, source);
     for (const draft of chunk.rejected) count(this.rejected, draft.drafter);
-    const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
-    for (const { text, source } of chunk.pieces) {
-      this.text += text;
-      tokens.append(element("span", { className: classOf(source), title: source ?? "target", textContent: text }));
-    }
+    const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_END;
+    for (const { text, source } of chunk.pieces) this.#add(text, source);
     this.#show(chunk.rejected);
     this.#showLegend();
     if (atEnd) box.scrollTop = box.scrollHeight;
@@ -48,10 +55,7 @@ export class Answer {
 
   /** End with the text as it is: a character that was split over tokens is whole in it. */
   finish(text) {
-    if (text.startsWith(this.text)) {
-      const rest = text.slice(this.text.length);
-      if (rest) tokens.append(element("span", { className: "by-target", textContent: rest }));
-    }
+    if (text.startsWith(this.text) && text.length > this.text.length) this.#add(text.slice(this.text.length), null);
     this.text = text;
     clearTimeout(this.fading);
     this.#fade();
@@ -65,11 +69,17 @@ export class Answer {
     return seconds > 0 ? (this.tokens - this.early) / seconds : null;
   }
 
+  #add(text, source) {
+    this.text += text;
+    tokens.append(markSource(element("span", { title: source ?? "target", textContent: text }), source));
+    byId("copy").hidden = false;
+  }
+
   #show(drafts) {
     if (!drafts.length) return;
-    rejected.replaceChildren(...drafts.slice(0, MOST_SEEN).map((draft) => element("span", {
-      className: classOf(draft.drafter), title: `${draft.drafter}, rejected`, textContent: draft.text,
-    })));
+    rejected.replaceChildren(...drafts.slice(0, MOST_SEEN).map((draft) => (
+      markSource(element("span", { title: `${draft.drafter}, rejected`, textContent: draft.text }), draft.drafter)
+    )));
     clearTimeout(this.fading);
     this.fading = setTimeout(() => this.#fade(), SEEN_MS);
   }
@@ -82,7 +92,8 @@ export class Answer {
     legend.replaceChildren(...order.map((source) => {
       const accepted = this.accepted.get(source) ?? 0;
       const told = source === null ? `${accepted} tokens` : `${accepted} accepted, ${this.rejected.get(source) ?? 0} rejected`;
-      return element("li", {}, element("b", { className: classOf(source), textContent: source ?? "target" }), " ", element("small", { textContent: told }));
+      const name = markSource(element("b", { textContent: source ?? "target" }), source);
+      return element("li", {}, name, " ", element("small", { textContent: told }));
     }));
   }
 }

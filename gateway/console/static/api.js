@@ -4,9 +4,10 @@ import { askForKey, storedKey } from "./key.js";
 
 /** What the API, or the way to it, refused. */
 export class ApiError extends Error {
-  constructor(message, field = null) {
+  constructor(message, field = null, status = 0) {
     super(message);
     this.field = field;
+    this.status = status; // 0 where the gateway did not answer
   }
 }
 
@@ -28,7 +29,7 @@ export async function* events(path, options) {
       rest = blocks.pop();
       for (const block of blocks) {
         const [name, data] = parse(block);
-        if (name === "error") throw new ApiError(data.error.message, data.error.field);
+        if (name === "error") throw new ApiError(data.error.message, data.error.field, data.error.status);
         yield [name, data];
       }
     }
@@ -65,7 +66,7 @@ async function send(path, method, body, signal, key) {
 
 async function errorOf(response) {
   const told = await response.json().catch(() => null); // a proxy's error page is no JSON
-  return new ApiError(told?.error?.message ?? `The gateway answered ${response.status}.`, told?.error?.field ?? null);
+  return new ApiError(told?.error?.message ?? `The gateway answered ${response.status}.`, told?.error?.field ?? null, response.status);
 }
 
 function parse(block) {

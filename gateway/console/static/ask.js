@@ -1,16 +1,19 @@
 // What the form asks for.
 
 import { ApiError } from "./api.js";
-import { byId, element } from "./elements.js";
+import { byId } from "./elements.js";
+import { rememberPrompt, startHistory } from "./history.js";
 
 const form = byId("ask");
-const turns = [];
+const prompt = form.elements.prompt;
+let turns = [];
 
-export const isChat = () => form.elements.kind.value === "chat";
+const isChat = () => form.elements.kind.value === "chat";
 
 /** The request that the form describes, as the API takes it; its seed is set. Throws ApiError. */
 export function readRequest() {
-  const text = form.elements.prompt.value;
+  const text = prompt.value;
+  rememberPrompt(text);
   return {
     ...(isChat() ? { messages: [...turns, { role: "user", content: text }] } : { prompt: text }),
     temperature: numberOf("temperature"),
@@ -24,18 +27,25 @@ export function readRequest() {
 /** Keep an answer of a conversation, to be asked on. */
 export function keepTurn(request, text) {
   if (!request.messages) return;
-  turns.splice(0, turns.length, ...request.messages, { role: "assistant", content: text });
-  form.elements.prompt.value = "";
-  showTurns();
+  turns = [...request.messages, { role: "assistant", content: text }];
+  prompt.value = "";
+  showKind();
 }
 
-export function startAskForm() {
-  for (const radio of form.elements.kind) radio.addEventListener("change", showTurns);
+/** onNew is called when a new conversation begins. */
+export function startAskForm(onNew) {
+  for (const radio of form.elements.kind) radio.addEventListener("change", showKind);
   byId("new-chat").addEventListener("click", () => {
-    turns.length = 0;
-    showTurns();
-    form.elements.prompt.focus();
+    turns = [];
+    showKind();
+    onNew();
+    prompt.focus();
   });
+  startHistory((text) => {
+    prompt.value = text;
+    prompt.focus();
+  });
+  form.addEventListener("input", clearAskError);
 }
 
 /** Show what is wrong with the form, at its field. */
@@ -52,10 +62,7 @@ export function clearAskError() {
   for (const field of form.elements) field.removeAttribute("aria-invalid");
 }
 
-function showTurns() {
-  byId("turns").replaceChildren(...(isChat() ? turns : []).map((turn) => (
-    element("li", { className: turn.role, textContent: turn.content })
-  )));
+function showKind() {
   byId("new-chat").hidden = !isChat() || !turns.length;
 }
 

@@ -3,21 +3,25 @@
 import { Answer } from "./answer.js";
 import { ApiError, events } from "./api.js";
 import { clearAskError, keepTurn, readRequest, showAskError, startAskForm } from "./ask.js";
+import { isAway } from "./away.js";
 import { clearComparison, showComparison } from "./comparison.js";
+import { startCopy } from "./copy.js";
 import { byId, setText } from "./elements.js";
 import { figuresOf, figuresOfResult, showFigures } from "./figures.js";
-import { followPool, startPoolForms } from "./pool.js";
+import { followPool } from "./pool.js";
+import { startPoolForms } from "./replace.js";
 import { startTheme } from "./theme.js";
 
 const form = byId("ask");
 const stop = byId("stop");
 const starts = [byId("generate"), byId("compare")];
 let running = null; // the AbortController of what runs
+let answer = null;
 
 const say = (text) => setText(byId("status"), text);
 
 async function generate(request, signal) {
-  const answer = new Answer();
+  answer = new Answer(request);
   showFigures({ rate: null, length: null, speed: null });
   for await (const [name, data] of events("generate", { method: "POST", body: request, signal })) {
     if (name === "finished") {
@@ -51,7 +55,7 @@ async function compare() {
 
 /** Run one thing at a time. */
 async function start(what) {
-  if (running) return;
+  if (running || isAway()) return;
   running = new AbortController();
   clearAskError();
   clearComparison();
@@ -101,6 +105,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 startTheme();
-startAskForm();
+startAskForm(() => { answer = new Answer(); });
+startCopy(() => answer.text);
 startPoolForms();
 followPool(showVerifier);

@@ -1,6 +1,8 @@
 """The state as pages follow it."""
 
+import threading
 from contextlib import ExitStack
+from typing import Any
 
 import httpx
 import pytest
@@ -9,6 +11,7 @@ from gateway.console import state_events
 from tests.end_to_end.waiting import PATIENCE, eventually
 from tests.gateway.console.event_reader import read_events
 from tests.sdk.fake_verifier import FakeVerifier
+from tests.support.console_server import serve_console
 
 STATE = "/console/api/state"
 
@@ -41,3 +44,33 @@ def test_pages_are_bounded(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) 
             return response.status_code == 200
 
     eventually(has_room, "those that went make room")
+
+
+def test_a_verifier_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    answers.set()
+
+    class Silent(FakeVerifier):
+        def ListRollouts(self, request: Any, context: Any) -> Any:
+            answers.wait(PATIENCE)
+            return super().ListRollouts(request, context)
+
+    monkeypatch.setattr(state_events, "PATIENCE", 0.5)
+    with Silent() as verifier, serve_console(verifier.address) as address:
+        with httpx.stream("GET", address + STATE, timeout=PATIENCE) as response:
+            events = read_events(response)
+            assert next(events)[0] == "state"
+            answers.clear()
+            found = [each for each in events if each[0] == "error"]
+        answers.set()
+    assert found[0][1]["error"]["status"] == 504
+
+
+def test_a_verifier_that_is_gone(http: httpx.Client, verifier: FakeVerifier) -> None:
+    with http.stream("GET", STATE) as response:
+        events = read_events(response)
+        assert next(events)[0] == "state"
+        verifier.stop()
+        found = [each for each in events if each[0] == "error"]
+    assert found[0][1]["error"]["status"] == 503
+    assert http.get(STATE).json()["error"]["status"] == 503

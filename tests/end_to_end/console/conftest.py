@@ -1,0 +1,67 @@
+"""The console in a real browser, with real services behind it."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from draftwire import Client
+from tests.end_to_end.conftest import RunningService
+from tests.end_to_end.waiting import PATIENCE
+from tests.support.console_server import serve_console
+
+CHROMIUM = shutil.which("chromium")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed (apt-get install chromium)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def console(verifier: RunningService) -> Iterator[str]:
+    with serve_console(verifier.address) as address:
+        yield address
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Opens the page. What it complains about, apart from answers that are errors, fails the test."""
+    complaints: list[str] = []
+    pages: list[Page] = []
+
+    def open_one(address: str, **options: Any) -> Page:
+        page = browser.new_page(**options)
+        page.set_default_timeout(PATIENCE * 1000)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda message: (
+                complaints.append(message.text)
+                if message.type in {"error", "warning"} and "Failed to load resource" not in message.text
+                else None
+            ),
+        )
+        page.goto(address)
+        pages.append(page)
+        return page
+
+    yield open_one
+    for page in pages:
+        page.context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def page(open_page: Callable[..., Page], console: str, client: Client) -> Page:
+    """The page, in front of a verifier without drafters."""
+    page = open_page(console)
+    expect(page.locator("#no-drafters")).to_be_visible()
+    return page
