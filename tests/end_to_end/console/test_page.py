@@ -45,10 +45,10 @@ FOCUSED = """() => {
 def test_words_are_explained_before_the_first_request(page: Page) -> None:
     assert page.locator("[title]:not(#tokens *), abbr").count() == 0
     for word in ("Coloured, underlined text", "Acceptance length", "Against the estimate", "Round trip", "Draft step"):
-        meaning = page.locator(".words dt", has_text=word)
+        words = page.locator("details.words").filter(has=page.locator("dt", has_text=word))
+        meaning = words.locator("dt", has_text=word)
         expect(meaning).to_be_hidden()
-        summary = page.locator("details.words", has=meaning).locator("summary")
-        summary.focus()
+        words.locator("summary").focus()
         page.keyboard.press("Enter")
         expect(meaning).to_be_visible()
         page.keyboard.press("Enter")
