@@ -20,8 +20,8 @@ MOST_LEVELS = 2000
 _LARK = re.compile(
     r"""(?P<space>[ \t\r]+|(?:\#|//)[^\n]*)
     |(?P<line>\n)
-    |"(?:\\.|[^"\\\n])*"
-    |/(?:\\.|[^/\\])+/
+    |"[^"\\\n]*(?:\\.[^"\\\n]*)*"?
+    |/[^/\\]*(?:\\.[^/\\]*)*/?
     |%(?P<block>json|regex|llguidance)\b
     |(?P<inner>%lark\b)
     |[!?]*(?P<name>_?[a-z][_a-z0-9-]*|_?[A-Z][_A-Z0-9-]*)
@@ -32,10 +32,11 @@ _LARK = re.compile(
     |.""",
     re.VERBOSE,
 )
+"""The closing mark of a text is not needed: to look for one that is not there would take time again and again."""
 _GBNF = re.compile(
     r"""(?P<space>[ \t\r\n]+|\#[^\n]*)
-    |"(?:\\.|[^"\\])*"
-    |\[(?:\\.|[^\]\\])*\]
+    |"[^"\\]*(?:\\.[^"\\]*)*"?
+    |\[[^\]\\]*(?:\\.[^\]\\]*)*\]?
     |(?P<name>[\w-]+)(?=(?P<defines>[ \t]*(?:\#[^\n]*)?::=)?)
     |(?P<open>\()
     |(?P<close>\))
@@ -263,7 +264,7 @@ class _Rules:
         try:
             value, end = _DECODER.raw_decode(text, at)
         except (ValueError, RecursionError):
-            return at  # the library refuses it
+            return len(text)  # the library refuses it all
         if schema:
             self._weights[self._current] += schema_levels(value)
         return end
