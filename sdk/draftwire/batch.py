@@ -70,6 +70,8 @@ class Batch:
             try:
                 requests.append(prepare(prompt, seed=its_seed, **options))
             except TypeError as error:
+                if not _PROMPT.match(str(error)):
+                    raise  # it is about an option, which all prompts share
                 raise TypeError(_PROMPT.sub(f"prompts[{index}]", str(error), 1)) from None
             except DraftwireError as error:
                 _name(error, index)

@@ -106,7 +106,7 @@ def test_prompts_that_cannot_be_sent() -> None:
         with pytest.raises(TypeError, match=r"^prompts\[0\]\[2\]: expected an int"):
             client.generate_batch([[1, 2, "3"]])  # type: ignore[list-item]
         with pytest.raises(TypeError, match=r"^prompt_logprobs: expected an int"):
-            client.generate_batch(["a"], prompt_logprobs="x")  # type: ignore[call-overload]
+            client.generate_batch(["a"], prompt_logprobs="prompt: x")  # type: ignore[call-overload]
         with pytest.raises(TokenOutOfRangeError) as caught:
             client.generate_batch(["a", [1, -1]])
         assert caught.value.fields == ("prompts[1][1]",)
