@@ -82,8 +82,8 @@ class Verifier:
         tracing: Tracing = NO_TRACING,
         drafter_clocks: DrafterClocks | None = None,
     ):
-        """uses_hub: whether the model of a local drafter's address, in its one form, may be a hub id. drafter_clocks: of
-        the pool of drafters; None for the machine's."""
+        """uses_hub: whether the model of a local drafter's address, in its one form, may be a hub id. drafter_clocks:
+        of the pool of drafters; None for the machine's."""
         self.tokenizer = tokenizer
         self.info = info
         self.started_at = datetime.now(UTC)
