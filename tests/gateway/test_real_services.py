@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
@@ -106,6 +107,30 @@ def test_a_prediction_is_counted(client: openai.OpenAI, sdk: Client) -> None:
     assert done.choices[0].message.content == text
     assert done.usage is not None and done.usage.completion_tokens_details is not None
     assert (done.usage.completion_tokens_details.accepted_prediction_tokens or 0) > 0
+
+
+LARGE = "def f(x):\n    return x\n" * 100_000
+TALK = [{"role": "user", "content": LARGE}]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/v1/completions", {"prompt": LARGE}, "prompt"),
+        ("/v1/chat/completions", {"messages": TALK}, "messages"),
+        ("/tokenize", {"prompt": LARGE}, "prompt"),
+        ("/tokenize", {"messages": TALK}, "messages"),
+    ],
+)
+def test_a_text_that_cannot_fit_is_named_as_the_client_sent_it(
+    real_gateway: GatewayProcess, path: str, body: dict[str, Any], param: str
+) -> None:
+    response = httpx.post(f"{real_gateway.url}{path}", json=body, timeout=PATIENCE)
+    error = response.json()["error"]
+    assert (response.status_code, error["type"], error["code"], error["param"]) == (
+        400, "invalid_request_error", "context_length_exceeded", param,
+    ), error  # fmt: skip
+    assert f"has {len(LARGE)} bytes" in error["message"] or param == "messages"
 
 
 def test_tokens(real_gateway: GatewayProcess, client: openai.OpenAI, sdk: Client) -> None:
