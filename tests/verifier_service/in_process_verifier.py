@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import torch
 
+from drafter_pool.drafter_clocks import DrafterClocks
 from drafter_pool.drafter_link import Connect
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.model_info_pb2 import ModelInfo
@@ -98,7 +99,7 @@ class SteppedEngine(VerificationEngine):
     """Turns of the loop between two steps: so long a verdict takes to a drafter, and its answer back, at the most."""
 
     def __init__(self, model: PackedModel, limits: EngineLimits) -> None:
-        super().__init__(model, SteadyCost(), limits)
+        super().__init__(model, SteadyCost(), limits, reading_clock=lambda: 0.0)
         self._loop = asyncio.get_running_loop()
         self._heard = True
         """Whether all that was said to the last step has come."""
@@ -261,7 +262,11 @@ async def in_process_verifier(
     drafters_per_request: int = 1,
     **options: Any,
 ) -> AsyncIterator[InProcessVerifier]:
-    """Runs a verifier. At the end nothing may be left: no KV slot, no failed task, no exception nobody saw."""
+    """Runs a verifier. At the end nothing may be left: no KV slot, no failed task, no exception nobody saw.
+
+    Reading what drafters say takes no time here, unless options have other clocks.
+    """
+    options.setdefault("drafter_clocks", DrafterClocks(spent=lambda: 0.0))
     unseen: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
     with loaded_model(checkpoint, slots) as model:
