@@ -163,6 +163,7 @@ def _about(info: VerifierInfo, plan: Plan, threads: int | None) -> dict[str, str
     found = {
         "target": f"{info.model_id} ({info.parameters / 1e6:.3g} M, {info.dtype}, {info.device})",
         "verifier": info.build,
+        "numerics": f"{info.numerics[:12]} ({info.numerics_description})" if info.numerics else "not reported",
         "prompts": ", ".join(f"{number} {task}" for task, number in _tasks(plan.prompts).items()),
         "max_tokens": str(plan.max_tokens),
         "runs": str(plan.runs),
