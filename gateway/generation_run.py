@@ -157,5 +157,15 @@ class GenerationRun:
 def _without_output(result: Generation) -> Generation:
     """A result as if it had ended with its prompt. The verifier generates a token at least."""
     usage = replace(result.usage, completion_tokens=0)
-    nothing: dict[str, list[Any]] = {name: [] for name in ("token_ids", "token_texts", "text_offsets", "logprobs")}
-    return replace(result, text="", finish_reason="length", stop=None, stop_token_id=None, usage=usage, **nothing)
+    return replace(
+        result,
+        text="",
+        token_ids=[],
+        token_texts=[],
+        text_offsets=[],
+        logprobs=[],
+        finish_reason="length",
+        stop=None,
+        stop_token_id=None,
+        usage=usage,
+    )

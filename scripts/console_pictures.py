@@ -20,8 +20,7 @@ PROMPT = """class Point:
     def get_y(self):
         return self.y
 
-    def get_z(self):
-"""
+    def get_z(self):"""
 SECONDS = 120
 
 

@@ -109,7 +109,7 @@ def test_errors_of_the_verifier_have_their_status(
     verifier.failures = [rich_status(code, "told by the verifier", reason, retry_after=1.5)] * 2
     answer = http.post(GENERATE, json={"prompt": "a"})
     assert answer.status_code == status
-    assert answer.json() == {"error": {"message": "told by the verifier", "field": None}}
+    assert answer.json() == {"error": {"message": "told by the verifier", "field": None, "status": status}}
     assert answer.headers["retry-after"] == "2"
 
 
