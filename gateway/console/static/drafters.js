@@ -32,7 +32,7 @@ export function showDrafters(drafters) {
 }
 
 async function detach(name) {
-  const last = `${name} is the only drafter. Without it the target decodes plainly: the same answers, only slower.`;
+  const last = `${name} is the only drafter. Without it the target decodes plainly: the same answers, usually at a lower speed.`;
   if (count === 1 && !(await confirmed("Detach the last drafter?", last, "Detach"))) return;
   await change("drafters/detach", { name }, `${name} is detached.`);
 }
