@@ -150,6 +150,8 @@ class _Document:
         self._resources: dict[str, Any] = {"": value}
         self._anchors: dict[tuple[str, str], Any] = {}
         self._root = value
+        draft = value.get("$schema") if isinstance(value, dict) else None
+        self._id = "id" if isinstance(draft, str) and "draft-04" in draft else "$id"
         self._read(value)
 
     def _read(self, value: Any) -> None:
@@ -180,15 +182,14 @@ class _Document:
 
     def _base(self, value: dict[str, Any], base: str) -> str:
         """The base of addresses in an object, whose names are kept."""
-        for key in ("$id", "id"):
-            name = value.get(key)
-            if isinstance(name, str):
-                address, _, anchor = _joined(base, name).partition("#")
-                if address != base:
-                    base = address
-                    self._resources.setdefault(base, value)
-                if anchor:
-                    self._anchors.setdefault((base, anchor), value)
+        name = value.get(self._id)
+        if isinstance(name, str):
+            address, _, anchor = _joined(base, name).partition("#")
+            if address != base:
+                base = address
+                self._resources.setdefault(base, value)
+            if anchor:
+                self._anchors.setdefault((base, anchor), value)
         for key in ("$anchor", "$dynamicAnchor"):
             anchor = value.get(key)
             if isinstance(anchor, str):
@@ -201,8 +202,8 @@ class _Document:
         if fragment and not fragment.startswith("/"):
             return self._numbers.get(id(self._anchors.get((address, unquote(fragment)))))
         value = self._resources.get(address)
-        for part in fragment.split("/")[1:]:
-            part = unquote(part).replace("~1", "/").replace("~0", "~")
+        for spelled in fragment.split("/")[1:]:
+            part = unquote(spelled).replace("~1", "/").replace("~0", "~")
             if isinstance(value, dict):
                 value = value.get(part)
             elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):

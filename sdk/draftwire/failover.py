@@ -180,11 +180,6 @@ class Attempts:
         final = final or not (self._repeatable or error.reason == ErrorReason.SHUTTING_DOWN)
         if final or not self._stays:
             self._endpoints.lost(self._address)
-        if final and self._mismatch is not None:
-            raise self._mismatch from error
-        if final:
-            error.message = f"no answer from {', '.join(addresses)}: {error.message}"
-            raise error
         if taken and not self._got_token and error.reason != ErrorReason.SHUTTING_DOWN:
             self._fruitless.append(self._address)
             if len(self._fruitless) >= self._policy.fruitless_losses:
@@ -193,6 +188,11 @@ class Attempts:
                     f"they sent a token; it may be what ended them, and is not sent again: {error.message}",
                     raw=error.raw,
                 ) from error
+        if final and self._mismatch is not None:
+            raise self._mismatch from error
+        if final:
+            error.message = f"no answer from {', '.join(addresses)}: {error.message}"
+            raise error
         rounds, rest = divmod(self._failures, len(addresses))
         if rest:
             return 0.0

@@ -293,6 +293,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
             numerics=self.numerics,
         )
         if request.text == self.dies_on:
+            time.sleep(0.3)  # the receipt has arrived when work begins, which ends it
             threading.Thread(target=self.stop).start()
             ended.wait()
             return

@@ -18,13 +18,15 @@ from speculative_engine.longest_path import longest_path
 TOKENIZER = Path(__file__).resolve().parents[2] / "models" / "target" / "tokenizer.json"
 COMPILE = """
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from speculative_engine.grammar import FormKind, Grammar, GrammarError
 from speculative_engine.grammar_compiler import GrammarCompiler
 
 compiler = GrammarCompiler(lambda: Path(sys.argv[2]).read_text(), 4100)
+grammar = Grammar(FormKind(sys.argv[1]), sys.stdin.read())
 try:
-    compiler.form(Grammar(FormKind(sys.argv[1]), sys.stdin.read()), [0])
+    ThreadPoolExecutor(1).submit(compiler.form, grammar, [0]).result()
 except GrammarError as error:
     print("refused:", error)
 else:
@@ -145,6 +147,11 @@ class TestSchemas:
         # The document itself has its height; what is referred to comes in addition.
         plain = schema_levels({"$defs": definitions})
         assert schema_levels({"$defs": definitions, "$ref": reference}) >= plain + 40
+
+    def test_a_word_that_is_no_keyword_changes_no_address(self) -> None:
+        named = [{"id": f"y{n}", "items": {"$ref": f"#/$defs/a{n + 1}"}} for n in range(50)]
+        definitions = {f"a{n}": each for n, each in enumerate(named)} | {"a50": {}}
+        assert schema_levels({"$ref": "#/$defs/a0", "$defs": definitions}) >= 100
 
     def test_what_leads_nowhere_counts_for_nothing(self) -> None:
         for reference in ("#/$defs/none", "#none", "https://example.org/a.json", "http://[", "#/enum/x", ""):
