@@ -191,9 +191,9 @@ class _Document:
             if anchor:
                 self._anchors.setdefault((base, anchor), value)
         for key in ("$anchor", "$dynamicAnchor"):
-            anchor = value.get(key)
-            if isinstance(anchor, str):
-                self._anchors.setdefault((base, anchor), value)
+            name = value.get(key)
+            if isinstance(name, str):
+                self._anchors.setdefault((base, name), value)
         return base
 
     def find(self, base: str, reference: str) -> int | None:
