@@ -18,7 +18,9 @@ from speculative_engine.grammar import Grammar, GrammarError
 from speculative_engine.grammar_trial_process import receive, send
 
 MOST_SECONDS = 10.0
-"""For trying one form."""
+"""Of processor time for trying one form."""
+_CLOCK_SECONDS = 30.0
+"""For the same where the processor is busy."""
 _START_SECONDS = 60.0
 """For the process to start and to read the tokenizer."""
 _GRACE_SECONDS = 5.0
@@ -48,9 +50,10 @@ class GrammarTrial:
             with theirs:
                 self._hand_over(theirs)
             started = time.monotonic()
-            ours.settimeout(MOST_SECONDS + _GRACE_SECONDS)
+            ours.settimeout(_CLOCK_SECONDS + _GRACE_SECONDS)
             try:
-                asked = {"kind": grammar.kind.value, "text": grammar.text, "seconds": MOST_SECONDS}
+                limits = {"seconds": MOST_SECONDS, "clock_seconds": _CLOCK_SECONDS}
+                asked = {"kind": grammar.kind.value, "text": grammar.text} | limits
                 send(ours, json.dumps(asked).encode())
                 outcome = json.loads(receive(ours))
             except (EOFError, OSError) as error:
@@ -78,13 +81,17 @@ class GrammarTrial:
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()
+        environment = {
+            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+            "MALLOC_ARENA_MAX": "1",  # address space that threads reserve would count as memory
+        }
         with theirs:
             process = subprocess.Popen(
                 [sys.executable, "-m", grammar_trial_process.__name__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+                env=os.environ | environment,
             )
         self._end = weakref.finalize(self, _end, ours, process)
         ours.settimeout(_START_SECONDS)

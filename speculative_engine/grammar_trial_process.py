@@ -27,8 +27,6 @@ STEP_STACK = 1024 * 1024
 """Bytes of stack for what the service's other threads do with a form: copy it, compute masks, drop it."""
 TRIAL_MEMORY = 256 * 1024 * 1024
 """Bytes of memory that trying a form may take."""
-_NICENESS = 5
-"""Trying a form takes a third of a core at most from the engine, where there is none to spare."""
 _STATM = Path("/proc/self/statm")
 
 
@@ -80,9 +78,10 @@ def _try(tokenizer: LLTokenizer, answer: socket.socket) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         asked = json.loads(receive(answer))
-        signal.setitimer(signal.ITIMER_REAL, asked["seconds"])  # which ends the process, in the library too
+        # Either ends the process, in the library too.
+        signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
+        signal.setitimer(signal.ITIMER_REAL, asked["clock_seconds"])
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        os.nice(_NICENESS)
         if _STATM.exists():  # elsewhere than on Linux the limit is not kept
             space = int(_STATM.read_text().split()[0]) * resource.getpagesize()
             _, hard = resource.getrlimit(resource.RLIMIT_AS)
