@@ -1,4 +1,4 @@
-"""Whether large and odd texts can hold a verifier up, fill its memory, or touch anybody else's text.
+"""Large and odd texts, thrown at a verifier: nobody else waits for them, no memory stays taken, no other text changes.
 
     python -m benchmarks.fuzz_texts [--calls 8] [--megabytes 15] [--flood text,prediction] [--seconds 60] [--seed N]
 
@@ -53,7 +53,7 @@ _TYPED = {
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
-"""How a call may end."""
+"""The ends that a call may have."""
 
 Request = pb.GenerateRequest | pb.TokenizeRequest | pb.DetokenizeRequest
 
@@ -67,7 +67,7 @@ class Findings:
     peak_bytes: dict[str, int] = field(default_factory=dict)
     """The verifier's greatest resident memory, by what went on."""
     ends: Counter[str] = field(default_factory=Counter)
-    """How calls ended, by method and code."""
+    """Ends of calls, by method and code."""
     faults: list[str] = field(default_factory=list)
 
 

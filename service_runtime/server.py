@@ -43,7 +43,7 @@ class ServiceServer:
         self._reflects = local if settings.reflection is None else settings.reflection
         self._open_to_all = not local and tokens is None and settings.tls_client_ca is None
         self.heap = HeapTrimmer()
-        """Is told of large messages; works while the server runs."""
+        """Counts large messages; works while the server runs."""
         self._interceptor = CallInterceptor(settings.max_message_bytes, tokens, self.heap.note)
         self._server = grpc.aio.server(
             interceptors=[self._interceptor],

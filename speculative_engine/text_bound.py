@@ -10,7 +10,7 @@ from speculative_engine.vocabulary import BYTE_ALPHABET
 _CHARACTER_BYTES = 4
 """Of a character in UTF-8, at most: what a token for an unknown character stands for."""
 _UNICODE_SHRINK = 4
-"""How far Unicode's forms and lower case shrink a text in bytes, at most: a mathematical letter, 4 bytes, to ASCII."""
+"""Times that Unicode's forms and lower case shrink a text, at most: a mathematical letter of 4 bytes becomes ASCII."""
 _ROOM = 4
 """Where nothing bounds what a token may stand for, so many times the longest token is assumed for each."""
 _LEAST_ROOM = 64
@@ -58,7 +58,7 @@ def _names(model: Part) -> Iterable[str]:
 
 
 def _normalizer_shrink(normalizer: Part | None) -> int | None:
-    """How many bytes of a text become one byte at most; None where there is no bound."""
+    """The most bytes of a text that become one byte; None where there is no bound."""
     shrink = 1
     for step in _steps(normalizer, "normalizers"):
         kind = step["type"]

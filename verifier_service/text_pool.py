@@ -47,7 +47,7 @@ class _Lane:
     def __init__(self, limits: LaneLimits, name: str) -> None:
         self.limits = limits
         self.thread = ThreadPoolExecutor(1, name)
-        self.busy = False
+        self.running: asyncio.Future[Any] | None = None
         self.held: Counter[str] = Counter()
         """Bytes of the texts that are read or wait, by peer."""
         self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()
@@ -91,7 +91,7 @@ class TextPool:
     """Reads texts in threads of its own. Used in the event loop only.
 
     Small texts do not wait for large ones: each size has a lane with a thread and room of its own. In a lane peers take
-    turns, so that whoever sends many texts waits for those itself. What waits is dropped when its caller is gone. What
+    turns, so that one that sends many texts waits for those itself. What waits is dropped when its caller is gone. What
     runs cannot be stopped, so texts have to be bounded before they come here.
     """
 
@@ -127,20 +127,24 @@ class TextPool:
         return result
 
     def close(self) -> None:
-        """End the threads once they have nothing to do."""
+        """End the threads once they have nothing to do; nobody waits for what they are at."""
         for lane in self._lanes:
             lane.thread.shutdown(wait=False)
+            if lane.running is not None:
+                lane.running.cancel()
 
     def _go_on(self, lane: _Lane) -> None:
-        job = None if lane.busy else lane.take()
+        job = None if lane.running is not None else lane.take()
         if job is not None:
-            lane.busy = True
-            running = asyncio.get_running_loop().run_in_executor(lane.thread, job.work)
-            running.add_done_callback(partial(self._done, lane, job))
+            lane.running = asyncio.get_running_loop().run_in_executor(lane.thread, job.work)
+            lane.running.add_done_callback(partial(self._done, lane, job))
 
     def _done(self, lane: _Lane, job: _Job, ended: asyncio.Future[Any]) -> None:
-        lane.busy = False
+        lane.running = None
         lane.release(job)
+        if ended.cancelled():  # the pool is closed
+            job.result.cancel()
+            return
         if self._on_read is not None:
             self._on_read(job.size)
         error = ended.exception()

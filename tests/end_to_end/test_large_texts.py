@@ -80,7 +80,7 @@ def test_large_texts_are_refused_and_a_bystander_is_served(
 
 
 def refusal(address: str, method: str, data: bytes) -> tuple[grpc.StatusCode, str]:
-    """How a call ends."""
+    """Code and message of a call that is refused."""
     with grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)]) as channel:
         path = f"/draftwire.v1.VerifierService/{method}"
         with pytest.raises(grpc.RpcError) as caught:

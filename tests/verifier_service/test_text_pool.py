@@ -137,3 +137,13 @@ async def test_what_was_read_is_told() -> None:
     await pool.run(lambda: None, int(LARGE))
     assert sizes == [SMALL, LARGE]
     pool.close()
+
+
+async def test_a_closed_pool_waits_for_nobody(held: Held) -> None:
+    pool = TextPool()
+    task = asyncio.create_task(pool.run(held, SMALL))
+    await until(held.begun.is_set)
+    pool.close()
+    await ended(task)
+    assert task.cancelled()
+    assert pool.held == 0
