@@ -17,7 +17,7 @@ from drafter_pool.drafter_clocks import DrafterClocks
 from drafter_pool.drafter_conversation import DrafterConversation, DraftStream
 from drafter_pool.drafter_handshake import shake_hands
 from drafter_pool.drafter_standing import REPLACEMENT_SECONDS, DrafterStanding
-from drafter_pool.link_stats import plausible
+from drafter_pool.link_stats import LONGEST_STEP_SECONDS, plausible
 from drafter_pool.pool_member import MemberOwner, PoolMember
 from drafter_pool.proposal_source import SequenceProposal
 from drafter_pool.speculated_request import SpeculatedRequest
@@ -98,7 +98,7 @@ class DrafterLink(PoolMember):
         self._standing = standing
         self._clocks = clocks
         self._rests = False
-        """As the owner was told last."""
+        """As the owner was told last; it knows of drafters that have had a sequence."""
         self._full_until = 0.0
         self._retry_seconds = 0.0
         """What the drafter asked for when the last conversation ended."""
@@ -198,7 +198,7 @@ class DrafterLink(PoolMember):
         """See PoolMember."""
         if self._conversation is not None:
             self._conversation.send_verdicts(verdicts, self.credit)
-            if self.credit.rests is not self._rests:
+            if self.sequences and self.credit.rests is not self._rests:
                 self._rests = self.credit.rests
                 self._owner.link_rests(self, rests=self._rests)
 
@@ -214,9 +214,9 @@ class DrafterLink(PoolMember):
     # Listener of the conversation
 
     def took_step(self, seconds: float, seen: float) -> None:
-        """See Listener. A step is taken to be no shorter than it looks from here."""
-        if plausible(seconds):
-            self.count_step(seconds, max(seconds, seen))
+        """See Listener. A step is taken to be no shorter than it looks from here, whatever is said of it."""
+        self.stats.count_step(seconds)
+        self.speed.count_step(max(seconds if plausible(seconds) else 0.0, min(seen, LONGEST_STEP_SECONDS)))
 
     def was_read(self, seconds: float) -> None:
         """See Listener."""
@@ -279,6 +279,7 @@ class DrafterLink(PoolMember):
             log.info("another model answers", drafter=self.name, address=self.address, model=shown(peer.model.model_id))
             old_source, self.source = self.source, new_source(self.name)
             self._owner.link_renewed(self, old_source)
+            self._rests = False
         in_time = self._standing.meet(peer.model)
         self.speed = self._standing.speed
         if not in_time:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 _SMOOTHING = 0.1
 _LEAST_STEP_SECONDS = 1e-4
 """No step is taken to be shorter: a drafter that tells no times, or false ones, gets no infinite speed."""
-_LONGEST_STEP_SECONDS = 60.0
+LONGEST_STEP_SECONDS = 60.0
 _MEMORY_SECONDS = 10.0
 """Drafting time after which what came before it has lost most of its weight."""
 _MEASURED_STEPS = 32
@@ -93,4 +93,4 @@ class DraftingSpeed:
 
 def plausible(seconds: float) -> bool:
     """Whether a drafter's step may have taken so long; NaN is not plausible either."""
-    return 0 <= seconds <= _LONGEST_STEP_SECONDS
+    return 0 <= seconds <= LONGEST_STEP_SECONDS

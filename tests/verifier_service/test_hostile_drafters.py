@@ -1,6 +1,7 @@
 """Drafters that keep to the letter of the protocol and mean harm: what they get, and what becomes of them."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -207,11 +208,16 @@ class TestAccount:
         verifier.pool.register("a:1", "me", leaving=False)
         await verifier.until(lambda: verifier.state("me") is not None and verifier.state("me").state == READY)
         assert verifier.state("me").resting
+        said: list[bool] = []
+        rest = verifier.engine.rest
+        verifier.engine.rest = lambda source, *, rests: said.append(rests) or rest(source, rests=rests)
         await verifier.generate(order(max_tokens=12))
         assert not drafter.credits, "it is told of nothing"
+        assert said == [True], "and not waited for"
 
 
 class TestSpeed:
+    @pytest.mark.parametrize("claimed", [50e-6, math.nan])
     @pytest.mark.parametrize("messages", [1, 3])
     async def test_a_step_is_no_shorter_than_it_looks_from_here(
         self,
@@ -219,8 +225,9 @@ class TestSpeed:
         time: SimulatedClocks,
         listening: Callable[..., ScriptedDrafter],
         messages: int,
+        claimed: float,
     ) -> None:
-        """16 ms after a verdict three right tokens come, and it claims that they took 50 us."""
+        """16 ms after a verdict three right tokens come, and it claims that the last one took 50 us."""
         plain = await verifier.plain(order())
         text = [*PROMPT, *plain.token_ids]
 
@@ -232,7 +239,7 @@ class TestSpeed:
                     first = opening.next_id
                     proposal = opening.proposal(tokens)
                     proposal.parent_ids[0] = first - 1 if number else 0
-                    answers.append(batch(proposal, step_seconds=50e-6))
+                    answers.append(batch(proposal, step_seconds=50e-6 if number else claimed))
             time.now += 0.016
             return answers
 
