@@ -19,6 +19,7 @@ from drafter_service.settings import DrafterSettings
 from draftwire import Client, PermissionDeniedError, RetryPolicy, Tls, TokenFile, UnauthenticatedError, UnavailableError
 from gateway.settings import GatewaySettings
 from service_runtime.accepted_tokens import AcceptedTokens
+from service_runtime.settings import variable_of
 from tests.end_to_end.waiting import PATIENCE, sometimes
 from tests.support.compose_file import merged, read_compose, variables
 from tests.support.compose_processes import Running, running_services, wait_for_drafters
@@ -147,7 +148,7 @@ def test_the_override_is_for_all_and_only_what_is_there(profile: str, made: Path
             continue
         kind = service["build"]["target"]
         prefix = PREFIXES[kind]
-        known = {prefix + field.upper() for field in SETTINGS[kind].model_fields}
+        known = {variable_of(SETTINGS[kind], field) for field in SETTINGS[kind].model_fields}
         probes = {"DRAFTWIRE_PROBE_ADDRESS", "DRAFTWIRE_TLS_CA"}
         environment = service["environment"]
         assert environment.keys() <= known | probes
