@@ -117,7 +117,13 @@ class Attempts:
         self._lock = threading.Lock()
 
     def next_address(self) -> str:
-        """Return the address for the next attempt."""
+        """Return the address for the next attempt.
+
+        Raises:
+            NumericsMismatchError: those that might have gone on with the request are gone from behind their name.
+        """
+        if self._mismatch is not None and not self._alike:
+            raise self._mismatch
         self._got_token = False
         if self._key is not None or self._different:
             numerics = self._numerics if self._begun else None

@@ -16,6 +16,7 @@ from draftwire import (
     Speculation,
 )
 from draftwire.endpoints import Endpoints
+from draftwire.failover import Attempts
 from tests.sdk.conftest import QUICK, in_order
 from tests.sdk.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status
 
@@ -168,6 +169,20 @@ def test_the_choice_is_of_those_that_may_go_on() -> None:
     assert endpoints.replaceable("a")  # b may come back with any
     endpoints.computes("b", "other")
     assert not endpoints.replaceable("a")
+
+
+def test_those_that_may_go_on_vanish_from_behind_their_name() -> None:
+    endpoints = Endpoints([Verifier("verifiers.test:1")])
+    endpoints.update({"verifiers.test:1": ("a", "b")})
+    tried = Attempts(endpoints, QUICK, key=b"")
+    refused = NumericsMismatchError("others", metadata={"numerics": OTHER})
+    one = tried.next_address()
+    assert tried.failed(refused) == 0.0
+    assert {one, tried.next_address()} == {"a", "b"}
+    tried.end()
+    endpoints.update({"verifiers.test:1": (one,)})
+    with pytest.raises(NumericsMismatchError):
+        tried.next_address()
 
 
 def test_the_word_for_it_is_checked() -> None:
