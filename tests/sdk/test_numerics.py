@@ -14,6 +14,7 @@ from draftwire import (
     NumericsMismatchError,
     RetryPolicy,
     Speculation,
+    Verifier,
 )
 from draftwire.endpoints import Endpoints
 from draftwire.failover import Attempts
