@@ -30,7 +30,7 @@ class VerifierCollector(Collector):
         model = verifier.info
         yield info(
             "verifier",
-            "The verifier and its target model.",
+            "The verifier and its target model, with what computes its bits.",
             {
                 "model": model.model_id,
                 "dtype": model.dtype,
