@@ -4,12 +4,13 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from grpc import StatusCode
 
-from draftwire import AtCapacityError, RequestCancelledError, Speculation
+from draftwire import AtCapacityError, RequestCancelledError, Speculation, UnavailableError
 from draftwire.edge import AsyncEdgeClient, EdgeClient, LocalDrafter, ModelLoadError
 from draftwire.v1.proposal_pb2 import Proposal
 from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
@@ -230,3 +231,28 @@ class TestAsync:
         await client.close()
         with pytest.raises(RequestCancelledError):
             await anext(stream)
+
+
+@pytest.fixture
+def poisoned() -> Iterator[list[FakeVerifier]]:
+    with ExitStack() as running:
+        fakes = [running.enter_context(FakeVerifier()) for _ in range(3)]
+        for fake in fakes:
+            fake.dies_on = "poison"
+        yield fakes
+
+
+def test_a_request_that_ends_its_verifiers(poisoned: list[FakeVerifier], drafter: LocalDrafter) -> None:
+    addresses = in_order(*(fake.address for fake in poisoned))
+    with EdgeClient(addresses, model=drafter, timeout=PATIENCE, retry=QUICK) as client:
+        with pytest.raises(UnavailableError, match="not sent again"):
+            client.generate("poison", max_tokens=4)
+    assert [len(fake.starts) for fake in poisoned] == [1, 1, 0]
+
+
+async def test_such_a_request_with_asyncio(poisoned: list[FakeVerifier], drafter: LocalDrafter) -> None:
+    addresses = in_order(*(fake.address for fake in poisoned))
+    async with AsyncEdgeClient(addresses, model=drafter, timeout=PATIENCE, retry=QUICK) as client:
+        with pytest.raises(UnavailableError, match="not sent again"):
+            await client.generate("poison", max_tokens=4)
+    assert [len(fake.starts) for fake in poisoned] == [1, 1, 0]

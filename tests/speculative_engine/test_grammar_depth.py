@@ -67,7 +67,7 @@ TOO_DEEP: dict[str, tuple[FormKind, str]] = {
     "anyOf with references": (FormKind.JSON_SCHEMA, chain(3000, lambda ref: {"anyOf": [ref, {"type": "null"}]})),
     "Lark rules": (FormKind.LARK, lark(3000, "{name}: {next}")),
     "Lark terminals": (FormKind.LARK, lark(6000, "{name}: {next}", "T")),
-    "Lark groups": (FormKind.LARK, lark(1000, '{name}: ("x" ({next} | /b/))? "y"')),
+    "Lark groups": (FormKind.LARK, lark(2000, '{name}: ("x" ({next} | /b/))? "y"')),
     "a schema in a grammar": (FormKind.LARK, f"start: %json {chain(3000, lambda ref: ref)}"),
     "GBNF rules": (FormKind.EBNF, gbnf(6000)),
 }
