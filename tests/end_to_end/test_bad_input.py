@@ -14,6 +14,9 @@ import pytest
 
 import draftwire
 from draftwire import Client, DraftwireError, RetryPolicy, Speculation
+from draftwire.receipt import has_receipt
+from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
 from tests.end_to_end.waiting import PATIENCE
 from tests.support.tiny_checkpoint import write_checkpoint
 
@@ -107,6 +110,15 @@ def test_an_unknown_drafter(client: Client) -> None:
 def test_an_address_that_is_none(client: Client, address: str, kind: type[DraftwireError]) -> None:
     with pytest.raises(kind, match=address):
         client.drafters.attach(address)
+
+
+def test_a_request_is_acknowledged_before_it_is_read(client: Client) -> None:
+    with grpc.insecure_channel(client.address) as channel:
+        stub: Any = VerifierServiceStub(channel)
+        for call in (stub.Generate(pb.GenerateRequest()), stub.Verify(iter([pb.VerifyRequest()]))):
+            with pytest.raises(grpc.RpcError):
+                next(call)
+            assert has_receipt(call.initial_metadata())
 
 
 def test_a_drafter_that_is_not_there(client: Client) -> None:
