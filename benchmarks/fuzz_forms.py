@@ -39,6 +39,8 @@ BYSTANDER_SECONDS = 30.0
 MOST_GROWTH = 3 * 1024**3
 """Bytes that the verifier and its processes may hold beyond those at the start."""
 _IN_PARALLEL = 4
+_LEAST_RANDOM = 20
+"""Random forms, however long the others took."""
 _FINE = {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT}
 """A text, or a form that cannot be had."""
 _NO_TOKEN = "leaves no token"
@@ -64,7 +66,7 @@ class FormFuzzer:
     """Asks one verifier for forms."""
 
     def __init__(self, verifier: Service, seed: int, seconds: float) -> None:
-        """seconds: for random forms, after one of each kind."""
+        """seconds: for how long to ask at the least."""
         self.findings = FormFindings()
         self._verifier = verifier
         self._address = ""
@@ -86,7 +88,7 @@ class FormFuzzer:
             try:
                 deadline = time.monotonic() + self._seconds
                 forms = chain(extremes(), (random_form(self._rng) for _ in repeat(None)))
-                count = sum(1 for _ in extremes())
+                count = sum(1 for _ in extremes()) + _LEAST_RANDOM
                 lock = asyncio.Lock()
 
                 async def worker() -> None:
@@ -199,7 +201,7 @@ async def attack(services: Services, seed: int, seconds: float) -> FormFindings:
 def main() -> None:
     """Ask and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60.0, help="for random forms, after one of each kind")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for how long to ask at the least")
     parser.add_argument("--seed", type=int, default=None, help="of everything that is random; printed")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
