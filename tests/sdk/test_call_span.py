@@ -46,6 +46,7 @@ def test_a_request_is_a_child_of_the_current_span(
         "draftwire.acceptance_rate": result.speculation.acceptance_rate,
         "draftwire.acceptance_length": result.speculation.acceptance_length,
         "draftwire.resumes": 0,
+        "draftwire.restarts": 0,
     }
 
 

@@ -25,6 +25,7 @@ _MODULES = {
     "drafters": "draftwire.cli.drafters",
     "calibrate": "draftwire.cli.calibrate",
     "train": "draftwire.cli.train",
+    "version": "draftwire.cli.version",
 }
 """The commands in the order of the help, each with the module that has it under its name."""
 
@@ -93,14 +94,8 @@ app = typer.Typer(
 def draftwire(version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True)) -> None:
     """Speculative decoding over the wire."""
     if version:
-        show_version()
+        print(__version__)
         raise typer.Exit
-
-
-@app.command("version")
-def show_version() -> None:
-    """Print the version."""
-    print(__version__)
 
 
 def main() -> None:
