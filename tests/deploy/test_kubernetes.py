@@ -268,7 +268,7 @@ def test_an_overlay_may_have_two_verifiers_and_tls(tmp_path: Path) -> None:
     told = {each["name"]: each.get("value") for each in drafter["env"]}
     assert told["DRAFTWIRE_TLS_CERT"] == "/tls/tls.crt"
     # Of the names in the verifiers' certificates: docs/deploying.md has *.verifier.draftwire.svc.
-    hosts = [address.rpartition(":")[0] for address in told["DRAFTWIRE_VERIFIER"].split(",")]
+    hosts = [address.rpartition(":")[0] for address in told["DRAFTWIRE_ANNOUNCE_TO"].split(",")]
     assert hosts == ["verifier-0.verifier.draftwire.svc", "verifier-1.verifier.draftwire.svc"]
 
 

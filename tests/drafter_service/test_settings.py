@@ -54,7 +54,7 @@ def test_an_advertised_address_makes_any_interface_reachable() -> None:
 def test_verifiers_are_repeated_flags_or_a_variable_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     several = ["--verifier", "a:1", "--verifier", "b:2"]
     assert load_settings(DrafterSettings, ["--model", "m", *several]).verifier == ("a:1", "b:2")
-    monkeypatch.setenv("DRAFTWIRE_VERIFIER", "a:1, b:2")
+    monkeypatch.setenv("DRAFTWIRE_ANNOUNCE_TO", "a:1, b:2")
     assert load_settings(DrafterSettings, ["--model", "m"]).verifier == ("a:1", "b:2")
 
 

@@ -135,7 +135,6 @@ STATUSES = [
     (grpc.StatusCode.NOT_FOUND, "DRAFTER_NOT_FOUND", (), 404, "speculation.drafter", "drafter_not_found"),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE", (), 413, None, "message_too_large"),
     (grpc.StatusCode.INTERNAL, "INTERNAL", (), 500, None, "internal"),
-    (grpc.StatusCode.DEADLINE_EXCEEDED, None, (), 504, None, None),
 ]  # fmt: skip
 
 
@@ -152,6 +151,15 @@ async def test_errors_of_the_verifier(
     assert "it is so" in error["message"]
     assert name in (None, error["code"])
     assert error["type"] == ("server_error" if status >= 500 else {404: "not_found_error"}.get(status, error["type"]))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_deadline_says_what_ran_out(http: httpx.AsyncClient, fake: TellingVerifier, stream: bool) -> None:
+    await http.get("/v1/models")
+    fake.failures.append(rich_status(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
+    error = await fails(http, {"stream": stream}, 504)
+    assert "ran out" in error["message"]
+    assert error["type"] == "server_error"
 
 
 async def test_a_full_verifier_says_when_to_try_again(http: httpx.AsyncClient, fake: TellingVerifier) -> None:

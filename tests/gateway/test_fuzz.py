@@ -26,6 +26,8 @@ OPERATIONS = [
     ("GET", "/v1/models"),
     ("GET", "/v1/models/{model}"),
     ("GET", "/health"),
+    ("GET", "/ping"),
+    ("GET", "/version"),
     ("GET", "/metrics"),
 ]
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
