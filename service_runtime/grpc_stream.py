@@ -164,7 +164,7 @@ class ClientStream(_GrpcStream[SendT, RecvT]):
                 # grpc says so by CancelledError, although no task was cancelled
                 raise StreamBroken.of(grpc.StatusCode.CANCELLED, "the call was cancelled") from None
             raise
-        if message is grpc.aio.EOF:
+        if message is grpc.aio.EOF or message is None:  # None is what grpc makes of bytes that are no message
             return None
         if self._on_message is not None:
             self._on_message(cast(Message, message).ByteSize())

@@ -31,6 +31,9 @@ class From:
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         return ()
 
+    async def send_initial_metadata(self, metadata: object) -> None:
+        """Nobody reads it."""
+
 
 ONE, ONE_AGAIN, OTHER = From("ipv4:10.0.0.7:51234"), From("ipv4:10.0.0.7:51235"), From("ipv6:%5B::1%5D:51234")
 

@@ -87,7 +87,7 @@ async def test_its_name_is_taken(verifier: InProcessVerifier) -> None:
     [
         (Prediction(text="a", token_ids=[3]), "INVALID_FIELD", "speculation.prediction"),
         (Prediction(token_ids=[3] * 100_000), "INVALID_FIELD", "speculation.prediction"),
-        (Prediction(text="a b c " * 50_000), "INVALID_FIELD", "speculation.prediction"),
+        (Prediction(text="a b c " * 50_000), "CONTEXT_EXCEEDED", "speculation.prediction.text"),
         (Prediction(token_ids=[3, 1 << 31]), "TOKEN_OUT_OF_RANGE", "speculation.prediction.token_ids[1]"),
     ],
 )

@@ -18,8 +18,16 @@ from tests.verifier_service.in_process_verifier import (
 )
 from verifier_service.verifier_servicer import VerifierServicer
 
+
+async def nobody_reads(metadata: object) -> None:
+    """Take the initial metadata of a call."""
+
+
 CONTEXT = SimpleNamespace(
-    peer=lambda: "ipv4:127.0.0.1:4242", time_remaining=lambda: None, invocation_metadata=lambda: ()
+    peer=lambda: "ipv4:127.0.0.1:4242",
+    time_remaining=lambda: None,
+    invocation_metadata=lambda: (),
+    send_initial_metadata=nobody_reads,
 )
 
 
