@@ -362,3 +362,18 @@ class TestStreamBroken:
             status.details.add(type_url=f"type.googleapis.com/google.rpc.{kind}", value=b"\xff\xff")
         broken = StreamBroken(status)
         assert (broken.reason_name, broken.retry_seconds) == (None, None)
+
+
+async def test_bytes_that_are_no_message_end_the_stream(serve_probe: Any, make_probe: Any) -> None:
+    async def stream_stream(requests: Any, context: Any) -> None:
+        async with accept_call(context) as stream:
+            await stream.write(b"\xff\xff\xff")
+
+    sizes: list[int] = []
+    async with serve_probe(make_probe(stream_stream=stream_stream)) as running:
+        method = running.channel.stream_stream(
+            "/draftwire.test.Probe/stream_stream", response_deserializer=status_pb2.Status.FromString
+        )
+        async with open_call(method, on_message=sizes.append) as stream:
+            assert await stream.read() is None
+    assert sizes == []
