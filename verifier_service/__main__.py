@@ -3,29 +3,12 @@
 import sys
 
 from draftwire.program import run_program
-
-_NEEDED = (
-    "grpc_health",
-    "grpc_reflection",
-    "h11",
-    "huggingface_hub",
-    "llguidance",
-    "numpy",
-    "prometheus_client",
-    "pydantic",
-    "pydantic_settings",
-    "safetensors",
-    "structlog",
-    "tokenizers",
-    "torch",
-    "transformers",
-    "uvloop",
-)
+from service_runtime.packages import NEEDED
 
 
 def main() -> int:
     """Runs the service until a signal ends it; returns the exit status."""
-    return run_program("verifier_service.process", extra="serve", needed=_NEEDED)
+    return run_program("verifier_service.process", extra="serve", needed=NEEDED)
 
 
 if __name__ == "__main__":
