@@ -28,7 +28,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from benchmarks import fuzz_messages
 from benchmarks.fuzzing_drafter import FuzzingDrafter
 from benchmarks.mutations import mutate, mutate_bytes, mutate_order
-from benchmarks.report import print_report
+from benchmarks.report import end_with_faults
 from benchmarks.services import MODELS, Services
 from draftwire import AsyncClient, DraftwireError, Speculation
 from draftwire.options import BatchOptions
@@ -354,10 +354,7 @@ def main() -> None:
         "good requests meanwhile": findings.good_requests,
         "faults": len(findings.faults),
     }
-    print_report("fuzz", figures, options.json)
-    for fault in findings.faults[:20]:
-        print(fault[:2000], file=sys.stderr)
-    sys.exit(1 if findings.faults else 0)
+    end_with_faults("fuzz", figures, findings.faults, options.json)
 
 
 if __name__ == "__main__":

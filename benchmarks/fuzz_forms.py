@@ -25,7 +25,7 @@ import grpc
 
 from benchmarks.fuzz import logged_faults
 from benchmarks.fuzz_form_texts import MOST_TEXT, Form, extremes, random_form
-from benchmarks.report import print_report
+from benchmarks.report import end_with_faults
 from benchmarks.services import MODELS, Service, Services
 from draftwire import AsyncClient, DraftwireError, RetryPolicy
 from draftwire.v1 import verifier_service_pb2 as pb
@@ -220,10 +220,7 @@ def main() -> None:
         "memory grew by, MiB": findings.growth >> 20,
         "faults": len(findings.faults),
     }
-    print_report("fuzz_forms", figures, options.json)
-    for fault in findings.faults[:20]:
-        print(fault[:2000], file=sys.stderr)
-    sys.exit(1 if findings.faults else 0)
+    end_with_faults("fuzz_forms", figures, findings.faults, options.json)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ import grpc
 
 from benchmarks.fuzz import logged_faults
 from benchmarks.process_usage import Usage
-from benchmarks.report import print_report
+from benchmarks.report import end_with_faults
 from benchmarks.services import MODELS, Services
 from draftwire import AsyncClient, DeadlineExceededError
 from draftwire.v1 import verifier_service_pb2 as pb
@@ -288,10 +288,7 @@ def main() -> None:
         figures[f"memory, {doing}"] = f"{peak / 1e6:.0f} MB"
     figures["ends of calls"] = dict(sorted(findings.ends.items()))
     figures["faults"] = len(findings.faults)
-    print_report("fuzz_texts", figures, options.json)
-    for fault in findings.faults[:20]:
-        print(fault[:2000], file=sys.stderr)
-    sys.exit(1 if findings.faults else 0)
+    end_with_faults("fuzz_texts", figures, findings.faults, options.json)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ import asyncio
 import random
 from collections import Counter
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import grpc
 
 from benchmarks.fuzz_messages import Opened, drafter_answers, hello
 from benchmarks.mutations import mutate, mutate_bytes
+from benchmarks.stand_ins.raw_drafter import RawDrafter
 from draftwire.v1.drafter_service_pb2 import DraftRequest, DraftResponse
 
 _BURST = 24
@@ -20,7 +20,7 @@ _BURST = 24
 _ENDINGS = (grpc.StatusCode.OK, grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNKNOWN)
 
 
-class FuzzingDrafter:
+class FuzzingDrafter(RawDrafter):
     """Serves Draft at `address`. Every conversation ends after some messages, in one of many ways."""
 
     def __init__(self, rng: random.Random, vocab_size: int, sent: Counter[str]) -> None:
@@ -28,21 +28,7 @@ class FuzzingDrafter:
         self._rng = rng
         self._vocab_size = vocab_size
         self._sent = sent
-        self._server = grpc.aio.server()
-        handlers = {"Draft": grpc.stream_stream_rpc_method_handler(self._draft)}
-        self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler("draftwire.v1.DrafterService", handlers),)
-        )
-        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
-
-    async def __aenter__(self) -> Self:
-        await self._server.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._server.stop(None)
+        super().__init__(self._draft)
 
     async def _draft(self, requests: Any, context: Any) -> None:
         """One conversation."""

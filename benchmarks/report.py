@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import NoReturn
 
 
 def machine() -> dict[str, str]:
@@ -70,3 +71,11 @@ def print_report(title: str, figures: dict[str, object], as_json: bool) -> None:
     print("  " + ", ".join(f"{name} {value}" for name, value in about.items()))
     for name, value in figures.items():
         print(f"  {name}: {value}")
+
+
+def end_with_faults(name: str, figures: dict[str, object], faults: Sequence[str], as_json: bool) -> NoReturn:
+    """Print a fuzzer's figures and its first faults. Raises SystemExit: status 1 if there is a fault, else 0."""
+    print_report(name, figures, as_json)
+    for fault in faults[:20]:
+        print(fault[:2000], file=sys.stderr)
+    sys.exit(1 if faults else 0)

@@ -6,12 +6,12 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import grpc
 
 from benchmarks.fuzz_messages import hello
+from benchmarks.stand_ins.raw_drafter import RawDrafter
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire.v1.proposal_pb2 import Proposal, ProposalBatch
@@ -50,7 +50,7 @@ class _Opening:
         )
 
 
-class HostileDrafter:
+class HostileDrafter(RawDrafter):
     """Serves Draft at `address`. kind: one of KINDS."""
 
     def __init__(self, kind: str, vocab_size: int) -> None:
@@ -59,21 +59,7 @@ class HostileDrafter:
         self._rng = random.Random(kind)
         self._models = 0
         self._openings = 0
-        self._server = grpc.aio.server()
-        handlers = {"Draft": grpc.stream_stream_rpc_method_handler(self._draft)}
-        self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler("draftwire.v1.DrafterService", handlers),)
-        )
-        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
-
-    async def __aenter__(self) -> Self:
-        await self._server.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._server.stop(None)
+        super().__init__(self._draft)
 
     async def _draft(self, requests: Any, context: Any) -> None:
         """One conversation."""
