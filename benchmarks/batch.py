@@ -70,7 +70,7 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
 
 
 def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:
-    """What is printed."""
+    """The figures to print."""
     found: dict[str, object] = pair_figures(options) | {
         "requests": f"prompts of {options.prompt_tokens} tokens, {options.max_tokens} more, temperature "
         f"{options.temperature:g}; limited: at most {options.draft_tokens} draft tokens a step",

@@ -87,7 +87,7 @@ def missed_targets(facts: Facts, faults: int, planted: int) -> list[str]:
 
 
 def figures_of(facts: Facts) -> dict[str, object]:
-    """What is printed."""
+    """The figures to print."""
     step = facts.plain_step
     load, injected = facts.load, facts.cluster.injected
     blames = [Blame(i.start, i.end, i.fault.kind, i.fault.of_verifier) for i in injected]

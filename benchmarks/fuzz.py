@@ -59,7 +59,7 @@ _CUT = "Internal error from Core"
 
 @dataclass
 class Findings:
-    """What fuzzing did and found."""
+    """Counts and faults of a fuzzing run."""
 
     sent: Counter[str] = field(default_factory=Counter)
     """Messages, by who said them and how they were spoilt."""
@@ -67,7 +67,7 @@ class Findings:
     """How the calls ended."""
     good_requests: int = 0
     faults: list[str] = field(default_factory=list)
-    """What was not as it has to be."""
+    """Descriptions of what went wrong."""
 
 
 class Fuzzer:

@@ -10,7 +10,7 @@ from typing import Any
 Form = tuple[str, str, str]
 """The family, the notation as `StructuredOutput` names it, and the text."""
 MOST_TEXT = 256 * 1024
-"""What a verifier takes; most forms stay below."""
+"""Levels that a verifier allows; most forms stay below."""
 
 _Link = Callable[[dict[str, Any]], Any]
 _SCHEMA_LINKS: dict[str, _Link] = {

@@ -1,4 +1,4 @@
-"""Whether forms of output can bring down a verifier, or hold up somebody else.
+"""Fuzzes the forms of output: none may bring down a verifier, or hold up another caller.
 
     python -m benchmarks.fuzz_forms [--seconds 60] [--seed 1] [--json]
 
@@ -44,22 +44,22 @@ _LEAST_RANDOM = 20
 _FINE = {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT}
 """A text, or a form that cannot be had."""
 _NO_TOKEN = "leaves no token"
-"""What a request is told whose form reaches a limit on the way."""
+"""Errors of a request whose form reaches a limit while it generates."""
 
 
 @dataclass
 class FormFindings:
-    """What fuzzing did and found."""
+    """Counts and faults of a fuzzing run."""
 
     codes: Counter[str] = field(default_factory=Counter)
-    """How requests with forms ended, by notation."""
+    """Ends of the requests with forms, by notation."""
     bystander_requests: int = 0
     bystander_longest: float = 0.0
     """Seconds."""
     growth: int = 0
     """Bytes of memory beyond those at the start, at the most."""
     faults: list[str] = field(default_factory=list)
-    """What was not as it has to be."""
+    """Descriptions of what went wrong."""
 
 
 class FormFuzzer:

@@ -60,7 +60,7 @@ Request = pb.GenerateRequest | pb.TokenizeRequest | pb.DetokenizeRequest
 
 @dataclass
 class Findings:
-    """What was done and seen."""
+    """Counts, waits and memory of a run."""
 
     waits: dict[str, list[float]] = field(default_factory=dict)
     """The bystander's seconds for a request, by what else went on."""
@@ -121,7 +121,7 @@ FIELDS: dict[str, tuple[str, Callable[[str], Request]]] = {
     "Tokenize messages": ("Tokenize", lambda text: pb.TokenizeRequest(messages=_turns(text, 200_000))),
     "Detokenize": ("Detokenize", lambda text: pb.DetokenizeRequest(token_ids=_ids(len(text)))),
 }
-"""Where a text may stand, or as many ids: the method, and the request."""
+"""A field that holds a text or ids: the method, and the request."""
 FLOODED = ("text", "one message", "many messages", "prediction", "resumed", "Tokenize", "Detokenize")
 
 

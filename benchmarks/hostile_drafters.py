@@ -1,4 +1,4 @@
-"""What drafters that mean harm cost a verifier: speed, processor time, an honest drafter's requests.
+"""Measures the cost of hostile drafters to a verifier: speed, processor time, an honest drafter's requests.
 
     python -m benchmarks.hostile_drafters [--kinds chameleon,echo] [--runs 5] [--json]
 
@@ -46,13 +46,13 @@ SPECULATION = {
     HOSTILE: Speculation(drafter=HOSTILE),
     BOTH: Speculation(),
 }
-"""What requests ask for, by arrangement."""
+"""Speculation options of the requests, by arrangement."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
 class Row:
-    """What one arrangement did, run by run."""
+    """Measurements of one arrangement, run by run."""
 
     batches: list[list[StreamBatch]] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Row:
 
 @dataclass
 class Case:
-    """What was measured with one kind of drafter."""
+    """Measurements with one kind of drafter."""
 
     rows: dict[str, Row] = field(default_factory=lambda: {name: Row() for name in SPECULATION})
     nodes: dict[str, int] = field(default_factory=dict)
@@ -168,7 +168,7 @@ def processor_seconds(pid: int) -> float:
 
 
 def figures(cases: dict[str, Case], options: argparse.Namespace) -> dict[str, object]:
-    """What is printed."""
+    """The figures to print."""
     found: dict[str, object] = pair_figures(options) | {
         "requests": f"{options.prompts} prompts of {options.prompt_tokens} tokens, {options.batch} side by side, "
         f"{options.max_tokens} tokens more, greedy",

@@ -53,7 +53,7 @@ _LABELS = {
 
 
 def figures(load: Load, options: argparse.Namespace) -> dict[str, object]:
-    """What is printed."""
+    """The figures to print."""
     found: dict[str, object] = pair_figures(options) | {
         "verifier": f"{options.places} places, a wait of {options.max_wait:g} s at most",
         "requests": f"prompts of {options.prompt_tokens} tokens, {options.max_tokens} more, from half to half as much "

@@ -139,7 +139,7 @@ async def measure(both: Both, options: argparse.Namespace) -> dict[str, Case]:
 
 
 def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:
-    """What is printed."""
+    """The figures to print."""
     found: dict[str, object] = {
         "target": f"bundled, {options.target_millions:g} M parameters, two verifiers with 1 thread each, "
         f"cores {options.first_cores} and {options.second_cores}",

@@ -84,7 +84,7 @@ def row(size: int, name: str) -> str:
 
 
 def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:
-    """What is printed."""
+    """The figures to print."""
     found: dict[str, object] = pair_figures(options) | {
         "requests": f"{options.prompt_tokens} tokens of held-out prompts, {options.max_tokens} tokens more, greedy; "
         f"{options.prompts} prompts in batches of {options.batches}, at least one batch",

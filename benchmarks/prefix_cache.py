@@ -112,7 +112,7 @@ async def measure(client: AsyncClient, tokens: Sequence[int], options: argparse.
 
 
 def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:
-    """What is printed."""
+    """The figures to print."""
     found: dict[str, object] = {
         "target": f"bundled, {options.target_millions:g} M parameters, 1 thread, cores {options.verifier_cores}",
         CHATS: f"{options.chats} side by side, {options.turns} turns of {options.user_tokens} tokens and "

@@ -131,7 +131,7 @@ async def measure(options: argparse.Namespace, services: Services) -> dict[str, 
 
 
 def figures(measured: dict[str, list[dict[str, float]]], options: argparse.Namespace) -> dict[str, object]:
-    """What is printed."""
+    """The figures to print."""
     found: dict[str, object] = pair_figures(options) | {
         "requests": f"{options.prompt_tokens} tokens of held-out prompts, {options.max_tokens} tokens more, "
         f"temperature {options.temperature:g}",

@@ -174,7 +174,7 @@ def best_in_turn(measured: Measured, depths: Sequence[int], milliseconds: float)
 
 
 def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:
-    """What is printed."""
+    """The figures to print."""
     found: dict[str, object] = pair_figures(options) | {
         "requests": f"{options.prompts} held-out prompts, {options.max_tokens} tokens, one at a time, "
         "greedy unless said"

@@ -101,7 +101,7 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
 
 
 def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:
-    """What is printed."""
+    """The figures to print."""
     found: dict[str, object] = pair_figures(options) | {
         "requests": f"{options.prompt_tokens} tokens of held-out prompts, {options.max_tokens} tokens more, greedy",
     }

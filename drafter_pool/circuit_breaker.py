@@ -41,7 +41,7 @@ class CircuitBreaker:
 
     @property
     def paused_seconds(self) -> float:
-        """What is left of a pause; 0 without one."""
+        """Seconds left of a pause; 0 without one."""
         return max(0.0, self._paused_until - self._clock())
 
     def take_pause(self) -> float:

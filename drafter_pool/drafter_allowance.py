@@ -18,7 +18,7 @@ _VERDICTS = 16
 """Verdicts of a sequence whose answers may come all at once. What was not said to more of them cannot be made up for:
 a drafter that falls silent does not save up for a flood."""
 _LATE_SECONDS = 5.0
-"""How long after its end something may come for a sequence."""
+"""Seconds after the end of a sequence in which messages for it are still expected."""
 _OPENING = 2
 """Messages that answer an opening beside nodes: that it has caught up, and that it failed."""
 
@@ -39,7 +39,7 @@ class DrafterAllowance:
         """Of those that were sent, how many are not answered."""
         self._now = now
         self._closed: deque[tuple[float, int]] = deque()
-        """When sequences were closed whose part in `_most` is still there, and how large it is."""
+        """Closed sequences that still count in `_most`: the time of their end, and their part."""
 
     def opened(self, max_tree_nodes: int) -> None:
         """A sequence was opened, with so much credit."""

@@ -108,7 +108,7 @@ class DrafterConversation:
         self._silent_pings = 0
         self._clocks = clocks
         self._proposed_at = clocks.now()
-        """When the last proposal came that was for an opening."""
+        """Time of the last proposal for an opening."""
         self._pinged: tuple[int, float] = (0, 0.0)
         """The last ping's number, and when it was sent."""
         self._has_refused = False

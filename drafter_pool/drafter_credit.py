@@ -54,7 +54,7 @@ class DrafterCredit:
         self._nodes_verified = _UNKNOWN_NODES
         """In a step and of a sequence, if any are: a running average."""
         self._read_seconds = 0.0
-        """What reading took since the last step that was priced."""
+        """Seconds of reading since the last step that was priced."""
         self._unpaid = 0.0
         """Of reading, as a part of a step: what it took beyond what was taken for telling; negative where it was less,
         by one step's telling at most."""

@@ -14,7 +14,7 @@ _MOST_TOLD = 64
 
 @dataclass(slots=True)
 class DrafterOpening:
-    """What the drafter was told of a sequence, and what is still to be told."""
+    """Verdicts of a sequence that were sent to the drafter, and those that are held back."""
 
     epoch: int
     request_id: str
@@ -24,7 +24,7 @@ class DrafterOpening:
     ready: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """True once the drafter has caught up, False when it will not."""
     held: Verdict | None = None
-    """What it has not been told yet."""
+    """Verdicts that were not sent yet."""
     _told: dict[int, float] = field(default_factory=dict)
     """When it was told of a committed length, shortest first, from the one that it has shown to know last."""
 

@@ -1,4 +1,4 @@
-"""What a drafter's address has earned: its account, its circuit breaker and its speed."""
+"""The standing of a drafter's address: its account, its circuit breaker and its speed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from draftwire.v1.model_info_pb2 import ModelInfo
 REPLACEMENT_SECONDS = 5.0
 """From one model of an address to the next; an earlier one is a fault."""
 _FULL_SECONDS = 3600.0
-"""How often an account is filled for a drafter or a model that is new at the address."""
+"""Least seconds between two times that an account is filled because a drafter or its model is new at the address."""
 _TRIAL_SECONDS = 60.0
-"""How often a paused drafter is tried at once because its model is new."""
+"""Least seconds between two times that a paused drafter is tried at once because its model is new."""
 _FIRST_OPENINGS = 4
 _FIRST_SECONDS = 60.0
 """So many sequences in so many seconds go to a drafter for the reason that nothing is known of it yet."""

@@ -1,4 +1,4 @@
-"""What a request over HTTP calls the fields of the contract, for errors."""
+"""Names of the contract's fields in requests over HTTP, for errors."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Order:
     prompt: Prompt | None = None
     messages: Sequence[dict[str, str]] = ()
     names: FieldNames = FIELD_NAMES
-    """What the request calls the fields that an error of this choice may name."""
+    """The request's names of the fields that an error of this choice may name."""
     prompt_alone: bool = False
     """Whether the caller wants what there is of the prompt, and no token after it."""
 

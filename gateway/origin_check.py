@@ -18,7 +18,7 @@ _OF_PAGES = "/console/api/"
 """Calls below it are the console's own, whatever their method: a page elsewhere has no use for them."""
 _PORTS = {"http": 80, "https": 443}
 _OWN = ("same-origin", "none")
-"""What browsers say in `Sec-Fetch-Site` of calls of the gateway's own page, and of those of the user alone."""
+"""Values of `Sec-Fetch-Site` for calls of the gateway's own page, and for those that the user makes directly."""
 
 
 class OriginCheck:

@@ -42,7 +42,7 @@ class Checkpoint:
     name: str
     """A directory as it was given, or the hub's owner/name."""
     directory: Path
-    """Where the files are."""
+    """Directory of the files."""
     from_hub: bool
     """Whether they came from the hub, now or earlier."""
 

@@ -42,7 +42,7 @@ _ARGUMENTS = {
 _VECTORS: tuple[Kernels, ...] = ("baseline", "avx2", "avx512")
 """By the number that the library calls them."""
 _PRODUCTS: dict[Kernels, int] = {"avx512bf16": 1, "amx": 2}
-"""What the library calls them."""
+"""The library's names of notations."""
 
 _chosen: list[Kernels] = []
 """The kernels that this process uses, once they were chosen."""
@@ -95,7 +95,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def product_kind() -> int:
-    """What computes products of bfloat16: 2 AMX, 1 AVX-512, 0 neither, which is torch."""
+    """The kernels of bfloat16 products: 2 AMX, 1 AVX-512, 0 neither, so torch multiplies."""
     return _PRODUCTS.get(kernels_in_use(), 0)
 
 

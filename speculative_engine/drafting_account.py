@@ -58,7 +58,7 @@ class DraftingAccount:
 
     @property
     def _trial(self) -> float:
-        """What a drafter that rests has to have before it is tried again."""
+        """The balance at which a paused drafter is tried again."""
         return min(START_CREDIT, _TRIAL * (self._cost or 0.0))
 
     def stepped(

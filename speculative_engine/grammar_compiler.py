@@ -42,7 +42,7 @@ class _Compiled(NamedTuple):
     matcher: LLMatcher
     seconds: float
     memory: int
-    """What compiling it took, in seconds and bytes."""
+    """Cost of compiling, in seconds and bytes."""
 
 
 class GrammarCompiler:

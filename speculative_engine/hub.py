@@ -123,5 +123,5 @@ def _log_through_one_handler() -> None:
 
 
 def _line(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """The message of an error, in one line."""
     return " ".join(str(error).split())[:300] or type(error).__name__

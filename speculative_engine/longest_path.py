@@ -65,7 +65,7 @@ def longest_path(successors: Sequence[Sequence[int]], weights: Sequence[int]) ->
 
 
 def _index(nodes: list[int], node: int) -> int:
-    """Where a node is in a list, looked for from its end."""
+    """The index of a node in a list, searched from its end."""
     at = len(nodes) - 1
     while nodes[at] != node:
         at -= 1

@@ -40,7 +40,7 @@ _CANDIDATES = 16
 
 @dataclass(frozen=True, slots=True)
 class Numerics:
-    """What decides the bits of a loaded model's logits."""
+    """The numerics of a loaded model: what decides the bits of its logits."""
 
     digest: str
     """SHA-256 (hex) of what was declared and tried: where it is equal, so are the bits."""

@@ -109,7 +109,7 @@ class PackedModel:
         """
         self.name = name or type(model).__name__
         self.checkpoint: Checkpoint | None = None
-        """What it was loaded from."""
+        """The checkpoint it was loaded from."""
         on_cpu = model.device.type == "cpu"
         if weights != "checkpoint" and (model.dtype != torch.bfloat16 or (weights == "int4" and on_cpu)):
             needed = "bfloat16 on a GPU" if weights == "int4" else "bfloat16"

@@ -107,9 +107,9 @@ class ProposalReader:
         # A live node of the tree, or the position of a committed token that the node turned out to be.
         self._known: dict[int, Node | int] = {}
         self._live = 0
-        """How many of `_known` are nodes of the tree."""
+        """Number of `_known` that are nodes of the tree."""
         self._ahead = 0
-        """How many of `_known` are committed beyond the length that the drafter knows."""
+        """Number of `_known` that are committed beyond the length that the drafter knows."""
         self._seen_length = 0
         """Committed length of the tree when `_known` was looked through last."""
 

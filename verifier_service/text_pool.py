@@ -21,7 +21,7 @@ _RETRY_SECONDS = 1.0
 
 
 class LaneLimits(NamedTuple):
-    """What a lane takes."""
+    """The limits of a lane."""
 
     largest: float
     """Bytes of a text, at most."""

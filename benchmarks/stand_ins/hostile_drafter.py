@@ -160,4 +160,4 @@ KINDS: dict[str, Callable[[HostileDrafter, _Opening, Verdict], Iterator[pb.Draft
     "foreign": HostileDrafter._foreign,
     "pongs": HostileDrafter._pongs,
 }
-"""What is said after a verdict, by kind."""
+"""Answers to a verdict, by kind."""

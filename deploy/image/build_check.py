@@ -30,7 +30,7 @@ MIRROR = "http://deb.debian.org/debian"
 RELEASE = "bookworm"
 PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 VERSION, REVISION = "0.1.0.dev1+check", "0" * 40
-"""What the images are told they are, as no git is in their context."""
+"""Build arguments with the version, as the images' build context has no git."""
 START_SECONDS = 300.0
 POLL_SECONDS = 0.5
 MEGABYTE = 1e6

@@ -428,7 +428,7 @@ class AsyncGenerationStream(AsyncStream[Chunk]):
         return self._generation.result
 
     def _progress(self) -> str:
-        """How far the request has come, and what its caller can do about it."""
+        """Return the request's progress and a hint to its caller, for the message of a timeout."""
         return f"{self._generation.progress} (max_time ends a request with the text so far)"
 
     def _partial(self, error: DraftwireError) -> Generation | None:

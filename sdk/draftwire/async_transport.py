@@ -352,11 +352,11 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         self.cancel()
 
     def _progress(self) -> str:
-        """How far the call has come, for the message of its timeout."""
+        """Return the call's progress, for the message of a timeout."""
         return f"before {self._address} answered"
 
     def _partial(self, error: DraftwireError) -> Generation | None:
-        """What there is of the result of a request for text."""
+        """Return the partial result of a request for text."""
         return None
 
     def _end(self, error: BaseException | None = None) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from draftwire.errors import DraftwireError, UnavailableError
 
 _CONNECTING = re.compile(r"failed to connect to all addresses|errors resolving|DNS resolution failed")
-"""How the library begins where no connection came about. Anything else befell one that stood."""
+"""Beginnings of the library's messages where no connection came about; other messages are of connections that broke."""
 _LAST_ERROR = re.compile(r"last error: (?:[A-Z_]+: )?(?:ipv4|ipv6|unix):\S+?: (.*)", re.DOTALL)
 
 _WORDS: tuple[tuple[str, str], ...] = (  # the first that is found counts

@@ -1,4 +1,4 @@
-"""When a call has to end."""
+"""The deadline of a call."""
 
 from __future__ import annotations
 

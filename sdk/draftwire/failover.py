@@ -103,7 +103,7 @@ class Attempts:
         self._tried: set[str] = set()
         self._begun = False
         self._fruitless: list[str] = []
-        """Where losses since the last token were, of attempts without one."""
+        """Addresses of the attempts since the last token that were lost before they got one."""
         self._got_token = False
         """Whether this attempt has got one."""
         self._full: AtCapacityError | None = None
@@ -113,7 +113,7 @@ class Attempts:
         """Verifiers that cannot go on with what another has begun."""
         self._mismatch: NumericsMismatchError | None = None
         self.lost_by: DraftwireError | None = None
-        """What the attempt before was lost by, if one was since the last progress."""
+        """The error of the last lost attempt since the last progress."""
         self._lock = threading.Lock()
 
     def next_address(self) -> str:

@@ -1,4 +1,4 @@
-"""What a request asks of its output's form, as the contract's message."""
+"""Builds the contract's message of a form of output."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class ModelInfo:
     the same fingerprint and the same numerics give the same tokens. Empty for drafters, and where the service does not
     report it."""
     numerics_description: str = field(default="", kw_only=True)
-    """What ``numerics`` stands for, to be read by people."""
+    """A description of ``numerics`` for people."""
 
 
 @dataclass(frozen=True, slots=True)

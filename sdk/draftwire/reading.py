@@ -133,7 +133,7 @@ class GenerationReader:
 
     @property
     def progress(self) -> str:
-        """How far the request has come: "after 90 tokens"."""
+        """The request's progress in words: "after 90 tokens"."""
         if not self._prompt_tokens:
             return "before the request began"
         return f"after {len(self._token_ids)} token{'s' * (len(self._token_ids) != 1)}"

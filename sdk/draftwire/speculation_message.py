@@ -1,4 +1,4 @@
-"""What a request asks of speculation, as the contract's message."""
+"""Builds the contract's message of the options of speculation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def speculation_message(speculation: Speculation) -> speculation_pb2.Speculation
 
 
 def _drafters(drafters: int | Sequence[str] | None) -> tuple[int | None, list[str]]:
-    """How many drafters, or which."""
+    """Number of drafters, or their names."""
     if isinstance(drafters, str):
         raise invalid_field("speculation.drafters", f"expected a number or a list of names, got {quoted(drafters)}")
     return (drafters, []) if drafters is None or isinstance(drafters, int) else (None, list(drafters))

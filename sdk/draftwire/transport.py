@@ -333,11 +333,11 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
         self.close()
 
     def _progress(self) -> str:
-        """How far the call has come, for the message of its timeout."""
+        """Return the call's progress, for the message of a timeout."""
         return f"before {self._address} answered"
 
     def _partial(self, error: DraftwireError) -> Generation | None:
-        """What there is of the result of a request for text."""
+        """Return the partial result of a request for text."""
         return None
 
     def _end(self, error: BaseException | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What answers at an address, where a call found that its method is not there."""
+"""Names the service that answers at an address where a call's method is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a drafter may say."""
+"""Bounds of a drafter's messages."""
 
 import pytest
 

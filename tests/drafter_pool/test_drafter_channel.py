@@ -1,4 +1,4 @@
-"""What is said of a drafter that cannot be reached, or is none."""
+"""Errors of drafters that cannot be reached, or are none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes with a drafter's address, whatever it says it is."""
+"""The standing of an address, whatever model answers there."""
 
 import gc
 

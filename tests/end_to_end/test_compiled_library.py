@@ -45,7 +45,7 @@ class Built(RunningService):
             )  # fmt: skip
 
     def metrics(self) -> str:
-        """What a scrape gets."""
+        """The text of a scrape."""
         served = eventually(
             lambda: [event["address"] for event in self.events() if event["event"] == "serving metrics"], "metrics"
         )

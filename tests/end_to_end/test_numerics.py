@@ -130,7 +130,7 @@ def refusal(stream: GenerationStream) -> str:
 
 
 def events(url: str) -> list[dict[str, Any]]:
-    """What the gateway tells of a text."""
+    """The gateway's answer to a text."""
 
     def lines() -> Iterator[str]:
         asked = {"prompt": PROMPT, "stream": True} | PARAMETERS

@@ -14,7 +14,7 @@ from tests.end_to_end.waiting import PATIENCE
 
 HEAD = "POST /first HTTP/1.1\r\nhost: localhost\r\n"
 HIDDEN = "GET /hidden HTTP/1.1\r\nhost: localhost\r\n\r\n"
-"""What follows as if it were a request of its own."""
+"""Bytes that would be read as a request of their own."""
 CHUNKS = "2\r\n{}\r\n0\r\n\r\n"
 
 

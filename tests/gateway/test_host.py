@@ -1,4 +1,4 @@
-"""What is a host, and what only looks like one."""
+"""Hosts, and texts that only look like one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is said of connections that fail: of real ones, to sockets that do each thing wrong."""
+"""Errors of connections that fail: real ones, to sockets that do each thing wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left of a request that failed."""
+"""Partial results of requests that failed."""
 
 from __future__ import annotations
 

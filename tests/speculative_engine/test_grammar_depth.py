@@ -1,4 +1,4 @@
-"""How deep forms lead, and that those beyond the bound end nothing but their own compilation."""
+"""The depth of forms: those beyond the bound end nothing but their own compilation."""
 
 import json
 import subprocess
@@ -35,7 +35,7 @@ else:
 
 
 def compiled(kind: FormKind, text: str) -> str:
-    """What becomes of a form in a process of its own: a crash ends that one."""
+    """Compiles a form in a process of its own, which a crash ends alone."""
     ran = subprocess.run(
         [sys.executable, "-c", COMPILE, kind.value, str(TOKENIZER)],
         input=text,

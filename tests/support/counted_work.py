@@ -1,4 +1,4 @@
-"""How much Python a call runs, counted: the same on every machine, however busy it is."""
+"""Counts the Python instructions of a call: the same on every machine, however busy it is."""
 
 from __future__ import annotations
 

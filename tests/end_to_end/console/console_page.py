@@ -1,4 +1,4 @@
-"""What tests do with the console's page."""
+"""Steps that tests make on the console's page."""
 
 from playwright.sync_api import Locator, Page, expect
 

@@ -1,4 +1,4 @@
-"""What the page shows of a request."""
+"""The page's view of a request."""
 
 import json
 import re

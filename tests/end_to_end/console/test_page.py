@@ -34,7 +34,7 @@ selector => {
     .map(element => [element.outerHTML, contrast(element)]);
 }
 """
-"""What each visible text's contrast to its ground is."""
+"""The contrast of each visible text to its ground."""
 FOCUSED = """() => {
   const {name, id, parentElement} = document.activeElement;
   return name || id || parentElement.className;

@@ -18,7 +18,7 @@ from draftwire.cli.table import print_table
 LEAST_ACCEPTANCE = 0.5
 """Acceptance rate below which a method is warned of."""
 LEAST_EFFECT = 0.05
-"""How far from 1 a speed-up has to be to look like an effect."""
+"""Least distance of a speed-up from 1 that looks like an effect."""
 _NARROW = 80
 """Columns of a terminal that does not say how many it has."""
 _WIDE = 120
