@@ -55,8 +55,10 @@ class Member:
     async def start(self) -> None:
         """Start a process and wait until it serves. Raises ServiceError."""
         fork = self._services.forked_verifier if self.verifier else self._services.forked_drafter
-        self.service = fork(self.model, *self.flags)
-        self.proxy.target = await asyncio.to_thread(lambda: self.service.address)
+        service = fork(self.model, *self.flags)
+        # Only then: whoever asks a service for its address waits for it, and must not do so in the event loop.
+        self.proxy.target = await asyncio.to_thread(lambda: service.address)
+        self.service = service
         self.lives.append(Life(self.service.pid, []))
 
     def sample(self) -> None:
@@ -200,7 +202,8 @@ class Cluster:
                     continue
                 if not member.service.alive:
                     self.died.append(f"{member.name}, log {member.service.log}")
-                    await member.start()
+                    async with member.lock:  # no fault may hit what is starting
+                        await member.start()
                 member.sample()
             await asyncio.sleep(2.0)
 
