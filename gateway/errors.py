@@ -25,6 +25,7 @@ from draftwire import (
     ResourceExhaustedError,
     UnauthenticatedError,
     UnavailableError,
+    UnimplementedError,
 )
 from draftwire.shortened import shortened
 from gateway.field_names import FIELD_NAMES, FieldNames
@@ -44,6 +45,7 @@ _STATUS_BY_CLASS: tuple[tuple[type[DraftwireError], int], ...] = (  # the first 
     (ModelMismatchError, 503),
     (FailedPreconditionError, 400),
     (DeadlineExceededError, 504),
+    (UnimplementedError, 502),  # another service answers there
     (UnauthenticatedError, 502),  # the gateway's own token, which is not the caller's fault
     (PermissionDeniedError, 502),
 )

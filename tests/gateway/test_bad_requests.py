@@ -162,6 +162,15 @@ async def test_a_deadline_says_what_ran_out(http: httpx.AsyncClient, fake: Telli
     assert error["type"] == "server_error"
 
 
+async def test_what_is_no_verifier_is_a_fault_of_the_gateways_surroundings(
+    http: httpx.AsyncClient, fake: TellingVerifier
+) -> None:
+    await http.get("/v1/models")
+    fake.failures.append(rich_status(grpc.StatusCode.UNIMPLEMENTED, "Method not found!"))
+    error = await fails(http, {}, 502)
+    assert error["type"] == "server_error"
+
+
 async def test_a_full_verifier_says_when_to_try_again(http: httpx.AsyncClient, fake: TellingVerifier) -> None:
     await http.get("/v1/models")
     fake.failures.append(rich_status(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", "AT_CAPACITY", retry_after=2.5))
