@@ -5,6 +5,7 @@ The hub is asked once whether it has a repository. Only the files of a download 
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from pathlib import Path
@@ -42,7 +43,7 @@ def fetch(repository: str, *, weights: bool = True) -> Path:
     """
     _log_through_one_handler()
     if constants.HF_HUB_OFFLINE:
-        cached = _cached(repository)
+        cached = _cached(repository, weights=weights)
         if cached is None:
             raise HubError(f"HF_HUB_OFFLINE is set, and the hub's cache ({constants.HF_HUB_CACHE}) has no {repository}")
         return cached
@@ -52,7 +53,7 @@ def fetch(repository: str, *, weights: bool = True) -> Path:
     try:
         files = _files(repository, weights=weights)
     except _Unavailable as error:
-        cached = _cached(repository)
+        cached = _cached(repository, weights=weights)
         if cached is None:
             raise HubError(str(error)) from error
         log.warning("taking the copy in the hub's cache", extra={"repository": repository, "reason": str(error)})
@@ -105,15 +106,24 @@ def _weights(names: list[str]) -> list[str]:
     raise HubError("not a checkpoint: the repository has neither safetensors nor PyTorch weights")
 
 
-def _cached(repository: str) -> Path | None:
+def _cached(repository: str, *, weights: bool) -> Path | None:
+    """The copy in the cache; None where there is none, or one that was never finished."""
     for name in _MARKS:
         try:
             found = try_to_load_from_cache(repository, name)
         except HFValidationError as error:
             raise HubError(f"is no hub id: {_line(error)}") from error
-        if isinstance(found, str):
+        if isinstance(found, str) and (not weights or _has_weights(Path(found).parent)):
             return Path(found).parent
     return None
+
+
+def _has_weights(directory: Path) -> bool:
+    """Whether all files with weights are in a copy."""
+    names = [each.name for each in directory.iterdir() if each.is_file()]  # a link whose file is missing is none
+    indices = [name for name in names if name.endswith(".index.json")]
+    parts = {part for name in indices for part in json.loads((directory / name).read_text())["weight_map"].values()}
+    return parts <= set(names) if parts else any(name.endswith((".safetensors", ".bin")) for name in names)
 
 
 def _log_through_one_handler() -> None:

@@ -17,11 +17,14 @@ _STATUSES = {
     "ALREADY_EXISTS": 409,
     "FAILED_PRECONDITION": 409,
     "RESOURCE_EXHAUSTED": 429,
+    "UNAUTHENTICATED": 502,
+    "PERMISSION_DENIED": 502,
+    "UNIMPLEMENTED": 502,
     "CANCELLED": 503,
     "UNAVAILABLE": 503,
     "DEADLINE_EXCEEDED": 504,
 }
-"""By canonical code; that of others is 500."""
+"""By canonical code; that of others is 500. With 502 the gateway's own token, or its verifier's address, is wrong."""
 _NAMES = FieldNames({"new_name": "new", "old_name": "old"})
 _MOST_MESSAGE, _MOST_FIELD = 1000, 200
 """Characters. Both may repeat what came with a request."""

@@ -42,9 +42,12 @@ def whole(name: str, value: Any) -> int:
 
 def number(name: str, value: Any) -> float:
     """Return a number as a float. A bool is none, and neither is a text."""
-    if isinstance(value, SupportsFloat) and not isinstance(value, bool):
-        return float(value)
-    raise wrong_type(name, "a number", value)
+    try:
+        if isinstance(value, SupportsFloat) and not isinstance(value, bool):
+            return float(value)
+    except (TypeError, ValueError, OverflowError):  # an array, or an integer beyond a float's range
+        pass
+    raise wrong_type(name, "a number", value) from None
 
 
 def flag(name: str, value: Any) -> bool:

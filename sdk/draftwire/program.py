@@ -28,7 +28,7 @@ def run_program(module: str, *, extra: str, needed: Sequence[str]) -> int:
     if missing:
         print(
             f"{program_name()}: install draftwire[{extra}], of which {', '.join(missing)} is missing: "
-            f"pip install 'draftwire[{extra}]', or pip install -e '.[{extra}]' in a checkout",
+            f"pip install -e '.[{extra}]' in a checkout",
             file=sys.stderr,
         )
         return NOT_INSTALLED

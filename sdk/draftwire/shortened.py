@@ -11,7 +11,10 @@ _quote.maxstring = _quote.maxother = _quote.maxlong = _LONGEST
 
 def quoted(value: object) -> str:
     """Return a value as Python writes it, at most some 80 characters of each of its parts."""
-    return _quote.repr(value)
+    try:
+        return _quote.repr(value)
+    except ValueError:  # an integer with more digits than Python writes
+        return f"a very large {type(value).__name__}"
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:

@@ -73,7 +73,8 @@ def test_a_request(client: Client, name: str) -> None:
         client.generate(prompt, **options)
     assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
     assert caught.value.fields == (field,)
-    assert field in str(caught.value)
+    [violation] = caught.value.field_violations
+    assert (violation.parameter or field) in str(caught.value)
 
 
 def test_a_request_that_allows_nothing(client: Client) -> None:

@@ -365,6 +365,7 @@ def prompts(tmp_path: Path) -> str:
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verifier: FakeVerifier) -> Command:
     monkeypatch.setenv("DRAFTWIRE_VERIFIER", verifier.address)
+    monkeypatch.delenv("COLUMNS", raising=False)  # pytest-xdist may set it
     return Command(monkeypatch, capsys)
 
 

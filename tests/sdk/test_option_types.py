@@ -25,6 +25,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"stop_token_ids": [1, "2"]}, "stop_token_ids[1]: expected an int, got '2' (str)"),
     ({"temperature": "hot"}, "temperature: expected a number, got 'hot' (str)"),
     ({"temperature": False}, "temperature: expected a number, got False (bool)"),
+    ({"temperature": 10**400}, "temperature: expected a number, got 1000"),
+    ({"top_p": np.ones(2)}, "top_p: expected a number, got array([1., 1.]) (ndarray)"),
     ({"speculation": "no"}, "speculation: expected a Speculation, got 'no' (str)"),
     (
         {"speculation": Speculation(max_draft_tokens="4")},  # type: ignore[arg-type]
@@ -136,6 +138,6 @@ def test_every_option_is_checked() -> None:
 def test_what_is_quoted_is_short() -> None:
     assert quoted("name") == "'name'"
     assert shortened("name") == "name"
-    for long in ("x" * 1_000_000, ["x" * 1000] * 1000, {"x" * 1000: 1}, 10**4000, b"x" * 100_000):
+    for long in ("x" * 1_000_000, ["x" * 1000] * 1000, {"x" * 1000: 1}, 10**4000, 10**5000, b"x" * 100_000):
         assert len(quoted(long)) < 1000
     assert shortened("a" * 1000 + "z") == "a" * 58 + "..." + "a" * 18 + "z"

@@ -102,6 +102,7 @@ def test_without_its_extra_one_line_says_what_to_install(
     [line] = done.stderr.splitlines()
     assert line.startswith(f"python -m {module}: install draftwire[{extra}], of which ")
     assert all(name in line for name in missing)
+    assert "pip install 'draftwire[" not in line, "nobody publishes it under that name yet"
 
 
 def test_a_gateway_whose_port_is_taken_ends_as_the_services_do() -> None:

@@ -21,16 +21,17 @@ let answer = null;
 const say = (text) => setText(byId("status"), text);
 
 async function generate(request, signal) {
-  answer = new Answer(request);
+  const own = new Answer(request); // of this request, also once another conversation has begun
+  answer = own;
   showFigures({ rate: null, length: null, speed: null });
   for await (const [name, data] of events("generate", { method: "POST", body: request, signal })) {
     if (name === "finished") {
-      answer.finish(data.text);
+      own.finish(data.text);
       showFigures(figuresOfResult(data));
       return data;
     }
-    answer.take(data);
-    showFigures(figuresOf(answer));
+    own.take(data);
+    showFigures(figuresOf(own));
   }
   throw new ApiError("The connection to the gateway broke.");
 }
@@ -105,7 +106,10 @@ document.addEventListener("keydown", (event) => {
 });
 
 startTheme();
-startAskForm(() => { answer = new Answer(); });
+startAskForm(() => {
+  running?.abort();
+  answer = new Answer();
+});
 startCopy(() => answer.text);
 startPoolForms();
 followPool(showVerifier);

@@ -127,6 +127,21 @@ def test_a_conversation(page: Page) -> None:
     expect(page.get_by_role("button", name="New conversation")).to_be_hidden()
 
 
+def test_a_new_conversation_ends_the_answer_that_is_being_written(page: Page) -> None:
+    page.get_by_label("Chat").check()
+    fill(page, "One", max_tokens=8)
+    page.get_by_role("button", name="Generate").click()
+    expect(page.locator("#status")).to_contain_text("Done")
+    fill(page, "Two", max_tokens=1800)
+    page.get_by_role("button", name="Generate").click()
+    tokens_of(page, "target").first.wait_for(state="attached")
+    page.get_by_role("button", name="New conversation").click()
+    expect(page.locator("#status")).to_have_text("Stopped.")
+    expect(page.locator("#turns li")).to_have_count(0)
+    expect(page.locator("#asked")).to_have_text("")
+    expect(page.locator("#tokens")).to_have_text("")
+
+
 def test_what_a_model_says_is_never_markup(page: Page) -> None:
     pieces = [{"text": MARKUP, "source": MARKUP}]
     rejected = [{"text": MARKUP, "drafter": MARKUP, "position": 3, "depth": 1}]
