@@ -10,7 +10,7 @@ from typing import Any
 Form = tuple[str, str, str]
 """The family, the notation as `StructuredOutput` names it, and the text."""
 MOST_TEXT = 256 * 1024
-"""Levels that a verifier allows; most forms stay below."""
+"""Bytes that a verifier allows; most forms stay below."""
 
 _Link = Callable[[dict[str, Any]], Any]
 _SCHEMA_LINKS: dict[str, _Link] = {
@@ -55,6 +55,13 @@ _GROUPS = {
     "lark": ("(", '"a"', ' "b")?'),
     "ebnf": ("(", '"a"', ' "b")?'),
 }
+
+
+def _named(inner: list[dict[str, Any]], size: int) -> str:
+    """A document with a long name, to which names and references in it are relative."""
+    return json.dumps({"$id": "http://a/" + "a/" * (4 * size), "anyOf": inner}, separators=(",", ":"))
+
+
 _WIDE: dict[str, tuple[str, Callable[[int], str]]] = {
     "properties": ("json_schema", lambda n: json.dumps({"properties": {f"{i:x}": True for i in range(n)}})),
     "required": ("json_schema", lambda n: json.dumps({"type": "object", "required": [f"{i:x}" for i in range(n)]})),
@@ -67,6 +74,9 @@ _WIDE: dict[str, tuple[str, Callable[[int], str]]] = {
         lambda n: json.dumps({"allOf": [{"anyOf": [{"maxLength": i}, {"minLength": i}]} for i in range(n)]}),
     ),
     "enum": ("json_schema", lambda n: json.dumps({"enum": [f"{i:x}" for i in range(n)]})),
+    "names": ("json_schema", lambda n: _named([{"$id": f"b{i:x}/"} for i in range(n)], n)),
+    "references by name": ("json_schema", lambda n: _named([{"$ref": f"b{i:x}"} for i in range(n)], n)),
+    "names in names": ("json_schema", lambda n: '{"$id":"http://a/b/","items":' * (n // 50) + "{}" + "}" * (n // 50)),
     "digits": ("json_schema", lambda n: f'{{"type": "integer", "minimum": 1{"0" * n}}}'),
     "alternatives": ("regex", lambda n: "|".join(f"a{i:x}*" for i in range(n))),
     "optional letters": ("regex", lambda n: "a?" * n),

@@ -38,11 +38,11 @@ BYSTANDER_SECONDS = 30.0
 """So has every request of the bystander."""
 MOST_GROWTH = 3 * 1024**3
 """Bytes that the verifier and its processes may hold beyond those at the start."""
-_IN_PARALLEL = 4
+_IN_PARALLEL = 2
 _LEAST_RANDOM = 20
 """Random forms, however long the others took."""
-_FINE = {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT}
-"""A text, or a form that cannot be had."""
+_FINE = {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED}
+"""A text, a form that cannot be had, or one that waited too long for others."""
 _NO_TOKEN = "leaves no token"
 """Errors of a request whose form reaches a limit while it generates."""
 

@@ -17,6 +17,8 @@ _SLACK = 1024
 _VERDICTS = 16
 """Verdicts of a sequence whose answers may come all at once. What was not said to more of them cannot be made up for:
 a drafter that falls silent does not save up for a flood."""
+_JUNK_BYTES = 1 << 20
+"""So many bytes of a message count as another one, whatever they are."""
 _LATE_SECONDS = 5.0
 """Seconds after the end of a sequence in which messages for it are still expected."""
 _OPENING = 2
@@ -58,8 +60,9 @@ class DrafterAllowance:
         """A sign of life was asked for, which is answered once."""
         self._pings += 1
 
-    def spend(self, message: DraftResponse) -> None:
-        """A message came. Raises ServiceError, before anything of it is looked at, when it is beyond the allowance."""
+    def spend(self, message: DraftResponse, size: int = 0) -> None:
+        """A message of so many bytes came. Raises ServiceError, before anything of it is looked at, when it is beyond
+        the allowance."""
         kind = message.WhichOneof("message")
         if kind == "pong":
             self._pings -= 1
@@ -70,7 +73,7 @@ class DrafterAllowance:
         # A message may hold a million entries: they are looked at only where there can be so many.
         if batch is not None and len(batch.proposals) > self._left:
             raise _flood()
-        self._left -= 1 if batch is None else 1 + _entries(batch)
+        self._left -= 1 + size // _JUNK_BYTES + (0 if batch is None else _entries(batch))
         if self._left < 0:
             raise _flood()
 
@@ -85,8 +88,8 @@ def _room(max_tree_nodes: int) -> int:
 
 
 def _entries(batch: ProposalBatch) -> int:
-    """Nodes of a message, or what takes as long to read. What nodes are drawn from is left to the size of messages: it
-    has the length of the vocabulary, if the rule of acceptance wants it."""
+    """Nodes of a message, or what takes as long to read. What nodes are drawn from counts by its bytes alone: it has
+    the length of the vocabulary, if the rule of acceptance wants it."""
     return sum(max(1, len(each.token_ids), len(each.parent_ids), len(each.log_probs)) for each in batch.proposals)
 
 

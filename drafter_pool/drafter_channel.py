@@ -12,9 +12,9 @@ from drafter_pool.drafter_link import Connect
 from draftwire.channel import AsyncChannels
 from draftwire.connection_words import connection_words
 from draftwire.health import CHECK, PROBE_SECONDS, check_request
-from draftwire.methods import LOAD_MODEL
-from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
+from draftwire.methods import DRAFT
 from draftwire.wrong_service import KINDS, wrong_service
+from service_runtime.decoding_meter import DecodingMeter
 from service_runtime.errors import invalid_field
 from service_runtime.grpc_stream import open_call
 from service_runtime.handshake import shown
@@ -25,7 +25,7 @@ log = get_logger(__name__)
 
 
 def drafter_channels(
-    channels: AsyncChannels, on_message: Callable[[int], None] | None = None
+    channels: AsyncChannels, on_message: Callable[[int], None] = lambda _: None
 ) -> Callable[[str], Connect]:
     """Of a drafter's address, how to reach it: over a channel of its own each time. What this gives raises
     ServiceError when that is not allowed.
@@ -42,9 +42,12 @@ def drafter_channels(
         @asynccontextmanager
         async def connect() -> AsyncIterator[DraftStream]:
             async with channels.open(address) as channel:
-                draft = DrafterServiceStub(channel).Draft
+                meter = DecodingMeter(DRAFT.response.FromString, on_message)
+                draft = channel.stream_stream(
+                    DRAFT.path, request_serializer=DRAFT.request.SerializeToString, response_deserializer=meter
+                )
                 try:
-                    async with open_call(draft, metadata=channels.metadata(), on_message=on_message) as stream:
+                    async with open_call(draft, metadata=channels.metadata(), meter=meter) as stream:
                         yield stream
                 except StreamBroken as error:
                     raise await _explained(error, channel, channels, address) from error
@@ -66,7 +69,7 @@ async def _explained(
         message = connection_words(error.status.message, address, encrypted=channels.encrypted)
     elif error.code is grpc.StatusCode.UNIMPLEMENTED:
         there = {each: await _has(channel, channels, each) for each in KINDS}
-        message = wrong_service(LOAD_MODEL.service, address, there, error.status.message)
+        message = wrong_service(DRAFT.service, address, there, error.status.message)
     return error if message is None else StreamBroken.of(error.code, message)
 
 

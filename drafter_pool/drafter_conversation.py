@@ -52,6 +52,8 @@ _MESSAGE_SECONDS = 100e-6
 """Processor time that the transport takes to hand a message over, in the event loop and in its own threads."""
 _LONGEST_READING = 0.01
 """Processor time beyond which reading a message was held up by something else, as a collection of garbage."""
+_BYTE_SECONDS = 100e-9
+"""The same for decoding a message, for each of its bytes."""
 
 
 class Listener(Protocol):
@@ -279,13 +281,15 @@ class DrafterConversation:
 
     async def _read(self) -> None:
         async for message in self._stream:
+            decoded = self._stream.decoded()
+            decoding = min(decoded.seconds, _LONGEST_READING + decoded.size * _BYTE_SECONDS)
             began = self._clocks.spent()
             try:
-                self._allowance.spend(message)
+                self._allowance.spend(message, decoded.size)
                 self._take(message)
             finally:
                 seconds = min(self._clocks.spent() - began, _LONGEST_READING)
-                self._listener.was_read(_MESSAGE_SECONDS + seconds)
+                self._listener.was_read(_MESSAGE_SECONDS + decoding + seconds)
 
     def _take(self, message: DraftResponse) -> None:
         kind = message.WhichOneof("message")

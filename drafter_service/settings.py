@@ -20,7 +20,8 @@ class DrafterSettings(RankSettings):
     listen: ListenAddress = "127.0.0.1:50052"
     """Address to serve gRPC on, HOST:PORT. Port 0 picks a free one; the log says which."""
     verifier: Annotated[PeerAddresses, Variable("ANNOUNCE_TO")] = ()
-    """Verifier to announce this drafter to, HOST:PORT; may be repeated. Without it a verifier has to be given its address."""
+    """Verifier to announce this drafter to, HOST:PORT; may be repeated. Without it, verifiers have to be given its
+    address."""
     name: str | None = Field(default=None, min_length=1)
     """Name under which the drafter announces itself; its address by default."""
     advertise: PeerAddress | None = None

@@ -102,6 +102,16 @@ def invalid_field(field: str, description: str) -> ServiceError:
     return invalid_fields([FieldViolation(field, description)])
 
 
+def refused_field(reason: ErrorReason, field: str, description: str) -> ServiceError:
+    """INVALID_ARGUMENT: one field of the request is refused for a reason that has a name of its own."""
+    return ServiceError(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        reason,
+        f"{field}: {description}",
+        field_violations=[FieldViolation(field, description)],
+    )
+
+
 def invalid_fields(violations: Sequence[FieldViolation]) -> ServiceError:
     """INVALID_ARGUMENT: several fields at once, so that a client sees all that is wrong. At least one violation."""
     message = "; ".join(f"{violation.field}: {violation.description}" for violation in violations)

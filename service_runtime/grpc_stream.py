@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import grpc
-from google.protobuf.message import Message
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 
+from service_runtime.decoding_meter import NOTHING_DECODED, Decoded, DecodingMeter
 from service_runtime.errors import ServiceError, abort_call
 from service_runtime.message_stream import ClientGone, MessageStream, OneAtATime, StreamBroken
 
@@ -28,15 +28,15 @@ async def open_call(
     *,
     timeout_seconds: float | None = None,
     metadata: Sequence[tuple[str, str | bytes]] | None = None,
-    on_message: Callable[[int], None] | None = None,
+    meter: DecodingMeter[Any] | None = None,
 ) -> AsyncIterator[MessageStream[Any, Any]]:
     """The client's side of a call: `async with open_call(stub.Draft) as stream`.
 
-    Leaving the `async with` cancels the call unless it has ended. `timeout_seconds` bounds the whole call. `on_message`
-    is given the bytes of each message that comes.
+    Leaving the `async with` cancels the call unless it has ended. `timeout_seconds` bounds the whole call. `meter`
+    decodes what comes, if the method was made with one.
     """
     call = method(timeout=timeout_seconds, metadata=metadata)
-    stream: ClientStream[Any, Any] = ClientStream(call, on_message)
+    stream: ClientStream[Any, Any] = ClientStream(call, meter)
     try:
         yield stream
     finally:
@@ -132,10 +132,13 @@ class _GrpcStream(MessageStream[SendT, RecvT]):
 class ClientStream(_GrpcStream[SendT, RecvT]):
     """The client's side of a grpc.aio call. Whoever made the call releases it; see `open_call`."""
 
-    def __init__(self, call: "_Call", on_message: Callable[[int], None] | None = None) -> None:
+    def __init__(self, call: "_Call", meter: DecodingMeter[Any] | None = None) -> None:
         super().__init__()
         self._call = call
-        self._on_message = on_message
+        self._meter = meter
+
+    def decoded(self) -> Decoded:
+        return NOTHING_DECODED if self._meter is None else self._meter.take()
 
     async def close(self, error: ServiceError | None = None) -> None:
         if error is not None:
@@ -166,8 +169,6 @@ class ClientStream(_GrpcStream[SendT, RecvT]):
             raise
         if message is grpc.aio.EOF or message is None:  # None is what grpc makes of bytes that are no message
             return None
-        if self._on_message is not None:
-            self._on_message(cast(Message, message).ByteSize())
         return message  # type: ignore[return-value]
 
     async def _send(self, message: SendT) -> None:

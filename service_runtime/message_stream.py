@@ -7,6 +7,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
+from service_runtime.decoding_meter import NOTHING_DECODED, Decoded
 from service_runtime.errors import DOMAIN, ServiceError
 
 SendT_contra = TypeVar("SendT_contra", contravariant=True)
@@ -109,6 +110,10 @@ class MessageStream(Protocol[SendT_contra, RecvT_co]):
         StreamBroken when a client's stream breaks before the other side can know.
         """
         ...
+
+    def decoded(self) -> Decoded:
+        """What decoding messages took since this was asked last, where this side decodes and measures it."""
+        return NOTHING_DECODED
 
     def __aiter__(self) -> AsyncIterator[RecvT_co]:
         """Iterates over the messages to the clean end. Raises StreamBroken. To cancel it may end the whole stream."""

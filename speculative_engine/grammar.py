@@ -40,7 +40,7 @@ class Grammar:
         if self.kind is FormKind.JSON_SCHEMA:
             levels = schema_levels(self._schema())
         elif self.kind is FormKind.LARK:
-            levels = lark_levels(self.text)
+            levels = self._lark_levels()
         elif self.kind is FormKind.EBNF:
             levels = gbnf_levels(self.text)
         else:
@@ -49,6 +49,12 @@ class Grammar:
             raise GrammarError(
                 f"has references and groups that lead {levels} levels deep, at most {MOST_LEVELS} are allowed"
             )
+
+    def _lark_levels(self) -> int:
+        try:
+            return lark_levels(self.text)
+        except (ValueError, RecursionError) as error:
+            raise GrammarError(f"has JSON in it that cannot be read: {error}") from error
 
     def notation(self) -> str:
         """The form in the library's notation. Raises GrammarError for text that is not even of its kind."""

@@ -1,9 +1,9 @@
 """Compiles forms of output for one tokenizer, and keeps those that were asked for last.
 
 The library (llguidance) works out what may come next while it goes, so compiling is a matter of milliseconds. What a
-hostile form can take is bounded four times: its text and its depth before the library sees it (`grammar_depth`); time,
-memory and crashes in a process where it is tried first (`grammar_trial`); the stack, which here is four times the one
-that it was tried with; and each step by limits of the library's own (`grammar_library`).
+hostile form can take is bounded three times: its depth, time, memory and crashes in a process where it is tried first
+(`grammar_trial`); the stack, which here is four times the one that it was tried with; and each step by limits of the
+library's own (`grammar_library`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from speculative_engine.grammar_library import allows_any, compile_form, first_m
 from speculative_engine.grammar_trial import GrammarTrial
 from speculative_engine.grammar_trial_process import TRIAL_STACK
 
-MOST_TEXT = 256 * 1024
-"""Most bytes of a form's text."""
 _KEPT = 32
 _KEPT_TEXT = 1024 * 1024
 _KEPT_MEMORY = 512 * 1024 * 1024
@@ -71,6 +69,11 @@ class GrammarCompiler:
         end = self._loaded().eos_token
         return GrammarForm(compiled.matcher.deep_copy(), renew, end, self._vocab_size, end_token_ids, self._helper)
 
+    def knows(self, grammar: Grammar) -> bool:
+        """Return whether a form is kept, so that having it takes a moment."""
+        with self._keeping:
+            return grammar in self._kept
+
     def _compiled(self, grammar: Grammar) -> _Compiled:
         with self._keeping:
             kept = self._kept.get(grammar)
@@ -79,10 +82,6 @@ class GrammarCompiler:
                 if grammar in self._kept:
                     self._kept.move_to_end(grammar)
             return kept
-        size = len(grammar.text.encode())
-        if size > MOST_TEXT:
-            raise GrammarError(f"has {size} bytes, at most {MOST_TEXT} are allowed")
-        grammar.check_depth()
         tokenizer = self._loaded()
         memory = self._trial.check(grammar)
         started = time.perf_counter()

@@ -78,7 +78,11 @@ def schema_levels(schema: Any) -> int:
 
 def lark_levels(text: str) -> int:
     """Return the levels of a grammar in Lark's notation: of rules and terminals that lead to one another, of groups in
-    them, and of the schemas in them."""
+    them, and of the schemas in them.
+
+    Raises:
+        ValueError, RecursionError: JSON in it cannot be read.
+    """
     rules = _Rules()
     line: str | None = None
     """The first name on the line, which a colon may show to be defined there."""
@@ -259,13 +263,10 @@ class _Rules:
         self._depth = max(0, self._depth - 1)
 
     def holds(self, text: str, at: int, schema: bool) -> int:
-        """Take a JSON value that is part of the rule; return where it ends."""
+        """Take a JSON value that is part of the rule; return where it ends. Raises ValueError, RecursionError."""
         while at < len(text) and text[at].isspace():
             at += 1
-        try:
-            value, end = _DECODER.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            return len(text)  # the library refuses it all
+        value, end = _DECODER.raw_decode(text, at)
         if schema:
             self._weights[self._current] += schema_levels(value)
         return end

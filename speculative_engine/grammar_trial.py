@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import subprocess
@@ -17,9 +18,11 @@ from speculative_engine import grammar_trial_process
 from speculative_engine.grammar import Grammar, GrammarError
 from speculative_engine.grammar_trial_process import receive, send
 
-MOST_SECONDS = 10.0
+log = logging.getLogger(__name__)
+
+MOST_SECONDS = 4.0
 """Of processor time for trying one form."""
-_CLOCK_SECONDS = 30.0
+_CLOCK_SECONDS = 8.0
 """For the same where the processor is busy."""
 _START_SECONDS = 60.0
 """For the process to start and to read the tokenizer."""
@@ -57,7 +60,16 @@ class GrammarTrial:
                 send(ours, json.dumps(asked).encode())
                 outcome = json.loads(receive(ours))
             except (EOFError, OSError) as error:
-                if time.monotonic() - started >= MOST_SECONDS:
+                seconds = time.monotonic() - started
+                log.warning(
+                    "a form of output ended its trial",
+                    extra={
+                        "kind": grammar.kind.value,
+                        "bytes": len(grammar.text.encode()),
+                        "seconds": round(seconds, 3),
+                    },
+                )
+                if seconds >= MOST_SECONDS:
                     raise GrammarError(f"takes more than {MOST_SECONDS:g} seconds to compile") from error
                 most = grammar_trial_process.TRIAL_MEMORY >> 20
                 raise GrammarError(
@@ -74,7 +86,8 @@ class GrammarTrial:
                 try:
                     socket.send_fds(self._control, [b"?"], [answer.fileno()])
                     return
-                except OSError:  # it has ended, killed from outside: begin another
+                except OSError:  # killed from outside
+                    log.warning("the process that tries forms of output has ended: another one starts")
                     self._stop()
             self._control = self._start()
             socket.send_fds(self._control, [b"?"], [answer.fileno()])

@@ -87,6 +87,7 @@ def _try(tokenizer: LLTokenizer, answer: socket.socket) -> None:
             _, hard = resource.getrlimit(resource.RLIMIT_AS)
             resource.setrlimit(resource.RLIMIT_AS, (space + TRIAL_STACK + TRIAL_MEMORY, hard))
         grammar = Grammar(FormKind(asked["kind"]), asked["text"])
+        grammar.check_depth()  # here, since to work out the depth of a hostile form may itself take time and memory
         compiled = [run_deep(lambda: compile_form(tokenizer, grammar), TRIAL_STACK)]
         run_deep(lambda: first_mask(compiled.pop()), STEP_STACK)
     except GrammarError as error:

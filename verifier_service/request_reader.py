@@ -7,13 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import grpc
-
 from drafter_pool.drafter_labels import read_labels
 from draftwire.v1 import speculation_pb2, verifier_service_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.speculation_pb2 import AcceptancePreset
-from service_runtime.errors import FieldViolation, ServiceError, invalid_field
+from service_runtime.errors import invalid_field, refused_field
 from service_runtime.request_id import given_request_id
 from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance
 from speculative_engine.logit_editors.logit_changes import NO_CHANGES, LogitChanges
@@ -108,7 +106,7 @@ class RequestReader:
         """kv_tokens: most tokens of one request that the KV cache, and the limit of a peer, have room for. pool: reads
         texts."""
         self._tokenizer = tokenizer
-        self._forms = StructuredOutputReader(tokenizer, vocab_size, eos_token_ids)
+        self._forms = StructuredOutputReader(tokenizer, vocab_size, eos_token_ids, pool)
         self._vocab_size = vocab_size
         self._longest = min(context_length, kv_tokens)
         self._bound_by = (
@@ -181,14 +179,18 @@ class RequestReader:
         if not request.HasField("structured_output"):
             return order
         # Last, since it may take a while.
-        form = await self._forms.read(request.structured_output, resumed, ignore_eos=request.ignore_eos)
+        form = await self._forms.read(request.structured_output, resumed, ignore_eos=request.ignore_eos, peer=peer)
         return replace(order, form=form, jump_ahead=order.speculate and reads_ahead(request.structured_output))
+
+    def close(self) -> None:
+        """End the threads that compile forms."""
+        self._forms.close()
 
     def check_tokens(self, field: str, token_ids: Sequence[int]) -> None:
         """Raise ServiceError if an id is beyond the vocabulary."""
         if token_ids and max(token_ids) >= self._vocab_size:
             index = next(i for i, token in enumerate(token_ids) if token >= self._vocab_size)
-            raise _refusal(
+            raise refused_field(
                 ErrorReason.ERROR_REASON_TOKEN_OUT_OF_RANGE,
                 f"{field}[{index}]",
                 f"is {token_ids[index]}, the target's vocabulary has {self._vocab_size} tokens",
@@ -197,7 +199,7 @@ class RequestReader:
     def _check_lengths(self, request: verifier_service_pb2.GenerateRequest) -> None:
         kind = request.WhichOneof("prompt")
         if kind is None:
-            raise _refusal(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "prompt", "is missing")
+            raise refused_field(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "prompt", "is missing")
         if kind == "token_ids":
             self._max_length(request, len(request.token_ids.ids))
         elif kind == "text":
@@ -221,7 +223,7 @@ class RequestReader:
         else:
             prompt = await self.texts.read_chat(request.messages, peer)
         if not prompt:
-            raise _refusal(ErrorReason.ERROR_REASON_EMPTY_PROMPT, kind or "prompt", "has no token")
+            raise refused_field(ErrorReason.ERROR_REASON_EMPTY_PROMPT, kind or "prompt", "has no token")
         return prompt
 
     async def _end_of(self, prompt: Sequence[int], peer: str) -> str:
@@ -256,7 +258,7 @@ class RequestReader:
 
     def _max_length(self, request: verifier_service_pb2.GenerateRequest, prompt_length: int) -> int:
         if prompt_length >= self._longest:
-            raise _refusal(
+            raise refused_field(
                 ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED,
                 request.WhichOneof("prompt") or "prompt",
                 f"has {prompt_length} tokens, which leaves no room within {self._bound_by}",
@@ -266,7 +268,7 @@ class RequestReader:
         if request.max_tokens < 1:
             raise invalid_field("max_tokens", f"must be at least 1, got {request.max_tokens}")
         if prompt_length + request.max_tokens > self._longest:
-            raise _refusal(
+            raise refused_field(
                 ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED,
                 "max_tokens",
                 f"is {request.max_tokens}, with a prompt of {prompt_length} tokens more than {self._bound_by}",
@@ -314,12 +316,3 @@ def _stops(stops: Sequence[str]) -> tuple[str, ...]:
         if not 1 <= len(stop) <= _MAX_STOP_LENGTH:
             raise invalid_field(f"stop[{index}]", f"must have 1 to {_MAX_STOP_LENGTH} characters, has {len(stop)}")
     return tuple(stops)
-
-
-def _refusal(reason: ErrorReason, field: str, description: str) -> ServiceError:
-    return ServiceError(
-        grpc.StatusCode.INVALID_ARGUMENT,
-        reason,
-        f"{field}: {description}",
-        field_violations=[FieldViolation(field, description)],
-    )

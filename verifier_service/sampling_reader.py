@@ -5,12 +5,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-import grpc
-
 from draftwire.v1 import sampling_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
-from service_runtime.errors import FieldViolation, ServiceError, invalid_field
+from service_runtime.errors import invalid_field, refused_field
 from speculative_engine.field_error import FieldError
 from speculative_engine.logit_editors.logit_changes import MOST_BIASES, LogitChanges
 from speculative_engine.sampling_params import SamplingParams
@@ -87,12 +85,7 @@ def _check_biased(bias: Mapping[int, float], vocab_size: int) -> None:
             f"sampling.logit_bias[{beyond}]",
             f"is beyond the target's vocabulary of {vocab_size} tokens",
         )
-        raise ServiceError(
-            grpc.StatusCode.INVALID_ARGUMENT,
-            ErrorReason.ERROR_REASON_TOKEN_OUT_OF_RANGE,
-            f"{field}: {description}",
-            field_violations=[FieldViolation(field, description)],
-        )
+        raise refused_field(ErrorReason.ERROR_REASON_TOKEN_OUT_OF_RANGE, field, description)
 
 
 def _bad_words(words: Sequence[str]) -> Sequence[str]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import grpc
-
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import ScoreRequest
-from service_runtime.errors import FieldViolation, ServiceError, invalid_field
+from service_runtime.errors import invalid_field, refused_field
 from verifier_service.request_reader import RequestReader
 
 MOST_TOP = 256
@@ -30,10 +28,12 @@ def read_score(request: ScoreRequest, reader: RequestReader, longest: int) -> Sc
     """Check a request; longest: most tokens of a text. Raises ServiceError with INVALID_ARGUMENT."""
     number = len(request.token_ids)
     if not number:
-        raise _refusal(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "has no token")
+        raise refused_field(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "token_ids", "has no token")
     if number > longest:
-        raise _refusal(
-            ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED, f"has {number} tokens, at most {longest} can be scored"
+        raise refused_field(
+            ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED,
+            "token_ids",
+            f"has {number} tokens, at most {longest} can be scored",
         )
     tokens = list(request.token_ids)
     reader.check_tokens("token_ids", tokens)
@@ -43,12 +43,3 @@ def read_score(request: ScoreRequest, reader: RequestReader, longest: int) -> Sc
     if not 1 <= first <= len(tokens):
         raise invalid_field("first_position", f"must be from 1 to the number of token_ids, {len(tokens)}, got {first}")
     return ScoreOrder(tokens, first, request.top)
-
-
-def _refusal(reason: ErrorReason, description: str) -> ServiceError:
-    return ServiceError(
-        grpc.StatusCode.INVALID_ARGUMENT,
-        reason,
-        f"token_ids: {description}",
-        field_violations=[FieldViolation("token_ids", description)],
-    )

@@ -2,43 +2,54 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from draftwire.v1.structured_output_pb2 import StructuredOutput
 from service_runtime.errors import invalid_field
 from speculative_engine.grammar import FormKind, Grammar, GrammarError
-from speculative_engine.grammar_compiler import MOST_TEXT, GrammarCompiler
+from speculative_engine.grammar_compiler import GrammarCompiler
 from speculative_engine.grammar_form import GrammarForm, TokenMisfitError
 from speculative_engine.tokenizer import Tokenizer
+from verifier_service.text_pool import LaneLimits, TextPool
 
 _FIELD = "structured_output"
 _MOST_CHOICES = 4096
-_COMPILERS = 2
-_MOST_SECONDS = 10.0
-"""For compiling a form, and for waiting until others are compiled."""
+_MOST_TEXT = 256 * 1024
+"""Most bytes of a form."""
+COMPILING_LANES = (LaneLimits(1 << 12, 1 << 18), LaneLimits(float("inf"), 1 << 22))
+"""Nobody's schema of a few lines waits for a grammar of many pages. In a lane peers take turns."""
 
 
 class StructuredOutputReader:
     """Knows the target's vocabulary. Every fault is a ServiceError that names the field."""
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Iterable[int]):
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Iterable[int], pool: TextPool):
+        """pool: reads forms that are compiled already."""
         self._compiler = GrammarCompiler(tokenizer.to_json, vocab_size)
         self._eos_token_ids = frozenset(eos_token_ids)
-        self._threads = ThreadPoolExecutor(_COMPILERS, "grammar-compiler")
+        self._pool = pool
+        self._compiling = TextPool(lanes=COMPILING_LANES)
 
-    async def read(self, asked: StructuredOutput, resumed: Sequence[int], *, ignore_eos: bool) -> GrammarForm:
-        """The form, behind the output that is known already. Raises ServiceError with INVALID_ARGUMENT."""
+    async def read(
+        self, asked: StructuredOutput, resumed: Sequence[int], *, ignore_eos: bool, peer: str = ""
+    ) -> GrammarForm:
+        """The form that a peer asks for, behind the output that is known already.
+
+        Raises ServiceError with INVALID_ARGUMENT, and AT_CAPACITY where too many forms are being compiled.
+        """
         grammar = _grammar(asked)
         field = f"{_FIELD}.{asked.WhichOneof('form')}"
         ends = frozenset() if ignore_eos else self._eos_token_ids
-        made = asyncio.get_running_loop().run_in_executor(self._threads, self._form, grammar, ends, resumed)
+
+        def read() -> GrammarForm:
+            form = self._compiler.form(grammar, ends)
+            form.resume(resumed)
+            return form
+
+        pool = self._pool if self._compiler.knows(grammar) else self._compiling
         try:
-            return await asyncio.wait_for(made, _MOST_SECONDS)
-        except TimeoutError as error:
-            raise invalid_field(field, f"was not compiled within {_MOST_SECONDS:g} seconds") from error
+            return await pool.run(read, len(grammar.text.encode()), peer)
         except GrammarError as error:
             raise invalid_field(field, str(error)) from error
         except TokenMisfitError as error:
@@ -46,10 +57,9 @@ class StructuredOutputReader:
                 f"resume_token_ids[{error.index}]", f"does not fit {field} after the tokens before it"
             ) from error
 
-    def _form(self, grammar: Grammar, ends: frozenset[int], resumed: Sequence[int]) -> GrammarForm:
-        form = self._compiler.form(grammar, ends)
-        form.resume(resumed)
-        return form
+    def close(self) -> None:
+        """Ends its threads."""
+        self._compiling.close()
 
 
 def reads_ahead(asked: StructuredOutput) -> bool:
@@ -70,6 +80,7 @@ def _grammar(asked: StructuredOutput) -> Grammar:
     text: str = getattr(asked, kind)
     if not text:
         raise invalid_field(f"{_FIELD}.{kind}", "is empty")
+    _check_size(f"{_FIELD}.{kind}", len(text.encode()))
     return Grammar(FormKind(kind), text)
 
 
@@ -82,6 +93,10 @@ def _choices(texts: Sequence[str]) -> list[str]:
         if not text:
             raise invalid_field(f"{field}[{index}]", "is empty")
         size += len(text.encode())
-    if size > MOST_TEXT:
-        raise invalid_field(field, f"has {size} bytes, at most {MOST_TEXT} are allowed")
+    _check_size(field, size)
     return list(texts)
+
+
+def _check_size(field: str, size: int) -> None:
+    if size > _MOST_TEXT:
+        raise invalid_field(field, f"has {size} bytes, at most {_MOST_TEXT} are allowed")

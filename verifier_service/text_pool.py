@@ -18,6 +18,10 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 _RETRY_SECONDS = 1.0
+WAIT_SECONDS = 10.0
+"""For which a text waits until others are read, before its request is refused."""
+_LEAST_SIZE = 64
+"""Bytes that any text counts as, since what waits for it has a size, too."""
 
 
 class LaneLimits(NamedTuple):
@@ -39,6 +43,8 @@ class _Job:
     size: int
     work: Callable[[], Any]
     result: asyncio.Future[Any]
+    waits: asyncio.TimerHandle | None = None
+    """Ends the waiting."""
 
 
 class _Lane:
@@ -51,6 +57,8 @@ class _Lane:
         self.held: Counter[str] = Counter()
         """Bytes of the texts that are read or wait, by peer."""
         self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()
+        self._last: str | None = None
+        """The peer whose turn it was last."""
 
     def has_room(self, peer: str, size: int) -> bool:
         """Whether a peer may add a text: it holds at most as much as it leaves to others."""
@@ -74,10 +82,12 @@ class _Lane:
         """The next job: peers take turns, each with its oldest one."""
         if not self._waiting:
             return None
-        peer, jobs = self._waiting.popitem(last=False)
+        if next(iter(self._waiting)) == self._last:  # it may have queued up again before others came
+            self._waiting.move_to_end(self._last)
+        self._last, jobs = self._waiting.popitem(last=False)
         job = jobs.popleft()
         if jobs:
-            self._waiting[peer] = jobs
+            self._waiting[job.peer] = jobs
         return job
 
     def release(self, job: _Job) -> None:
@@ -95,9 +105,16 @@ class TextPool:
     runs cannot be stopped, so texts have to be bounded before they come here.
     """
 
-    def __init__(self, on_read: Callable[[int], None] | None = None, lanes: tuple[LaneLimits, ...] = LANES) -> None:
-        """on_read: is given the bytes of each text that has been read. lanes: smallest texts first."""
+    def __init__(
+        self,
+        on_read: Callable[[int], None] | None = None,
+        lanes: tuple[LaneLimits, ...] = LANES,
+        wait_seconds: float = WAIT_SECONDS,
+    ) -> None:
+        """on_read: is given the bytes of each text that has been read. lanes: smallest texts first. wait_seconds: for
+        which a text waits at most until its reading begins."""
         self._on_read = on_read
+        self._wait_seconds = wait_seconds
         self._lanes = [_Lane(limits, f"text-{number}") for number, limits in enumerate(lanes)]
 
     @property
@@ -108,8 +125,9 @@ class TextPool:
     async def run(self, work: Callable[[], T], size: int, peer: str = "") -> T:
         """What `work` returns, run in a thread, for a text of `size` bytes of a peer. May be cancelled.
 
-        Raises what `work` raises, and ServiceError (AT_CAPACITY) if too much waits already.
+        Raises what `work` raises, and ServiceError (AT_CAPACITY) if too much waits already or for too long.
         """
+        size = max(size, _LEAST_SIZE)
         lane = next(lane for lane in self._lanes if size <= lane.limits.largest)
         if not lane.has_room(peer, size):
             raise at_capacity(
@@ -117,13 +135,17 @@ class TextPool:
                 f"{size} more are too many",
                 _RETRY_SECONDS,
             )
-        job = _Job(peer, size, work, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        job = _Job(peer, size, work, loop.create_future())
+        job.waits = loop.call_later(self._wait_seconds, self._give_up, lane, job)
         lane.add(job)
         self._go_on(lane)
         try:
             result: T = await job.result
-        finally:
-            lane.remove(job)  # whose caller is gone
+        except asyncio.CancelledError:
+            job.waits.cancel()
+            lane.remove(job)
+            raise
         return result
 
     def close(self) -> None:
@@ -136,8 +158,16 @@ class TextPool:
     def _go_on(self, lane: _Lane) -> None:
         job = None if lane.running is not None else lane.take()
         if job is not None:
+            if job.waits is not None:
+                job.waits.cancel()
             lane.running = asyncio.get_running_loop().run_in_executor(lane.thread, job.work)
             lane.running.add_done_callback(partial(self._done, lane, job))
+
+    def _give_up(self, lane: _Lane, job: _Job) -> None:
+        lane.remove(job)
+        if not job.result.done():
+            message = f"what came before was not read within {self._wait_seconds:g} seconds"
+            job.result.set_exception(at_capacity(message, _RETRY_SECONDS))
 
     def _done(self, lane: _Lane, job: _Job, ended: asyncio.Future[Any]) -> None:
         lane.running = None

@@ -6,11 +6,9 @@ from collections.abc import Callable, Sized
 from functools import partial
 from typing import TypeVar
 
-import grpc
-
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import ChatMessages
-from service_runtime.errors import FieldViolation, ServiceError, invalid_field
+from service_runtime.errors import ServiceError, invalid_field, refused_field
 from speculative_engine.tokenizer import ChatTemplateError, Tokenizer
 from verifier_service.text_pool import TextPool
 
@@ -48,7 +46,7 @@ class TextReader:
     def check_chat(self, chat: ChatMessages) -> int:
         """The bytes of a conversation. Raises ServiceError if it cannot be rendered, or is too long to be."""
         if not chat.messages:
-            raise _refusal(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "messages.messages", "is empty")
+            raise refused_field(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "messages.messages", "is empty")
         if not self._tokenizer.has_chat_template:
             raise invalid_field("messages", "the target's tokenizer has no chat template")
         most = min(_MOST_MESSAGES, self._longest)
@@ -88,13 +86,4 @@ class TextReader:
 
 
 def _too_long(field: str, description: str) -> ServiceError:
-    return _refusal(ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED, field, description)
-
-
-def _refusal(reason: ErrorReason, field: str, description: str) -> ServiceError:
-    return ServiceError(
-        grpc.StatusCode.INVALID_ARGUMENT,
-        reason,
-        f"{field}: {description}",
-        field_violations=[FieldViolation(field, description)],
-    )
+    return refused_field(ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED, field, description)

@@ -156,6 +156,7 @@ class Verifier:
         """Release the drafters and end the engine."""
         self.pool.shut_down()
         self._texts.close()
+        self.reader.close()
         await self._steps.stop()
 
     async def drain(self, grace_seconds: float) -> None:

@@ -59,6 +59,7 @@ START_ROLLOUT = Method(_POOL, "StartRollout", pool.StartRolloutRequest, pool.Sta
 FINISH_ROLLOUT = Method(_POOL, "FinishRollout", pool.FinishRolloutRequest, pool.FinishRolloutResponse, repeatable=False)
 LIST_ROLLOUTS = Method(_POOL, "ListRollouts", pool.ListRolloutsRequest, pool.ListRolloutsResponse)
 
+DRAFT = Method(_DRAFTER, "Draft", drafter.DraftRequest, drafter.DraftResponse, repeatable=False)
 LOAD_MODEL = Method(_DRAFTER, "LoadModel", drafter.LoadModelRequest, drafter.LoadModelResponse)
 GET_DRAFTER_INFO = Method(
     _DRAFTER,

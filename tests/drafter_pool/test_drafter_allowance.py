@@ -64,3 +64,9 @@ def test_a_ping_is_answered_once(allowance: DrafterAllowance) -> None:
         allowance.spend(DraftResponse(pong=Pong(number=number)))
     with pytest.raises(ServiceError, match="says more than it was asked for"):
         allowance.spend(DraftResponse(pong=Pong(number=4999)))
+
+
+def test_megabytes_count_whatever_they_are(allowance: DrafterAllowance) -> None:
+    allowance.spend(EMPTY, 1000 << 20)
+    with pytest.raises(ServiceError):
+        allowance.spend(EMPTY, 100 << 20)

@@ -9,6 +9,7 @@ import grpc
 import pytest
 from google.rpc import status_pb2
 
+from service_runtime.decoding_meter import DecodingMeter
 from service_runtime.errors import ServiceError, at_capacity, shutting_down
 from service_runtime.grpc_stream import accept_call, open_call
 from service_runtime.in_process_stream import in_process_call
@@ -371,9 +372,29 @@ async def test_bytes_that_are_no_message_end_the_stream(serve_probe: Any, make_p
 
     sizes: list[int] = []
     async with serve_probe(make_probe(stream_stream=stream_stream)) as running:
-        method = running.channel.stream_stream(
-            "/draftwire.test.Probe/stream_stream", response_deserializer=status_pb2.Status.FromString
-        )
-        async with open_call(method, on_message=sizes.append) as stream:
+        meter = DecodingMeter(status_pb2.Status.FromString, sizes.append)
+        method = running.channel.stream_stream("/draftwire.test.Probe/stream_stream", response_deserializer=meter)
+        async with open_call(method, meter=meter) as stream:
             assert await stream.read() is None
-    assert sizes == []
+            assert stream.decoded().size == 3, "they were looked at"
+    assert sizes == [3]
+
+
+async def test_what_decoding_takes_is_measured(serve_probe: Any, make_probe: Any) -> None:
+    large = status_pb2.Status(message="x" * 1_000_000).SerializeToString()
+
+    async def stream_stream(requests: Any, context: Any) -> None:
+        async with accept_call(context) as stream:
+            await stream.write(large)
+            await stream.write(b"")
+
+    async with serve_probe(make_probe(stream_stream=stream_stream)) as running:
+        meter = DecodingMeter(status_pb2.Status.FromString, lambda _: None)
+        method = running.channel.stream_stream("/draftwire.test.Probe/stream_stream", response_deserializer=meter)
+        async with open_call(method, meter=meter) as stream:
+            assert (await stream.read()).message == "x" * 1_000_000
+            taken = stream.decoded()
+            assert taken.size == len(large)
+            assert taken.seconds > 0
+            await stream.read()
+            assert stream.decoded().size == 0

@@ -84,7 +84,9 @@ def test_a_chain_that_is_too_long_is_refused(name: str) -> None:
 def test_groups_that_are_too_deep_are_refused(kind: FormKind) -> None:
     groups = "(" * 30_000 + ("a" if kind is FormKind.REGEX else '"a"') + ")" * 30_000
     text = {FormKind.LARK: f"start: {groups}", FormKind.EBNF: f"root ::= {groups}"}.get(kind, groups)
-    assert compiled(kind, text).startswith("refused:")
+    said = compiled(kind, text)
+    assert said.startswith("refused:")
+    assert "crashes" not in said, "it is refused by its depth"
 
 
 AS_DEEP_AS_ALLOWED: dict[str, tuple[FormKind, str]] = {
@@ -101,9 +103,15 @@ def test_what_the_bound_allows_compiles(name: str) -> None:
     assert compiled(*AS_DEEP_AS_ALLOWED[name]) == "compiled"
 
 
+def long_names(inner: str) -> str:
+    """A document with a long name, to which names and references in it are relative."""
+    return '{"$id":"http://a/' + "a/" * 20_000 + '","anyOf":[' + ",".join(inner.format(n) for n in range(6000)) + "]}"
+
+
 FORMS_THAT_NEVER_END: dict[str, tuple[FormKind, str]] = {
     "patterns": (FormKind.JSON_SCHEMA, json.dumps({"allOf": [{"pattern": f"a{n}"} for n in range(64)]})),
-    "products": (FormKind.JSON_SCHEMA, chain(24, lambda ref: {"properties": {"p": ref}, "allOf": [ref]})),
+    "names": (FormKind.JSON_SCHEMA, long_names('{{"$id":"b{}/"}}')),
+    "references by name": (FormKind.JSON_SCHEMA, long_names('{{"$ref":"b{}"}}')),
 }
 
 
@@ -195,7 +203,8 @@ class TestGrammars:
 
     def test_schemas_in_a_grammar_count(self) -> None:
         assert lark_levels(f"start: a\na: %json {chain(300, lambda ref: ref)}\nb: a") >= 300
-        assert lark_levels('start: %json {"never') <= 5
+        with pytest.raises(GrammarError, match="has JSON in it that cannot be read"):
+            Grammar(FormKind.LARK, f"start: a %json 1{'0' * 5000} b\nb: b").check_depth()
         assert lark_levels("start: " + "%lark { start: " * 50 + '"a"' + " }" * 50) >= 50
 
 

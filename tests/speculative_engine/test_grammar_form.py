@@ -14,7 +14,7 @@ from llguidance import LLParserLimits
 
 from speculative_engine import grammar_compiler, grammar_form, grammar_library
 from speculative_engine.grammar import FormKind, Grammar, GrammarError
-from speculative_engine.grammar_compiler import MOST_TEXT, GrammarCompiler
+from speculative_engine.grammar_compiler import GrammarCompiler
 from speculative_engine.grammar_form import GrammarForm, TokenMisfitError
 from speculative_engine.logit_editor import TreeRows
 from speculative_engine.output_form import allowed_nodes
@@ -235,7 +235,6 @@ NOT_A_FORM: dict[str, tuple[FormKind, str, str]] = {
     "no root": (FormKind.EBNF, 'a ::= "b"', "root"),
     "unclosed literal": (FormKind.EBNF, 'root ::= "b', ""),
     "nested brackets": (FormKind.EBNF, "root ::= " + "(" * 50_000, ""),
-    "too long": (FormKind.REGEX, "a" * (MOST_TEXT + 1), "at most"),
 }
 
 

@@ -24,7 +24,6 @@ from tests.verifier_service.in_process_verifier import (
     order,
 )
 from tests.verifier_service.json_schemas import SCHEMAS, record, text
-from verifier_service import structured_output_reader
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 STOP, LENGTH = FinishReason.FINISH_REASON_STOP, FinishReason.FINISH_REASON_LENGTH
@@ -289,10 +288,34 @@ async def test_bad_forms_name_their_field(bundled: InProcessVerifier, name: str)
     assert not bundled.engine.running
 
 
-async def test_a_form_that_takes_too_long(bundled: InProcessVerifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(structured_output_reader, "_MOST_SECONDS", 0.001)
-    schema = record({f"p{number}": text(20) for number in range(1500)})
-    assert await refusal(bundled, asking(bundled, schema)) == ("structured_output.json_schema", "INVALID_FIELD")
+SLOW_AND_LARGE = StructuredOutput(
+    json_schema=json.dumps({"$id": "http://a/" + "a/" * 20_000, "anyOf": [{"$id": f"b{n}/"} for n in range(6000)]})
+)
+SLOW_AND_SMALL = StructuredOutput(json_schema=json.dumps({"allOf": [{"pattern": f"a{n}"} for n in range(64)]}))
+
+
+@pytest.mark.parametrize("form", [SLOW_AND_LARGE, SLOW_AND_SMALL], ids=["large", "small"])
+async def test_a_form_that_takes_too_much(bundled: InProcessVerifier, form: StructuredOutput) -> None:
+    assert await refusal(bundled, asking(bundled, form)) == ("structured_output.json_schema", "INVALID_FIELD")
+
+
+async def test_one_that_asks_for_slow_forms_does_not_hold_up_others(bundled: InProcessVerifier) -> None:
+    reader = bundled.verifier.reader
+    known = asking(bundled, FORM)
+    await reader.read(known, peer="b")
+    hostile = [
+        asyncio.create_task(reader.read(asking(bundled, form), peer="a"))
+        for form in (SLOW_AND_LARGE, SLOW_AND_SMALL)
+        for _ in range(3)
+    ]
+    async with asyncio.timeout(PATIENCE):
+        assert (await reader.read(known, peer="b")).form is not None
+        assert not any(task.done() for task in hostile), "what is kept does not wait"
+        assert (await reader.read(asking(bundled, SCHEMAS["recursion"]), peer="b")).form is not None
+        assert not all(task.done() for task in hostile), "it waits for one of them, not for all"
+    for task in hostile:
+        task.cancel()
+    await asyncio.wait(hostile)
 
 
 async def test_a_tokenizer_that_cannot_be_held_to_a_form(verifier: InProcessVerifier) -> None:

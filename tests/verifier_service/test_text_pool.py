@@ -11,7 +11,7 @@ from service_runtime.errors import ServiceError
 from tests.end_to_end.waiting import PATIENCE
 from verifier_service.text_pool import LANES, LaneLimits, TextPool
 
-SMALL, MIDDLE, LARGE = 8, LANES[0].largest + 1, LANES[1].largest + 1
+SMALL, MIDDLE, LARGE = 64, LANES[0].largest + 1, LANES[1].largest + 1
 
 
 class Held:
@@ -95,29 +95,53 @@ async def test_peers_take_turns(pool: TextPool, held: Held) -> None:
     await until(lambda: pool.held == 7 * SMALL)
     held.go_on.set()
     await ended(*tasks)
-    assert read == ["a1", "b1", "c1", "a2", "b2", "a3"]
+    assert read == ["b1", "c1", "a1", "b2", "a2", "a3"]
 
 
 async def test_a_peer_takes_half_of_the_room_and_others_find_some(held: Held) -> None:
-    pool = TextPool(lanes=(LaneLimits(float("inf"), 100),))
-    tasks = [asyncio.create_task(pool.run(held, 20, "a")) for _ in range(2)]
-    await until(lambda: pool.held == 40)
+    pool = TextPool(lanes=(LaneLimits(float("inf"), 1000),))
+    tasks = [asyncio.create_task(pool.run(held, 200, "a")) for _ in range(2)]
+    await until(lambda: pool.held == 400)
     with pytest.raises(ServiceError) as caught:
-        await pool.run(lambda: None, 30, "a")
+        await pool.run(lambda: None, 300, "a")
     assert (caught.value.code.name, caught.value.reason_name) == ("RESOURCE_EXHAUSTED", "AT_CAPACITY")
     assert caught.value.retry_after_seconds
-    tasks.append(asyncio.create_task(pool.run(lambda: None, 30, "b")))
-    await until(lambda: pool.held == 70)
-    with pytest.raises(ServiceError, match="30 of them of b"):
-        await pool.run(lambda: None, 10, "b")
+    tasks.append(asyncio.create_task(pool.run(lambda: None, 300, "b")))
+    await until(lambda: pool.held == 700)
+    with pytest.raises(ServiceError, match="300 of them of b"):
+        await pool.run(lambda: None, 100, "b")
     held.go_on.set()
     await ended(*tasks)
     pool.close()
 
 
 async def test_a_text_larger_than_the_room_is_read_alone() -> None:
-    pool = TextPool(lanes=(LaneLimits(float("inf"), 100),))
-    assert await pool.run(lambda: "read", 1000) == "read"
+    pool = TextPool(lanes=(LaneLimits(float("inf"), 1000),))
+    assert await pool.run(lambda: "read", 10_000) == "read"
+    pool.close()
+
+
+async def test_many_empty_texts_have_a_size_too(held: Held) -> None:
+    pool = TextPool(lanes=(LaneLimits(float("inf"), 1000),))
+    task = asyncio.create_task(pool.run(held, 0))
+    await until(lambda: pool.held > 0)
+    held.go_on.set()
+    await ended(task)
+    assert pool.held == 0
+    pool.close()
+
+
+async def test_a_text_does_not_wait_for_ever(held: Held) -> None:
+    pool = TextPool(wait_seconds=0.05)
+    tasks = [asyncio.create_task(pool.run(held, SMALL, "a"))]
+    await until(held.begun.is_set)
+    with pytest.raises(ServiceError, match=r"not read within 0\.05 seconds") as caught:
+        await pool.run(lambda: None, SMALL, "b")
+    assert (caught.value.code.name, caught.value.reason_name) == ("RESOURCE_EXHAUSTED", "AT_CAPACITY")
+    assert pool.held == SMALL, "its room is free"
+    held.go_on.set()
+    await ended(*tasks)
+    assert tasks[0].exception() is None, "what has begun is not given up"
     pool.close()
 
 
