@@ -11,7 +11,7 @@ from drafter_pool.drafter_conversation import DraftStream
 from drafter_pool.drafter_link import Connect
 from draftwire.channel import AsyncChannels
 from draftwire.connection_words import connection_words
-from draftwire.health import CHECK, PROBE_SECONDS, check_request
+from draftwire.health import PROBE_SECONDS, check_request, health_check
 from draftwire.methods import DRAFT
 from draftwire.wrong_service import KINDS, wrong_service
 from service_runtime.decoding_meter import DecodingMeter
@@ -75,13 +75,8 @@ async def _explained(
 
 async def _has(channel: grpc.aio.Channel, channels: AsyncChannels, service: str) -> bool:
     """Whether a server tells the health of a service, and so has it."""
-    ask = channel.unary_unary(
-        CHECK.path,
-        request_serializer=CHECK.request.SerializeToString,
-        response_deserializer=CHECK.response.FromString,
-    )
     try:
-        await ask(check_request(service), timeout=PROBE_SECONDS, metadata=channels.metadata())
+        await health_check(channel)(check_request(service), timeout=PROBE_SECONDS, metadata=channels.metadata())
     except grpc.aio.AioRpcError:  # it knows no such service, or tells no health
         return False
     return True

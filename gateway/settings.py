@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, CliSettingsSource, NoDecode, SettingsConfigDict
@@ -16,7 +15,7 @@ from draftwire.flag_parser import FlagParser, program_name
 from draftwire.trace_export import check_endpoint
 from draftwire.verifier import parse_verifiers
 from draftwire.version import __version__
-from gateway.host import host_of
+from gateway.host import host_of, is_origin
 
 _ENV_PREFIX = "DRAFTWIRE_GATEWAY_"
 _KEYS_VARIABLE = "DRAFTWIRE_API_KEYS"
@@ -53,15 +52,12 @@ def _hosts(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 def _origins(texts: tuple[str, ...]) -> tuple[str, ...]:
     for text in texts:
-        parts = urlsplit(text)
-        if text != "*" and text != f"{parts.scheme}://{parts.netloc}".lower():
+        if text != "*" and not is_origin(text):
             raise ValueError(f"must be * or an origin as browsers send it, such as https://chat.example, got {text!r}")
     return texts
 
 
 def _verifiers(texts: tuple[str, ...]) -> tuple[str, ...]:
-    for each in texts:
-        _address(each.partition("?")[0])
     if texts:
         parse_verifiers(texts)
     return texts

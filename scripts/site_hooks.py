@@ -1,7 +1,7 @@
 """Hooks of MkDocs (mkdocs.yml): what lets documents that are written for a checkout be read as a site.
 
 Pages from outside docs/ (the README, for one) are pages of the site, and links lead to them. Links to source files lead
-into the repository, if DRAFTWIRE_REPOSITORY_URL says where that is; else the file's path is named in the link's place.
+into the repository, if REPOSITORY_URL says where that is; else the file's path is named in the link's place.
 A link whose text is a page's file gets the page's title. Pages with diagrams get mermaid, which comes with the site
 (third_party/mermaid).
 """

@@ -42,7 +42,7 @@ _ARGUMENTS = {
 _VECTORS: tuple[Kernels, ...] = ("baseline", "avx2", "avx512")
 """By the number that the library calls them."""
 _PRODUCTS: dict[Kernels, int] = {"avx512bf16": 1, "amx": 2}
-"""The library's names of notations."""
+"""The numbers by which the library knows kinds of products."""
 
 _chosen: list[Kernels] = []
 """The kernels that this process uses, once they were chosen."""

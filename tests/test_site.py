@@ -34,7 +34,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(place)],
         cwd=ROOT,
-        env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "DRAFTWIRE_REPOSITORY_URL": ""},
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "REPOSITORY_URL": ""},
         capture_output=True,
         text=True,
         timeout=BUILD_SECONDS,

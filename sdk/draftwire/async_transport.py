@@ -22,7 +22,7 @@ from draftwire.errors import DraftwireError, InternalError, NumericsMismatchErro
 from draftwire.explaining import explain
 from draftwire.failover import Attempts, RetryPolicy, deadline_after, remaining, says_that_it_serves
 from draftwire.generation import Generation
-from draftwire.health import CHECK, PROBE_SECONDS, Health, check_request, read_health
+from draftwire.health import PROBE_SECONDS, Health, check_request, health_check, read_health
 from draftwire.methods import Method
 from draftwire.names import resolve_async
 from draftwire.reading import Reader
@@ -149,11 +149,7 @@ class AsyncTransport:
 
     def _check(self, address: str, service: str) -> Any:
         """Begin to ask a server for the health of a service."""
-        rpc = self._channels.get(address, self._endpoints.authority(address)).unary_unary(
-            CHECK.path,
-            request_serializer=CHECK.request.SerializeToString,
-            response_deserializer=CHECK.response.FromString,
-        )
+        rpc = health_check(self._channels.get(address, self._endpoints.authority(address)))
         return rpc(check_request(service), timeout=PROBE_SECONDS, metadata=self._channels.metadata())
 
     def attempts(self, reader: Reader[Any, Any, Any]) -> Attempts:
@@ -332,17 +328,21 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
             taken = self._call is not None and has_receipt(await self._call.initial_metadata())
             try:
                 await asyncio.sleep(self._attempts.failed(failure, self._deadline, taken=taken))
+                await self._open_again(failure)
             except NumericsMismatchError:
                 if not self._reader.begin_anew():
                     raise
                 self._attempts.begin_anew()
-            await self._transport.look_up()
-            if self._closed:
-                raise RequestCancelledError("the stream was closed", raw=failure.raw) from error
-            self._open()
+                await self._open_again(failure)
         except BaseException as failed:
             self._give_up(failed)
             raise
+
+    async def _open_again(self, failure: DraftwireError) -> None:
+        await self._transport.look_up()
+        if self._closed:
+            raise RequestCancelledError("the stream was closed", raw=failure.raw) from failure
+        self._open()
 
     def _give_up(self, error: BaseException) -> None:
         """End with the error that the caller gets, and with what there is for it."""

@@ -167,7 +167,8 @@ class Endpoints:
     def replaceable(self, address: str) -> bool:
         """Whether another verifier may go on with what this one has begun: none that is known to compute otherwise."""
         with self._lock:
-            own = self._states[address].numerics
+            state = self._states.get(address)  # none where it is gone from behind its name
+            own = state.numerics if state is not None else None
             others = [self._states[other].numerics for other in self._verifiers if other != address]
             return any(own is None or each is None or each == own for each in others)
 

@@ -189,8 +189,9 @@ class Attempts:
         if taken and not self._got_token and error.reason != ErrorReason.SHUTTING_DOWN:
             self._fruitless.append(self._address)
             if len(self._fruitless) >= self._policy.fruitless_losses:
+                lost = " and ".join(dict.fromkeys(self._fruitless))
                 raise UnavailableError(
-                    f"the verifiers at {' and '.join(self._fruitless)} were lost while they had this request, before "
+                    f"the verifiers at {lost} were lost while they had this request, before "
                     f"they sent a token; it may be what ended them, and is not sent again: {error.message}",
                     raw=error.raw,
                 ) from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
+import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 
@@ -57,6 +58,15 @@ def check_request(service: str) -> Message:
     request: Any = _REQUEST
     made: Message = request(service=service)
     return made
+
+
+def health_check(channel: grpc.Channel | grpc.aio.Channel) -> Any:
+    """Return what asks the server of a channel for the health of a service, of either kind of channel."""
+    return channel.unary_unary(
+        CHECK.path,
+        request_serializer=CHECK.request.SerializeToString,
+        response_deserializer=CHECK.response.FromString,
+    )
 
 
 def read_health(response: Any) -> Health:

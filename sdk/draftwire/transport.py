@@ -25,7 +25,7 @@ from draftwire.errors import DraftwireError, InternalError, NumericsMismatchErro
 from draftwire.explaining import explain
 from draftwire.failover import Attempts, RetryPolicy, deadline_after, remaining, says_that_it_serves
 from draftwire.generation import Generation
-from draftwire.health import CHECK, PROBE_SECONDS, Health, check_request, read_health
+from draftwire.health import PROBE_SECONDS, Health, check_request, health_check, read_health
 from draftwire.methods import Method
 from draftwire.names import resolve
 from draftwire.reading import Reader
@@ -148,11 +148,9 @@ class Transport:
         return True
 
     def _check(self, address: str) -> grpc.UnaryUnaryMultiCallable[Any, Any]:
-        return self._channels.get(address, self._endpoints.authority(address)).unary_unary(
-            CHECK.path,
-            request_serializer=CHECK.request.SerializeToString,
-            response_deserializer=CHECK.response.FromString,
-        )
+        channel = self._channels.get(address, self._endpoints.authority(address))
+        ask: grpc.UnaryUnaryMultiCallable[Any, Any] = health_check(channel)
+        return ask
 
     def attempts(self, reader: Reader[Any, Any, Any]) -> Attempts:
         """Return the attempts of a new stream."""
@@ -316,11 +314,12 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
             taken = has_receipt(self._call.initial_metadata())
             try:
                 self._closed.wait(self._attempts.failed(failure, self._deadline, taken=taken))
+                self._open()
             except NumericsMismatchError:
                 if not self._reader.begin_anew():
                     raise
                 self._attempts.begin_anew()
-            self._open()
+                self._open()
         except BaseException as failed:
             self._give_up(failed)
             raise

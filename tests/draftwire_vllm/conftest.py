@@ -45,7 +45,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     """Where drafters listen."""
     made = Network()
-    monkeypatch.setattr(pool_thread, "drafter_channels", lambda channels: made.connect)
+    monkeypatch.setattr(pool_thread, "drafter_channels", lambda channels, on_message: made.connect)
     for cost in ("_MOST", "_UNKNOWN"):
         monkeypatch.setattr(drafter_credit, cost, -99.0)
     return made

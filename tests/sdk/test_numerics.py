@@ -15,6 +15,8 @@ from draftwire import (
     RetryPolicy,
     Speculation,
     Verifier,
+    async_transport,
+    transport,
 )
 from draftwire.endpoints import Endpoints
 from draftwire.failover import Attempts
@@ -184,6 +186,34 @@ def test_those_that_may_go_on_vanish_from_behind_their_name() -> None:
     endpoints.update({"verifiers.test:1": (one,)})
     with pytest.raises(NumericsMismatchError):
         tried.next_address()
+
+
+@pytest.mark.parametrize("with_asyncio", [False, True])
+def test_a_whole_result_is_begun_anew_where_they_vanish(
+    verifier: FakeVerifier, second_verifier: FakeVerifier, with_asyncio: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that began stays away, and then its address does, too."""
+    lose(verifier)
+    second_verifier.numerics = OTHER
+    first, second = verifier.address, second_verifier.address
+    found = [(first,), (first, second), (second,)]
+
+    def resolve(name: str) -> tuple[str, ...]:
+        return found.pop(0) if len(found) > 1 else found[0]
+
+    async def resolve_async(name: str) -> tuple[str, ...]:
+        return resolve(name)
+
+    monkeypatch.setattr(transport, "resolve", resolve)
+    monkeypatch.setattr(async_transport, "resolve_async", resolve_async)
+    r = ask(with_asyncio, "localhost:1", ANEW, max_tokens=11, seed=3)
+    assert (r.token_ids, r.resumes, r.restarts) == (expected_ids(3, 11), 0, 1)
+    assert found == [(second,)]
+    with pytest.raises(NumericsMismatchError):
+        found[:0] = [(first,), (first, second)]
+        verifier.failures.clear()
+        lose(verifier)
+        ask(with_asyncio, "localhost:1", QUICK, max_tokens=11, seed=3)
 
 
 def test_the_word_for_it_is_checked() -> None:

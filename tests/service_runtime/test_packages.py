@@ -1,0 +1,26 @@
+"""What a program looks for before it starts is what its extra brings."""
+
+import re
+import tomllib
+from collections.abc import Sequence
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from gateway.__main__ import _NEEDED as GATEWAY
+from service_runtime.packages import NEEDED as SERVICES
+
+PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.mark.parametrize(("extra", "needed"), [("serve", SERVICES), ("gateway", GATEWAY)])
+def test_extras(extra: str, needed: Sequence[str]) -> None:
+    declared = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"][extra]
+    names = {canonical(re.match(r"[\w.-]+", each)[0]) for each in declared}  # type: ignore[index]
+    found = packages_distributions()
+    assert {canonical(found[package][0]) for package in needed} == names
