@@ -29,9 +29,11 @@ async def _run(settings: DrafterSettings, shutdown: Shutdown) -> None:
     server = ServiceServer(settings)
     server.check_port()
     # Importing torch takes seconds. A wrong flag, a port in use or a wrong path shows before that.
-    if settings.model:
-        with startup_errors(ModelLoadError):
+    with startup_errors(ModelLoadError):
+        if settings.model:
             check_source(settings.model)
+        if settings.target_tokenizer:
+            check_source(settings.target_tokenizer, model=False)
     from drafter_service.service import run_drafter
 
     await run_drafter(settings, server, shutdown)

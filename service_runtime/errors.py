@@ -114,7 +114,10 @@ def refused_field(reason: ErrorReason, field: str, description: str) -> ServiceE
 
 def invalid_fields(violations: Sequence[FieldViolation]) -> ServiceError:
     """INVALID_ARGUMENT: several fields at once, so that a client sees all that is wrong. At least one violation."""
-    message = "; ".join(f"{violation.field}: {violation.description}" for violation in violations)
+    named = violations[:_MOST_VIOLATIONS]
+    message = "; ".join(
+        f"{shortened(each.field, _MOST_FIELD)}: {shortened(each.description, _MOST_MESSAGE)}" for each in named
+    )
     return ServiceError(
         grpc.StatusCode.INVALID_ARGUMENT,
         ErrorReason.ERROR_REASON_INVALID_FIELD,

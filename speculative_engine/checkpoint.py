@@ -69,9 +69,10 @@ class Checkpoint:
             raise ModelLoadError(f"{_what(source, model)}: {error}") from error
 
 
-def check_source(source: str) -> None:
-    """Raises ModelLoadError for a model's source that is neither a checkpoint's directory nor a hub id; asks no hub."""
-    _locate(source, hub=True, model=True)
+def check_source(source: str, *, model: bool = True) -> None:
+    """Raises ModelLoadError for the source of a model, or of a tokenizer alone, that is neither a checkpoint's directory
+    nor a hub id; asks no hub."""
+    _locate(source, hub=True, model=model)
 
 
 def _locate(source: str, *, hub: bool, model: bool) -> Path | str:

@@ -63,9 +63,11 @@ def test_large_texts_are_refused_and_a_bystander_is_served(
         data = REQUESTS[method].SerializeToString()
         with ThreadPoolExecutor(CALLERS) as threads:
             calls = [threads.submit(refusal, service.address, method, data) for _ in range(CALLERS)]
-            while not all(call.done() for call in calls):
-                served = client.generate("def f(x):", max_tokens=8, temperature=0.0, ignore_eos=True)
-                assert served.token_ids == expected
+            served = 0
+            while served == 0 or not all(call.done() for call in calls):
+                output = client.generate("def f(x):", max_tokens=8, temperature=0.0, ignore_eos=True)
+                assert output.token_ids == expected
+                served += 1
             details = [call.result() for call in calls]
         watch.stop.set()
         watch.join()

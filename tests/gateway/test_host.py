@@ -25,7 +25,8 @@ def test_a_host_perhaps_with_a_port(text: str, host: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", ":80", "localhost:", "localhost:80:80", "localhost:http", "localhost:123456", "localhost:99999", "localhost:80@evil.example",
+        "", ":80", "localhost:", "localhost:80:80", "localhost:http", "localhost:123456", "localhost:99999",
+        "localhost:80@evil.example",
         "evil.example@localhost", "[::1].evil.example", "[::1]evil.example", "[::1", "::1", "[]", "[localhost]",
         "[::1%25lo]", "localhost/", "localhost /x", " localhost", "localhost\t", "local host", "localhost,evil.example",
         "localhost#", "-localhost", "locаlhost", "x" * 300,

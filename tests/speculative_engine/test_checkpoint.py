@@ -161,6 +161,15 @@ def test_a_model_of_the_hub_is_fetched_whole_and_kept(source: str, repositories:
     assert "Retry" not in away.stderr
     offline = find("lab/draft", home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")
     assert (offline.stdout, offline.stderr) == (found.stdout, "")
+    # A copy that was never finished is none.
+    (Path(directory) / "model.safetensors").unlink()
+    unfinished = find("lab/draft", home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")
+    assert unfinished.returncode == 1 and "has no lab/draft" in unfinished.stderr
+    (Path(directory) / "model.safetensors.index.json").write_text('{"weight_map": {"a": "b.safetensors"}}')
+    (Path(directory) / "other.safetensors").touch()
+    assert find("lab/draft", home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1").returncode == 1
+    (Path(directory) / "b.safetensors").touch()
+    assert find("lab/draft", home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1").stdout == found.stdout
 
 
 def test_a_hub_that_cannot_be_reached_is_asked_once(home: Path) -> None:

@@ -153,7 +153,7 @@ class TestEcho:
         assert (await verifier.generate(order(max_tokens=60))).token_ids == plain.token_ids
         await verifier.until(lambda: liar.errors)
         assert StreamBroken(liar.errors[0].status).reason_name == "CREDIT_EXCEEDED"
-        assert "65 nodes of committed tokens" in liar.errors[0].status.message or liar.verdicts <= 3
+        assert "65 nodes of committed tokens" in liar.errors[0].status.message
 
 
 class TestAccount:
