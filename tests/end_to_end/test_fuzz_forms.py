@@ -1,13 +1,47 @@
-"""A small part of benchmarks/fuzz_forms.py: no form of output ends a verifier or holds up somebody else."""
+"""Forms of output end no verifier and hold up nobody: a small part of benchmarks/fuzz_forms.py, and one at two."""
 
 import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
 
 from benchmarks.fuzz_form_texts import extremes
 from benchmarks.fuzz_forms import attack
 from benchmarks.services import Services
+from draftwire import Client
+from draftwire.errors import InvalidFieldError
+from tests.end_to_end.waiting import PATIENCE
+from tests.gateway.conftest import GatewayProcess
+
+if TYPE_CHECKING:
+    from tests.end_to_end.conftest import StartService
 
 SECONDS = 60.0
 SEED = 5
+COUNT = 3000
+
+
+def references() -> str:
+    links = ",".join(f'"a{n}":{{"$ref":"#/$defs/a{n + 1}"}}' for n in range(COUNT))
+    return f'{{"$ref":"#/$defs/a0","$defs":{{{links},"a{COUNT}":{{}}}}}}'
+
+
+def lark_rules() -> str:
+    return "\n".join(["start: r0", *(f"r{n}: r{n + 1}" for n in range(COUNT)), f'r{COUNT}: "a"'])
+
+
+def gbnf_rules() -> str:
+    return "\n".join(["root ::= r0", *(f"r{n} ::= r{n + 1}" for n in range(2 * COUNT)), f'r{2 * COUNT} ::= "a"'])
+
+
+CHAINS: dict[str, tuple[str, str, str]] = {
+    "references": ("json_schema", "json", references()),
+    "Lark rules": ("grammar", "grammar", lark_rules()),
+    "GBNF rules": ("ebnf", "grammar", gbnf_rules()),
+}
+"""Each overflows the stack of the library of grammars. The SDK's name of its kind, the gateway's, and the text."""
 
 
 def test_no_form_harms_anybody() -> None:
@@ -20,3 +54,23 @@ def test_no_form_harms_anybody() -> None:
         assert findings.codes[f"{kind} INVALID_ARGUMENT"]
     assert findings.codes["json_schema OK"]
     assert findings.bystander_requests
+
+
+def test_a_form_ends_neither_of_two_verifiers(start_verifier: "StartService", tmp_path: Path) -> None:
+    services = [start_verifier(), start_verifier()]
+    addresses = [each.address for each in services]
+    gateway = GatewayProcess(tmp_path / "gateway.log", "--verifier", ",".join(addresses))
+    try:
+        with Client(addresses, timeout=PATIENCE) as client:
+            for option, guided, text in CHAINS.values():
+                options: dict[str, Any] = {option: text}
+                with pytest.raises(InvalidFieldError, match="levels deep"):
+                    client.generate("def f(", max_tokens=4, **options)
+                asked = {"prompt": "def f(", "max_tokens": 4, f"guided_{guided}": text}
+                answer = httpx.post(f"{gateway.url}/v1/completions", json=asked, timeout=PATIENCE)
+                assert (answer.status_code, "levels deep" in answer.text) == (400, True), answer.text
+    finally:
+        gateway.stop()
+    for address in addresses:
+        with Client(address, timeout=PATIENCE) as client:
+            assert client.generate("def f(", max_tokens=4, ignore_eos=True).usage.completion_tokens == 4

@@ -153,11 +153,12 @@ def test_all_ranks_end_together(split: "RunningService") -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
 def test_a_lost_rank_ends_the_verifier_and_requests_go_on(
-    verifier: "RunningService", start_verifier: Callable[..., "RunningService"], number: signal.Signals
+    start_verifier: Callable[..., "RunningService"], number: signal.Signals
 ) -> None:
-    """The other verifier runs in bfloat16, as does this pair."""
+    """They go on at another pair: one process has other numerics."""
     pair = serving(start_verifier("target", "--tensor-parallel", "2", "--tensor-parallel-timeout-seconds", "5"))
-    with Client([pair.address, f"{verifier.address}?weight=0"], timeout=PATIENCE) as client:
+    other = serving(start_verifier("target", "--tensor-parallel", "2"))
+    with Client([pair.address, f"{other.address}?weight=0"], timeout=PATIENCE) as client:
         (follower,) = others(pair)
         stream = client.stream(PROMPTS[0], max_tokens=600, ignore_eos=True)
         tokens: list[int] = []

@@ -1,0 +1,85 @@
+"""The process in which forms are tried: what ends it, or a child of it, ends nothing else."""
+
+import json
+import os
+import signal
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from speculative_engine.grammar import FormKind, Grammar, GrammarError
+from speculative_engine.grammar_trial import GrammarTrial
+from tests.end_to_end.waiting import eventually
+
+TOKENIZER = Path(__file__).resolve().parents[2] / "models" / "target" / "tokenizer.json"
+FINE = Grammar(FormKind.REGEX, "[a-z]+")
+TOO_MUCH = Grammar(FormKind.JSON_SCHEMA, json.dumps({"allOf": [{"pattern": f"a{n}"} for n in range(64)]}))
+
+
+def children() -> set[int]:
+    """Processes that any thread of this one has started."""
+    found: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # the thread has just ended
+            found |= set(map(int, (task / "children").read_text().split()))
+    return found
+
+
+@pytest.fixture
+def trial() -> GrammarTrial:
+    return GrammarTrial(TOKENIZER.read_text)
+
+
+def test_what_takes_too_much_ends_alone_and_is_logged(trial: GrammarTrial, caplog: pytest.LogCaptureFixture) -> None:
+    assert trial.check(FINE) >= 0
+    before = children()
+    with pytest.raises(GrammarError, match="MiB of memory"):
+        trial.check(TOO_MUCH)
+    [record] = caplog.records
+    assert record.getMessage() == "a form of output ended its trial"
+    assert (record.__dict__["kind"], record.__dict__["bytes"]) == ("json_schema", len(TOO_MUCH.text))
+    assert trial.check(FINE) >= 0
+    assert children() == before, "the process is the same"
+
+
+def test_another_process_is_started_when_it_was_killed(trial: GrammarTrial, caplog: pytest.LogCaptureFixture) -> None:
+    before = children()
+    trial.check(FINE)
+    [pid] = children() - before
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z", "it has ended")
+    assert trial.check(FINE) >= 0
+    assert [record.getMessage() for record in caplog.records] == [
+        "the process that tries forms of output has ended: another one starts"
+    ]
+    [successor] = children() - before
+    assert successor != pid
+
+
+def test_forms_are_tried_side_by_side(trial: GrammarTrial) -> None:
+    refused: list[str] = []
+
+    def ask() -> None:
+        with pytest.raises(GrammarError) as caught:
+            trial.check(TOO_MUCH)
+        refused.append(str(caught.value))
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    assert trial.check(FINE) >= 0
+    assert len(refused) < 2, "it did not wait for both"
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 2
+
+
+def test_its_process_ends_with_it() -> None:
+    before = children()
+    trial = GrammarTrial(TOKENIZER.read_text)
+    trial.check(FINE)
+    [pid] = children() - before
+    del trial
+    eventually(lambda: not Path(f"/proc/{pid}").exists(), "it has ended")
