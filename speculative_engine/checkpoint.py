@@ -70,8 +70,10 @@ class Checkpoint:
 
 
 def check_source(source: str, *, model: bool = True) -> None:
-    """Raises ModelLoadError for the source of a model, or of a tokenizer alone, that is neither a directory of one nor a
-    hub id; asks no hub."""
+    """Raises ModelLoadError for a source, of a model or of a tokenizer alone, that is neither a directory nor a hub id.
+
+    Asks no hub.
+    """
     _locate(source, hub=True, model=model)
 
 

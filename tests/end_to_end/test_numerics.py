@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from draftwire import Client, GenerationStream, NumericsMismatchError, RetryPolicy, VerifierInfo
-from speculative_engine.compiled_library import LIBRARY
+from draftwire import Client, GenerationStream, NumericsMismatchError, RetryPolicy, Speculation, VerifierInfo
+from speculative_engine.compiled_library import LIBRARY, available_kernels
+from speculative_engine.kernels import Kernels
 from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
 from tests.gateway.conftest import GatewayProcess
 
@@ -71,6 +72,22 @@ def test_a_request_goes_on_where_the_numerics_are_equal(
         return stream.result.resumes == 1
 
     sometimes(play, "it was under way")
+
+
+@pytest.mark.parametrize("kernels", available_kernels())
+def test_forced_kernels_tell_their_numerics_and_draft_exactly(
+    kernels: Kernels, start_verifier: "StartService", good_drafter: str
+) -> None:
+    service = start_verifier("target", *BFLOAT16, "--kernels", kernels)
+    info = told(service)
+    (ready,) = (event for event in service.events() if event["event"] == "model ready")
+    assert (ready["kernels"], ready["numerics"], info.bit_exact) == (kernels, info.numerics, True)
+    asked = PARAMETERS | {"max_tokens": 60}
+    with Client(service.address, timeout=PATIENCE) as client:
+        plain = client.generate(PROMPT, speculation=Speculation(enabled=False), **asked)
+        client.drafters.attach(good_drafter)
+        drafted = client.generate(PROMPT, **asked)
+    assert drafted.token_ids == plain.token_ids
 
 
 def test_it_goes_on_nowhere_else(

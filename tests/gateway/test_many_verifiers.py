@@ -1,7 +1,10 @@
 """A gateway before several verifiers, which have no model."""
 
+from contextlib import ExitStack
+
 import httpx
 import openai
+import pytest
 
 from tests.gateway.conftest import OpenGateway
 from tests.gateway.telling_verifier import TellingVerifier
@@ -51,3 +54,17 @@ async def test_one_that_is_away_is_told(open_gateway: OpenGateway, fake: Telling
     assert (await http.post("/v1/completions", json=body)).status_code == 200
     assert await samples(http, "up") == {NOBODY: 0, fake.address: 1}
     assert (await samples(http, "requests_total"))[fake.address] == 1
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_request_that_ends_verifiers_is_not_sent_to_a_third(open_gateway: OpenGateway, streamed: bool) -> None:
+    with ExitStack() as stack:
+        fakes = [stack.enter_context(TellingVerifier()) for _ in range(4)]
+        for fake in fakes:
+            fake.break_after = [0]
+        http = await open_gateway(verifier=tuple(fake.address for fake in fakes))
+        body = {"model": "fake", "prompt": "a", "max_tokens": 2, "stream": streamed}
+        answer = await http.post("/v1/completions", json=body)
+        assert "not sent again" in answer.text
+        assert streamed or answer.status_code == 503
+        assert sorted(len(fake.requests) for fake in fakes) == [0, 0, 1, 1]

@@ -200,12 +200,10 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
 
     # ---- VerifierService
 
-    def Generate(
-        self, request: pb.GenerateRequest, context: Any, receipt: bool = True
-    ) -> Iterator[pb.GenerateResponse]:
+    def Generate(self, request: pb.GenerateRequest, context: Any, begun: bool = False) -> Iterator[pb.GenerateResponse]:
         self.requests.append(request)
-        self.begin("Generate", context)
-        if receipt:
+        if not begun:
+            self.begin("Generate", context)
             context.send_initial_metadata(RECEIPT)
         ended = threading.Event()
 
@@ -233,6 +231,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         leave()  # before the caller hears of the end, and calls again
 
     def Verify(self, requests: Iterator[pb.VerifyRequest], context: Any) -> Iterator[pb.VerifyResponse]:
+        self.begin("Verify", context)
         context.send_initial_metadata(RECEIPT)
         start = next(requests).start
         self.starts.append(start)
@@ -259,7 +258,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
                 vocab_size=200,
             )
         )
-        for event in self.Generate(request, context, receipt=False):
+        for event in self.Generate(request, context, begun=True):
             if event.HasField("chunk"):
                 if self.waits_for_proposals:
                     chunks += 1

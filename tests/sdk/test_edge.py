@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 from grpc import StatusCode
 
-from draftwire import AtCapacityError, RequestCancelledError, Speculation, UnavailableError
+from draftwire import (
+    AtCapacityError,
+    NumericsMismatchError,
+    RequestCancelledError,
+    RetryPolicy,
+    Speculation,
+    UnavailableError,
+)
 from draftwire.edge import AsyncEdgeClient, EdgeClient, LocalDrafter, ModelLoadError
 from draftwire.v1.proposal_pb2 import Proposal
 from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
@@ -103,6 +110,26 @@ def test_a_verifier_that_is_lost(verifier: FakeVerifier, second_verifier: FakeVe
     assert list(start.request.resume_token_ids) == expected_ids(5, 4)
     check(verifier.proposals, len(PROMPT_IDS))
     check(second_verifier.proposals, len(PROMPT_IDS) + 4)
+
+
+def test_a_verifier_with_other_numerics(
+    verifier: FakeVerifier, second_verifier: FakeVerifier, drafter: LocalDrafter
+) -> None:
+    verifier.waits_for_proposals = second_verifier.waits_for_proposals = True
+    second_verifier.numerics = "other arithmetic"
+    addresses = in_order(verifier.address, second_verifier.address)
+    anew = RetryPolicy(attempts_per_address=2, initial_backoff=0.01, on_other_numerics="restart")
+    for retry in (QUICK, anew):
+        verifier.break_after = [4]
+        verifier.as_it_breaks = lambda: verifier.failures.extend([rich_status(StatusCode.UNAVAILABLE, "gone")] * 20)
+        verifier.failures.clear()
+        with EdgeClient(addresses, model=drafter, timeout=PATIENCE, retry=retry) as client:
+            if retry is anew:
+                r = client.generate(PROMPT, max_tokens=12, seed=5)
+                assert (r.token_ids, r.resumes, r.restarts) == (expected_ids(5, 12), 0, 1)
+            else:
+                with pytest.raises(NumericsMismatchError):
+                    client.generate(PROMPT, max_tokens=12, seed=5)
 
 
 def test_a_refused_proposal(client: EdgeClient, verifier: FakeVerifier, caplog: pytest.LogCaptureFixture) -> None:
