@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from draftwire import Client, GenerateOptions, Speculation, Swap
 
 PROMPT = "def read_config(path):\n"
-OPTIONS: GenerateOptions = {"max_tokens": 160, "temperature": 0.8, "seed": 7, "ignore_eos": True}
+OPTIONS: GenerateOptions = {"max_tokens": 320, "temperature": 0.8, "seed": 7, "ignore_eos": True}
 
 
 def stream_and_swap(client: Client, old: str, new: str) -> str:

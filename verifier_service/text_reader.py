@@ -35,7 +35,7 @@ class TextReader:
         """The bytes of a text. Raises ServiceError (CONTEXT_EXCEEDED) if it has more tokens than a request may have."""
         size = len(text.encode())
         if size > self._most_bytes:
-            raise _too_long(field, f"{becomes} {size} bytes, {self._bound_by} hold at most {self._most_bytes}")
+            raise _too_long(field, f"{becomes} {size} bytes; at most {self._most_bytes} fit into {self._bound_by}")
         return size
 
     def check_number(self, field: str, token_ids: Sized) -> None:
@@ -53,8 +53,9 @@ class TextReader:
         if len(chat.messages) > most:
             raise _too_long("messages.messages", f"has {len(chat.messages)} messages, at most {most} are allowed")
         size = sum(len(each.role.encode()) + len(each.content.encode()) for each in chat.messages)
-        if size > _TEMPLATE_ROOM * self._most_bytes:
-            raise _too_long("messages", f"has {size} bytes, {self._bound_by} hold at most {self._most_bytes}")
+        most_bytes = _TEMPLATE_ROOM * self._most_bytes
+        if size > most_bytes:
+            raise _too_long("messages", f"has {size} bytes; at most {most_bytes} fit into {self._bound_by}")
         return size
 
     def rendered(self, chat: ChatMessages) -> str:

@@ -95,7 +95,7 @@ def refusal(address: str, method: str, data: bytes) -> tuple[grpc.StatusCode, st
 
 
 def test_the_sdk_tells_the_field_and_the_sizes(client: Client) -> None:
-    with pytest.raises(ContextExceededError, match=f"text: has {len(TEXT)} bytes") as caught:
+    with pytest.raises(ContextExceededError, match=f"prompt: has {len(TEXT)} bytes") as caught:
         client.generate(TEXT)
     assert caught.value.fields == ("text",)
     with pytest.raises(ContextExceededError) as caught:

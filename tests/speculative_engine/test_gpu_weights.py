@@ -36,5 +36,5 @@ def test_a_cpu_has_no_four_bits() -> None:
 
 def test_without_torchao(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchao.quantization", None)
-    with pytest.raises(GpuWeightsError, match=r"pip install 'draftwire\[gpu\]'"):
+    with pytest.raises(GpuWeightsError, match=r"pip install -e '\.\[gpu\]'"):
         narrow_weights(tiny_model("Llama", torch.bfloat16), 8)
