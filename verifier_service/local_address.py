@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, quote
 import grpc
 
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import FieldViolation, ServiceError, invalid_field
+from service_runtime.errors import ServiceError, invalid_field, refused_field
 from speculative_engine.drafters.drafter import Drafter
 from speculative_engine.drafters.methods import METHODS, Method
 from speculative_engine.field_error import FieldError
@@ -52,12 +52,7 @@ def _parse(field: str, address: str) -> tuple[str, Method, dict[str, OptionValue
             f"there is no drafter {address!r}; those in the verifier are {known} (a request's prediction needs none), "
             "any other is given by its HOST:PORT"
         )
-        raise ServiceError(
-            grpc.StatusCode.INVALID_ARGUMENT,
-            ErrorReason.ERROR_REASON_UNSUPPORTED_DRAFTER,
-            f"{field}: {description}",
-            field_violations=[FieldViolation(field, description)],
-        )
+        raise refused_field(ErrorReason.ERROR_REASON_UNSUPPORTED_DRAFTER, field, description)
     try:
         options = _options(method, query)
         method.options(**options)

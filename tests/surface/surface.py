@@ -1,0 +1,163 @@
+"""What users of this project depend on, collected from the code.
+
+    python -m tests.surface.surface
+
+writes surface.json, after a change that is meant.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib.util
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import draftwire
+import draftwire.edge
+import draftwire_vllm
+from drafter_service.settings import DrafterSettings
+from draftwire.cli.app import app
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.variables import VARIABLES
+from draftwire_vllm.settings import AdapterSettings
+from gateway.settings import GatewaySettings
+from speculative_engine.drafters.methods import METHODS
+from verifier_service.settings import VerifierSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = Path(__file__).with_name("surface.json")
+PACKAGES = (
+    "sdk/draftwire",
+    "draft_training",
+    "drafter_pool",
+    "drafter_service",
+    "draftwire_vllm",
+    "gateway",
+    "service_runtime",
+    "speculative_engine",
+    "verifier_service",
+)
+LEVELS = ("debug", "info", "warning", "error", "exception", "critical")
+VLLM_CLASSES = ("draftwire_vllm.RemoteDrafter", "draftwire_vllm.worker.Worker")
+"""Names that users write into vLLM's configuration."""
+_METRIC = re.compile(r"draftwire:[a-z_]+")
+
+
+def collect() -> dict[str, Any]:
+    """Return everything, in a form that JSON keeps."""
+    return {
+        "draftwire": _names(draftwire),
+        "draftwire.edge": _names(draftwire.edge),
+        "draftwire_vllm": _names(draftwire_vllm),
+        "classes of vLLM's configuration": [name for name in VLLM_CLASSES if _is_class(name)],
+        "commands": dict(_commands()),
+        "flags of the services": {
+            "python -m verifier_service": _flags(VerifierSettings),
+            "python -m drafter_service": _flags(DrafterSettings),
+            "python -m gateway": _flags(GatewaySettings),
+            "draftwire_vllm": _flags(AdapterSettings),
+        },
+        "environment variables": sorted(VARIABLES),
+        "error reasons": dict(ErrorReason.items()),
+        "drafters in the verifier": {f"local:{name}": _options(method.options) for name, method in METHODS.items()},
+        "metrics": sorted(_metrics()),
+        "log events": sorted(_log_events()),
+    }
+
+
+def _names(module: Any) -> dict[str, str]:
+    """The public names of a module, with the signatures of what can be called."""
+    return {name: _signature(getattr(module, name)) for name in sorted(module.__all__)}
+
+
+def _signature(value: Any) -> str:
+    """Its parameters, without annotations: those are for a type checker, and name types by where they live."""
+    if not callable(value):
+        return ""
+    try:
+        found = inspect.signature(value)
+    except (TypeError, ValueError):  # it tells none
+        return ""
+    bare = [each.replace(annotation=inspect.Parameter.empty) for each in found.parameters.values()]
+    return str(found.replace(parameters=bare, return_annotation=inspect.Signature.empty))
+
+
+def _is_class(name: str) -> bool:
+    module, _, attribute = name.rpartition(".")
+    if importlib.util.find_spec("vllm") is None and module != "draftwire_vllm":
+        source = ROOT.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+        return any(isinstance(each, ast.ClassDef) and each.name == attribute for each in ast.parse(source).body)
+    return inspect.isclass(getattr(importlib.import_module(module), attribute))
+
+
+def _commands() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each command with its parameters. What their help says may be said better at any time."""
+    waiting: list[tuple[str, Any]] = [("draftwire", typer.main.get_command(app))]
+    while waiting:
+        name, command = waiting.pop()
+        waiting += [(f"{name} {each}", found) for each, found in getattr(command, "commands", {}).items()]
+        parameters = {
+            " ".join(each.opts + each.secondary_opts) or each.name: {
+                "metavar": each.metavar,
+                "default": None if callable(each.default) else each.default,
+                "required": each.required,
+                "many": getattr(each, "multiple", False) or each.nargs != 1,
+                "variable": each.envvar,
+            }
+            for each in command.params
+        }
+        yield name, parameters
+
+
+def _flags(settings: Any) -> dict[str, str]:
+    """The fields of settings, with their defaults."""
+    return {f"--{name.replace('_', '-')}": repr(field.default) for name, field in sorted(settings.model_fields.items())}
+
+
+def _options(options: Any) -> dict[str, Any]:
+    return {each.name: each.default for each in dataclasses.fields(options)}
+
+
+def _trees() -> Iterator[ast.Module]:
+    for package in PACKAGES:
+        for file in sorted((ROOT / package).rglob("*.py")):
+            if not file.name.endswith(("_pb2.py", "_pb2_grpc.py")):
+                yield ast.parse(file.read_text(encoding="utf-8"))
+
+
+def _metrics() -> set[str]:
+    """Those of the page, which other tests compare with what services and gateway have."""
+    return set(_METRIC.findall((ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")))
+
+
+def _log_events() -> set[str]:
+    """What is said through a module's `log`, where the words are fixed."""
+    return {
+        node.args[0].value
+        for tree in _trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in LEVELS
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "log"
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+        and isinstance(node.args[0].value, str)
+    }
+
+
+def as_json(value: Any) -> Any:
+    """Return a value as it is once it was written and read."""
+    return json.loads(json.dumps(value, sort_keys=True, default=str))
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(as_json(collect()), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
