@@ -3,11 +3,9 @@
 from array import array
 from collections.abc import Sequence
 
-import grpc
-
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2, speculation_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from service_runtime.errors import FieldViolation, ServiceError, invalid_field
+from service_runtime.errors import invalid_field, refused_field
 from service_runtime.request_id import check_request_id
 from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.field_error import FieldError
@@ -88,24 +86,14 @@ def check_token_ids(token_ids: Sequence[int], vocab_size: int) -> None:
         if token_id >= vocab_size:
             field = f"token_ids[{index}]"
             problem = f"is {token_id}, the drafter's vocabulary has {vocab_size} ids"
-            raise ServiceError(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                ErrorReason.ERROR_REASON_TOKEN_OUT_OF_RANGE,
-                f"{field}: {problem}",
-                field_violations=[FieldViolation(field, problem)],
-            )
+            raise refused_field(ErrorReason.ERROR_REASON_TOKEN_OUT_OF_RANGE, field, problem)
 
 
 def check_length(committed_length: int, limit: int) -> None:
     """Raises ServiceError when a sequence is longer than this drafter can follow."""
     if committed_length > limit:
         problem = f"is {committed_length}, the drafter follows sequences of up to {limit} tokens"
-        raise ServiceError(
-            grpc.StatusCode.INVALID_ARGUMENT,
-            ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED,
-            f"committed_length: {problem}",
-            field_violations=[FieldViolation("committed_length", problem)],
-        )
+        raise refused_field(ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED, "committed_length", problem)
 
 
 def _sampling(message: sampling_pb2.SamplingParams) -> SamplingParams:
