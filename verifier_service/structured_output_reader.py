@@ -19,6 +19,8 @@ _MOST_TEXT = 256 * 1024
 """Most bytes of a form."""
 COMPILING_LANES = (LaneLimits(1 << 12, 1 << 18), LaneLimits(float("inf"), 1 << 22))
 """Nobody's schema of a few lines waits for a grammar of many pages. In a lane peers take turns."""
+_WAIT_SECONDS = 10.0
+"""For which a form waits until others are compiled, before its request is refused."""
 
 
 class StructuredOutputReader:
@@ -29,7 +31,7 @@ class StructuredOutputReader:
         self._compiler = GrammarCompiler(tokenizer.to_json, vocab_size)
         self._eos_token_ids = frozenset(eos_token_ids)
         self._pool = pool
-        self._compiling = TextPool(lanes=COMPILING_LANES)
+        self._compiling = TextPool(lanes=COMPILING_LANES, wait_seconds=_WAIT_SECONDS)
 
     async def read(
         self, asked: StructuredOutput, resumed: Sequence[int], *, ignore_eos: bool, peer: str = ""

@@ -18,7 +18,7 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 _RETRY_SECONDS = 1.0
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 60.0
 """For which a text waits until others are read, before its request is refused."""
 _LEAST_SIZE = 64
 """Bytes that any text counts as, since what waits for it has a size, too."""
