@@ -17,8 +17,8 @@ import torch
 from report import Spread, print_report
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
-from speculative_engine.packed_batch import BatchBuilder
-from speculative_engine.packed_model import PackedModel
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import PackedModel
 
 SEQUENCES, NEW_TOKENS = 8, 5
 

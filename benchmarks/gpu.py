@@ -38,19 +38,19 @@ from benchmarks.gpu_steps import (
 from benchmarks.held_out import MODELS, held_out_prompts
 from benchmarks.report import Spread, print_report
 from models.inflate import read_count
-from speculative_engine.bucketed_steps import BucketedSteps
-from speculative_engine.coupled_sampler import sample
-from speculative_engine.device_sampler import draw
-from speculative_engine.gumbel import block_maxima
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.philox import philox4x32
-from speculative_engine.sampling_batch import SamplingBatch
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.self_test import run_self_test
-from speculative_engine.step_buckets import StepBuckets
-from speculative_engine.step_cost import StepCost
-from speculative_engine.step_timing import measure_step_cost
-from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.loading.step_timing import measure_step_cost
+from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
+from speculative_engine.model.cuda.step_buckets import StepBuckets
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.sampling.coupled_sampler import sample
+from speculative_engine.sampling.device_sampler import draw
+from speculative_engine.sampling.gumbel import block_maxima
+from speculative_engine.sampling.philox import philox4x32
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.text.tokenizer import Tokenizer
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 CHUNKS = (8, 64)

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 
 from speculative_engine.drafters.local_model import LocalModelDrafter
-from speculative_engine.engine_limits import EngineLimits
-from speculative_engine.packed_batch import BatchBuilder, PackedBatch
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_cost import StepCost
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.sampling.sampling_params import SamplingParams
 
 _SOURCE = "draft"
 

@@ -29,9 +29,9 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from speculative_engine.grammar import FormKind, Grammar, GrammarError
-from speculative_engine.grammar_compiler import GrammarCompiler
-from speculative_engine.logit_editor import TreeRows
+from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
+from speculative_engine.logits.grammar_compiler import GrammarCompiler
+from speculative_engine.logits.logit_editor import TreeRows
 
 ROOT = Path(__file__).resolve().parent.parent
 _TRAINED_ON = 16_000_000

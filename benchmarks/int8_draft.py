@@ -22,9 +22,9 @@ from benchmarks.held_out import MODELS, held_out_prompts
 from benchmarks.inflated_models import inflated
 from benchmarks.pair_options import counts
 from benchmarks.report import Spread, print_report
-from speculative_engine.packed_batch import BatchBuilder, PackedBatch
-from speculative_engine.packed_model import PackedModel, Weights
-from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
+from speculative_engine.model.packed_model import PackedModel, Weights
+from speculative_engine.text.tokenizer import Tokenizer
 
 _CONTEXT = 128
 _SLOTS = 2048

@@ -26,12 +26,12 @@ from transformers import AutoModelForCausalLM
 
 from draftwire import AsyncClient, DrafterNotFoundError, Generation
 from draftwire.options import BatchOptions
-from speculative_engine.engine_limits import EngineLimits
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_cost import StepCost
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.sampling.sampling_params import SamplingParams
 
 SAMPLINGS: dict[str, BatchOptions] = {
     "greedy": {"temperature": 0.0},

@@ -20,17 +20,17 @@ import torch
 
 from benchmarks.held_out import MODELS, held_out_prompts
 from benchmarks.report import Spread, print_report
-from speculative_engine.acceptance_model import AcceptanceModel
-from speculative_engine.drafters.methods import METHODS
 from speculative_engine.drafters.prediction import prediction_drafter
-from speculative_engine.engine_limits import EngineLimits
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_cost import StepCost
-from speculative_engine.step_timing import measure_step_cost
-from speculative_engine.tokenizer import Tokenizer
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.loading.methods import METHODS
+from speculative_engine.loading.step_timing import measure_step_cost
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.acceptance_model import AcceptanceModel
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.text.tokenizer import Tokenizer
 
 PROMPT_TOKENS = 64
 PREDICTION_TOKENS = 300

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.noise_cost import cpu_name
-from speculative_engine.coupled_sampler import SamplingBatch, sample
-from speculative_engine.logit_editor import LogitEditor, TreeRows
-from speculative_engine.logit_editors.editors import editors_of
-from speculative_engine.logit_editors.logit_changes import NO_CHANGES, LogitChanges
-from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.logits.editors import editors_of
+from speculative_engine.logits.logit_changes import NO_CHANGES, LogitChanges
+from speculative_engine.logits.logit_editor import LogitEditor, TreeRows
+from speculative_engine.sampling.coupled_sampler import SamplingBatch, sample
+from speculative_engine.sampling.sampling_params import SamplingParams
 
 ALONE = TreeRows([-1], [-1])
 

@@ -16,9 +16,9 @@ from prometheus_client import generate_latest
 
 from benchmarks.report import Spread, print_report
 from service_runtime.metric_families import counter, gauge, histogram
-from speculative_engine.acceptance_rules.acceptance import COUPLED
-from speculative_engine.step_cost import StepCost
-from speculative_engine.step_result import SequenceOutcome, StepResult
+from speculative_engine.acceptance.acceptance import COUPLED
+from speculative_engine.engine.step_result import SequenceOutcome, StepResult
+from speculative_engine.planning.step_cost import StepCost
 from verifier_service.acceptance_counts import AcceptanceCounts
 from verifier_service.request_counts import RequestCounts
 from verifier_service.step_counts import StepCounts

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from speculative_engine.coupled_sampler import SamplingBatch, sample, top_candidates
-from speculative_engine.gumbel import block_maxima
-from speculative_engine.philox import philox4x32
-from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.sampling.coupled_sampler import SamplingBatch, sample, top_candidates
+from speculative_engine.sampling.gumbel import block_maxima
+from speculative_engine.sampling.philox import philox4x32
+from speculative_engine.sampling.sampling_params import SamplingParams
 
 
 def naive_sample(logits: Tensor, batch: SamplingBatch) -> Tensor:

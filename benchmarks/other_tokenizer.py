@@ -22,17 +22,17 @@ from benchmarks.held_out import MODELS, held_out_prompts
 from benchmarks.report import print_report
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import Drafter, DraftSpec
+from speculative_engine.drafters.token_map import TokenMap
 from speculative_engine.drafters.translating import TranslatingDrafter
-from speculative_engine.engine_limits import EngineLimits
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.proposal import ProposalReader
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_timing import measure_step_cost
-from speculative_engine.token_map import TokenMap
-from speculative_engine.token_tree import TokenTree
-from speculative_engine.tokenizer import Tokenizer
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.loading.step_timing import measure_step_cost
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.text.tokenizer import Tokenizer
+from speculative_engine.tree.proposal import ProposalReader
+from speculative_engine.tree.token_tree import TokenTree
 
 _SLOTS = 16384
 

@@ -25,15 +25,15 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.noise_cost import cpu_name
-from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance, RuleName
-from speculative_engine.acceptance_rules.choice import rule_of
-from speculative_engine.acceptance_rules.rule import Visit
-from speculative_engine.coupled_sampler import sample, top_candidates
-from speculative_engine.distributions import probabilities
-from speculative_engine.drawing import by_entropy
-from speculative_engine.sampling_batch import SamplingBatch
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.token_tree import TokenTree
+from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, RuleName
+from speculative_engine.acceptance.choice import rule_of
+from speculative_engine.acceptance.rule import Visit
+from speculative_engine.sampling.coupled_sampler import sample, top_candidates
+from speculative_engine.sampling.distributions import probabilities
+from speculative_engine.sampling.drawing import by_entropy
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.token_tree import TokenTree
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
 POSITION = 100

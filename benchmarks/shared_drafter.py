@@ -37,11 +37,11 @@ from benchmarks.services import Services
 from benchmarks.stream_load import Job, Output, StreamLoad, jobs_of
 from draftwire import AsyncClient, Speculation
 from draftwire.v1 import drafter_service_pb2, drafter_service_pb2_grpc
-from speculative_engine.fair_shares import FairRows, ServedVerifier
-from speculative_engine.step_cost import StepCost
-from speculative_engine.step_shares import StepShares
-from speculative_engine.token_tree import TokenTree
-from speculative_engine.tree_growth import GrowingTree, TreeGrowth
+from speculative_engine.drafters.step_shares import StepShares
+from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
+from speculative_engine.kv.fair_shares import FairRows, ServedVerifier
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.tree.token_tree import TokenTree
 
 SHAPED = "benchmarks.stand_ins.shaped_drafter"
 PACED = "benchmarks.stand_ins.paced_verifier"

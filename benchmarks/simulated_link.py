@@ -7,7 +7,7 @@ from dataclasses import replace
 from benchmarks.simulated_models import ModelPair
 from benchmarks.simulated_services import SettledStep, SimulatedDrafter, SimulatedVerifier, Verdict, VirtualClock
 from drafter_pool.drafter_credit import DrafterCredit
-from speculative_engine.proposal import Proposal
+from speculative_engine.tree.proposal import Proposal
 
 
 class SimulatedLink:

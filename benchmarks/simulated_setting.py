@@ -10,10 +10,10 @@ from benchmarks.simulated_link import SimulatedLink
 from benchmarks.simulated_models import Agreement, ModelPair, Place
 from benchmarks.simulated_services import Growth, SettledStep, SimulatedDrafter, SimulatedVerifier, Tally, VirtualClock
 from drafter_pool.drafter_credit import DrafterCredit
-from speculative_engine.planner import Planner
-from speculative_engine.proposal import Proposal
-from speculative_engine.step_cost import StepCost
-from speculative_engine.tree_growth import TreeGrowth
+from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.planning.planner import Planner
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.tree.proposal import Proposal
 
 _MAX_ROWS = 256
 _SOURCE = "drafter"

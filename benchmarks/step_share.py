@@ -21,11 +21,11 @@ from benchmarks.held_out import MODELS
 from benchmarks.inflated_models import inflated
 from benchmarks.pair_options import counts
 from benchmarks.report import Spread, print_report
-from speculative_engine import slot_attention
-from speculative_engine.fused_layer import FusedLayer
-from speculative_engine.packed_batch import BatchBuilder, PackedBatch
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.row_exact import RowExactLinear
+from speculative_engine.kernels import slot_attention
+from speculative_engine.model.fused_layer import FusedLayer
+from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.row_exact import RowExactLinear
 
 _SLOTS = 2048
 _LEAST = 32

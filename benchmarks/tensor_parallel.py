@@ -21,16 +21,16 @@ import torch
 from benchmarks.held_out import MODELS, held_out_prompts
 from benchmarks.inflated_models import inflated
 from benchmarks.report import machine
-from speculative_engine.engine_limits import EngineLimits
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.plain_generation import generate_all
-from speculative_engine.rank_processes import RankProcesses
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.self_test import run_self_test
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_timing import measure_step_cost
-from speculative_engine.tokenizer import Tokenizer
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.plain_generation import generate_all
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.loading.rank_processes import RankProcesses
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.loading.step_timing import measure_step_cost
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.text.tokenizer import Tokenizer
 
 _SEQUENCES, _TOKENS = 4, 64
 _ROWS = (1, 8, 32)

@@ -21,14 +21,14 @@ from timings import Timing
 
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.engine_limits import EngineLimits
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.proposal import Proposal
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_timing import measure_step_cost
-from speculative_engine.tree_growth import TreeGrowth
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.loading.step_timing import measure_step_cost
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.proposal import Proposal
 
 _SOURCE = "drafter"
 

@@ -19,7 +19,7 @@ from draft_training.draft import Draft
 from draft_training.prompts import read_prompts
 from draft_training.teacher import Question, Teacher
 from draft_training.trainer import Trainer, TrainingOptions
-from speculative_engine.weights_fingerprint import weights_fingerprint
+from speculative_engine.model.weights_fingerprint import weights_fingerprint
 
 _TOGETHER = 16
 """Questions asked at a time."""

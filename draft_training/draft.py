@@ -13,8 +13,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from speculative_engine.checkpoint import Checkpoint, ModelLoadError
-from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from speculative_engine.text.tokenizer import Tokenizer
 
 
 class Draft:

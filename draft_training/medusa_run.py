@@ -11,9 +11,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from draft_training.medusa import CheckpointMismatch, HeadAccuracy, MedusaTrainer, MedusaTraining, Progress
 from draft_training.medusa_texts import Windows, continued, read_texts
-from speculative_engine.checkpoint import Checkpoint, ModelLoadError
-from speculative_engine.packed_model import PackedModel, resolve_dtype
-from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from speculative_engine.model.packed_model import PackedModel, resolve_dtype
+from speculative_engine.text.tokenizer import Tokenizer
 
 _HELD_OUT = 10
 """One text in so many is kept to see how the heads do."""

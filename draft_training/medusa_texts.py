@@ -8,14 +8,14 @@ from pathlib import Path
 import torch
 
 from draftwire.prompt_file import read_prompt_file
-from speculative_engine.engine_limits import EngineLimits
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.plain_generation import generate_all
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_cost import StepCost
-from speculative_engine.tokenizer import Tokenizer
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.plain_generation import generate_all
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.text.tokenizer import Tokenizer
 
 _IGNORED = -100
 """Label of places without a token, as torch's cross-entropy has it."""

@@ -6,7 +6,7 @@ from drafter_pool.draft_source import drafter_of
 from drafter_pool.request_source import RESERVED
 from draftwire.v1.calibration_pb2 import AcceptanceClass, Calibration
 from service_runtime.duration import duration
-from speculative_engine.planner import Planner
+from speculative_engine.planning.planner import Planner
 
 
 def calibrations(planner: Planner) -> list[Calibration]:

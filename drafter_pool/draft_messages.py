@@ -19,9 +19,9 @@ from draftwire.v1.verdict_pb2 import HiddenState
 from service_runtime.errors import ServiceError, failed_precondition
 from service_runtime.handshake import printable
 from service_runtime.message_stream import StreamBroken
-from speculative_engine.draft_distribution import DraftDistribution
-from speculative_engine.proposal import Proposal, ProposalError, ProposalFault
-from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.draft_distribution import DraftDistribution
+from speculative_engine.tree.proposal import Proposal, ProposalError, ProposalFault
 
 _CHUNK_TOKENS = 16384
 _MAX_STATUS_TEXT = 1000

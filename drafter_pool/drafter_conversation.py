@@ -37,7 +37,7 @@ from service_runtime.handshake import CAPABILITY_HIDDEN_STATES, CAPABILITY_PING,
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import MessageStream, StreamBroken
 from service_runtime.stream_writer import OutboxFull, StreamWriter
-from speculative_engine.proposal import ProposalError
+from speculative_engine.tree.proposal import ProposalError
 
 log = get_logger(__name__)
 

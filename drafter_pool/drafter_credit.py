@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from speculative_engine.drafting_account import DraftingAccount
+from speculative_engine.planning.drafting_account import DraftingAccount
 
 _FOR_EACH = 8
 """Nodes for each that a step verifies of a sequence: beside those that are verified, the alternatives to them and what

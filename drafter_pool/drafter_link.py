@@ -36,7 +36,7 @@ from service_runtime.handshake import (
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import StreamBroken
 from service_runtime.stream_writer import OutboxFull
-from speculative_engine.proposal import ProposalError
+from speculative_engine.tree.proposal import ProposalError
 
 log = get_logger(__name__)
 

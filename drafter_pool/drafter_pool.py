@@ -35,7 +35,7 @@ from service_runtime.caller import Caller
 from service_runtime.errors import invalid_field, shutting_down
 from service_runtime.logs import get_logger
 from service_runtime.tasks import BackgroundTasks
-from speculative_engine.step_result import SequenceOutcome, StepResult
+from speculative_engine.engine.step_result import SequenceOutcome, StepResult
 
 log = get_logger(__name__)
 

@@ -7,7 +7,7 @@ import time
 from drafter_pool.acceptance_comparison import SAMPLE_STEPS, Sample, significantly_worse, welch_t
 from drafter_pool.draft_source import drafter_of
 from draftwire.v1.drafter_pool_service_pb2 import Rollout, RolloutSide, RolloutState
-from speculative_engine.step_result import SequenceOutcome
+from speculative_engine.engine.step_result import SequenceOutcome
 
 
 class Side:

@@ -20,7 +20,7 @@ from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire.v1.verdict_pb2 import Verdict
 from service_runtime.errors import ServiceError
 from service_runtime.message_stream import StreamBroken
-from speculative_engine.proposal import ProposalError
+from speculative_engine.tree.proposal import ProposalError
 
 
 class MemberOwner(Protocol):

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from drafter_pool.speculated_request import SpeculatedRequest
 from draftwire.v1.verdict_pb2 import Verdict
-from speculative_engine.proposal import Proposal, ProposalError
+from speculative_engine.tree.proposal import Proposal, ProposalError
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from draftwire.v1.drafter_pool_service_pb2 import Rollout, RolloutState
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import invalid_field, not_found
 from service_runtime.logs import get_logger
-from speculative_engine.step_result import SequenceOutcome
+from speculative_engine.engine.step_result import SequenceOutcome
 
 log = get_logger(__name__)
 

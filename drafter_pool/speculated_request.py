@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from service_runtime.span import Span
-from speculative_engine.acceptance_rules.acceptance import Acceptance
-from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.acceptance.acceptance import Acceptance
+from speculative_engine.sampling.sampling_params import SamplingParams
 
 
 class SpeculationOrder(Protocol):

@@ -22,7 +22,7 @@ from service_runtime.logs import get_logger
 from service_runtime.message_stream import MessageStream
 from service_runtime.stream_writer import OutboxFull, StreamWriter
 from service_runtime.tracing import NO_TRACING, Tracing
-from speculative_engine.proposal import Proposal
+from speculative_engine.tree.proposal import Proposal
 
 log = get_logger(__name__)
 

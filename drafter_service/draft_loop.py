@@ -23,9 +23,9 @@ from speculative_engine.drafters.drafter import (
     SharedDrafter,
     StateDrafter,
 )
-from speculative_engine.fair_shares import ServedVerifier
-from speculative_engine.proposal import Proposal
-from speculative_engine.slot_queue import SlotUse
+from speculative_engine.kv.fair_shares import ServedVerifier
+from speculative_engine.kv.slot_queue import SlotUse
+from speculative_engine.tree.proposal import Proposal
 
 ResultT = TypeVar("ResultT")
 

@@ -22,8 +22,8 @@ from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import LimitedDrafter
 from speculative_engine.drafters.medusa import MedusaDrafter
 from speculative_engine.drafters.translating import TranslatingDrafter
-from speculative_engine.kv_slots import SlotPool
-from speculative_engine.tree_growth import TreeGrowth
+from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.kv.kv_slots import SlotPool
 
 
 class Generation:

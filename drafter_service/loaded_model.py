@@ -12,18 +12,18 @@ from drafter_service.settings import DrafterSettings
 from draftwire.v1 import model_info_pb2
 from service_runtime.logs import get_logger
 from service_runtime.startup_error import StartupError, startup_errors
-from speculative_engine.checkpoint import Checkpoint
-from speculative_engine.compiled_library import library, warn_where_missing
-from speculative_engine.cpu_threads import share_of_threads
-from speculative_engine.packed_batch import BatchBuilder
-from speculative_engine.packed_model import ModelLoadError, PackedModel
-from speculative_engine.rank_group import RankGroup
-from speculative_engine.rank_processes import RANK_ERRORS, follow_ranks
-from speculative_engine.self_test import run_self_test
-from speculative_engine.step_cost import StepCost
-from speculative_engine.step_timing import measure_step_cost
-from speculative_engine.token_map import TokenMap
-from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.drafters.token_map import TokenMap
+from speculative_engine.kernels.compiled_library import library, warn_where_missing
+from speculative_engine.kernels.cpu_threads import share_of_threads
+from speculative_engine.loading.rank_processes import RANK_ERRORS, follow_ranks
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.loading.step_timing import measure_step_cost
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.model.ranks.rank_group import RankGroup
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.text.tokenizer import Tokenizer
 
 log = get_logger(__name__)
 

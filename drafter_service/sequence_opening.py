@@ -9,7 +9,7 @@ from service_runtime.errors import invalid_field, refused_field
 from service_runtime.request_id import check_request_id
 from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.field_error import FieldError
-from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.sampling.sampling_params import SamplingParams
 
 
 class SequenceOpening:

@@ -22,8 +22,8 @@ from service_runtime.slow_start import started
 from service_runtime.startup_error import StartupError
 from service_runtime.tasks import BackgroundTasks
 from service_runtime.tracing import running_tracing
-from speculative_engine.rank_group import RankGroup
-from speculative_engine.rank_processes import RANK_ERRORS, running_ranks
+from speculative_engine.loading.rank_processes import RANK_ERRORS, running_ranks
+from speculative_engine.model.ranks.rank_group import RankGroup
 
 log = get_logger(__name__)
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from service_runtime.span import NO_SPAN, Span
-from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance
-from speculative_engine.drafter_timing import ProposalClock
-from speculative_engine.proposal import ProposalReader
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.token_tree import Node, TokenTree
+from speculative_engine.acceptance.acceptance import COUPLED, Acceptance
+from speculative_engine.planning.drafter_timing import ProposalClock
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.proposal import ProposalReader
+from speculative_engine.tree.token_tree import Node, TokenTree
 
 _GREEDY = SamplingParams(temperature=0.0)
 """vLLM's noise is its own, and it takes a draft token for one that was drawn with certainty: the likeliest token is the

@@ -16,10 +16,10 @@ from draftwire_vllm.adapted_request import AdaptedOrder, MirroredRequest
 from draftwire_vllm.best_chain import best_chain
 from draftwire_vllm.learned_cost import LearnedCost
 from draftwire_vllm.step_news import StepNews
-from speculative_engine.acceptance_model import observe_commit
-from speculative_engine.drafter_timing import ProposalClock
-from speculative_engine.planner import Candidate, Planner
-from speculative_engine.proposal import ProposalError, ProposalReader
+from speculative_engine.planning.acceptance_model import observe_commit
+from speculative_engine.planning.drafter_timing import ProposalClock
+from speculative_engine.planning.planner import Candidate, Planner
+from speculative_engine.tree.proposal import ProposalError, ProposalReader
 
 _MOST_ROWS = 1 << 20
 """vLLM bounds its steps itself."""

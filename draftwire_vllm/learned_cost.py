@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from speculative_engine.step_cost import StepCost
+from speculative_engine.planning.step_cost import StepCost
 
 _WEIGHT = 0.1
 """Weight of a new measurement in the running averages."""

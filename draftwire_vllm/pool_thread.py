@@ -30,7 +30,7 @@ from service_runtime.security import peer_channels
 from service_runtime.server import ServiceServer
 from service_runtime.startup_error import StartupError
 from service_runtime.tasks import BackgroundTasks
-from speculative_engine.step_result import SequenceOutcome
+from speculative_engine.engine.step_result import SequenceOutcome
 
 log = get_logger(__name__)
 

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from draftwire.v1.model_info_pb2 import ModelInfo
 from service_runtime.logs import get_logger
-from speculative_engine.tokenizer_fingerprint import tokenizer_fingerprint
+from speculative_engine.text.tokenizer_fingerprint import tokenizer_fingerprint
 
 log = get_logger(__name__)
 

@@ -7,9 +7,9 @@ import sys
 
 import torch
 
-from speculative_engine.acceptance_rules.acceptance import Acceptance, RuleName
+from speculative_engine.acceptance.acceptance import Acceptance, RuleName
 from speculative_engine.in_process import InProcessGenerator
-from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.sampling.sampling_params import SamplingParams
 
 target, draft, prompt = sys.argv[1:]
 torch.set_num_threads(1)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from speculative_engine.coupled_sampler import top_candidates
-from speculative_engine.engine_limits import EngineLimits
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.plain_generation import generate_all
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.field_error import FieldError
-from speculative_engine.packed_batch import BatchBuilder
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.plain_generation import generate_all
-from speculative_engine.sampling_batch import SamplingBatch
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_cost import StepCost
-from speculative_engine.step_timing import measure_step_cost
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.loading.step_timing import measure_step_cost
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.sampling.coupled_sampler import top_candidates
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.sampling.sampling_params import SamplingParams
 
 _MOST_PROMPT = 1024
 """Tokens taken of a prompt, the last ones."""

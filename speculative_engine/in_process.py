@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance
-from speculative_engine.checkpoint import Checkpoint
+from speculative_engine.acceptance.acceptance import COUPLED, Acceptance
+from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.engine_limits import EngineLimits
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.self_test import run_self_test
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_timing import measure_step_cost
-from speculative_engine.tokenizer import Tokenizer
-from speculative_engine.tree_growth import TreeGrowth
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.loading.step_timing import measure_step_cost
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.text.tokenizer import Tokenizer
 
 _DRAFT = "draft"
 _SEQUENCE = 1

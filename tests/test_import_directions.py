@@ -12,6 +12,11 @@ from tests.end_to_end.waiting import PATIENCE
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "pyproject.toml"
 LAYERS = "Imports run one way"
+INSIDE_ENGINE = "Inside the engine imports run one way"
+ENGINE = (
+    "in_process", "early_exit_calibration", "loading", "engine", "drafters", "acceptance", "model", "sampling",
+    "planning", "logits", "text", "checkpoint", "tree", "kernels", "kv", "field_error",
+)  # fmt: skip
 NO_GRPC = "The engine knows no gRPC"
 NO_MODEL = "The SDK and the runtime know no model"
 GATEWAY = "The gateway knows the SDK alone"
@@ -47,6 +52,9 @@ def write_packages(directory: Path) -> None:
     ):
         (directory / package).mkdir()
         (directory / package / "__init__.py").touch()
+    for room in ENGINE:
+        (directory / "speculative_engine" / room).mkdir()
+        (directory / "speculative_engine" / room / "__init__.py").touch()
     for part in ("edge", "v1"):
         (directory / "draftwire" / part).mkdir()
         (directory / "draftwire" / part / "__init__.py").touch()
@@ -63,14 +71,14 @@ def test_imports_run_one_way() -> None:
         ("draftwire", "service_runtime", LAYERS),
         ("draftwire", "verifier_service", LAYERS),
         ("service_runtime", "speculative_engine", LAYERS),
-        ("speculative_engine", "service_runtime", LAYERS),
-        ("speculative_engine", "drafter_service", LAYERS),
+        ("speculative_engine/model", "service_runtime", LAYERS),
+        ("speculative_engine/model", "drafter_service", LAYERS),
         ("drafter_service", "verifier_service", LAYERS),
         ("draft_training", "verifier_service", LAYERS),
         ("drafter_pool", "verifier_service", LAYERS),
         ("draftwire_vllm", "verifier_service", LAYERS),
-        ("speculative_engine", "drafter_pool", LAYERS),
-        ("speculative_engine", "draft_training", LAYERS),
+        ("speculative_engine/model", "drafter_pool", LAYERS),
+        ("speculative_engine/model", "draft_training", LAYERS),
         ("draftwire", "draft_training", LAYERS),
         ("draftwire", "gateway", LAYERS),
         ("gateway", "verifier_service", LAYERS),
@@ -79,7 +87,7 @@ def test_imports_run_one_way() -> None:
         ("gateway", "torch", GATEWAY),
         ("gateway", "grpc", GATEWAY),
         ("draftwire", "fastapi", SMALL_SDK),
-        ("speculative_engine", "grpc", NO_GRPC),
+        ("speculative_engine/model", "grpc", NO_GRPC),
         ("service_runtime", "torch", NO_MODEL),
         ("draftwire", "transformers", NO_MODEL),
         ("draftwire", "numpy", SMALL_SDK),
@@ -98,11 +106,33 @@ def test_a_forbidden_import_is_found(tmp_path: Path, package: str, forbidden: st
     assert broken[0].startswith(contract)
 
 
+@pytest.mark.parametrize(
+    ("room", "forbidden"),
+    [("drafters", "engine"), ("engine", "loading"), ("model", "drafters"), ("acceptance", "model"), ("kv", "model"),
+     ("logits", "sampling"), ("tree", "planning")],
+)  # fmt: skip
+def test_a_forbidden_import_inside_the_engine_is_found(tmp_path: Path, room: str, forbidden: str) -> None:
+    write_packages(tmp_path)
+    (tmp_path / "speculative_engine" / room / "offender.py").write_text(f"import speculative_engine.{forbidden}\n")
+    result = lint_imports(tmp_path, tmp_path)
+    assert result.returncode == 1, result.stdout + result.stderr
+    [broken] = [line for line in result.stdout.splitlines() if line.endswith("BROKEN")]
+    assert broken.startswith(INSIDE_ENGINE)
+
+
+def test_a_new_part_of_the_engine_needs_a_layer(tmp_path: Path) -> None:
+    write_packages(tmp_path)
+    (tmp_path / "speculative_engine" / "attic.py").touch()
+    result = lint_imports(tmp_path, tmp_path)
+    assert result.returncode == 1
+    assert "speculative_engine.attic" in result.stdout
+
+
 def test_allowed_imports_pass(tmp_path: Path) -> None:
     write_packages(tmp_path)
     engine = "import draftwire\nimport torch\n"
     service = "import draftwire\nimport grpc\nimport service_runtime\nimport speculative_engine\n"
-    (tmp_path / "speculative_engine" / "module.py").write_text(engine)
+    (tmp_path / "speculative_engine" / "model" / "module.py").write_text(engine)
     (tmp_path / "drafter_service" / "module.py").write_text(service)
     (tmp_path / "verifier_service" / "module.py").write_text(service)
     (tmp_path / "gateway" / "module.py").write_text("import draftwire\nimport fastapi\nimport uvicorn\n")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from draftwire.v1.speculation_pb2 import AcceptancePreset, AcceptanceRule, SpeculationOptions, SpeculationStats
 from service_runtime.errors import invalid_field
-from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance, RuleName
+from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, RuleName
 from speculative_engine.field_error import FieldError
 from verifier_service.acceptance_presets import THRESHOLDS, looks_like
 

@@ -10,10 +10,10 @@ from draftwire.v1.step_cost_pb2 import StepCost
 from draftwire.v1.verifier_service_pb2 import EngineStatus, PrefixCacheStatus
 from service_runtime.duration import duration
 from service_runtime.step_times import step_times
-from speculative_engine.planner import Planner
-from speculative_engine.planning_record import PlanningRecord
-from speculative_engine.prefix_cache import PrefixCache
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.kv.prefix_cache import PrefixCache
+from speculative_engine.planning.planner import Planner
+from speculative_engine.planning.planning_record import PlanningRecord
 from verifier_service.acceptance_counts import AcceptanceCounts
 
 

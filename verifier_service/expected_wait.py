@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from itertools import islice
 
-from speculative_engine.step_cost import StepCost
+from speculative_engine.planning.step_cost import StepCost
 
 _MEMORY_SECONDS = 10.0
 """How long the rate of tokens under load is remembered, about: long enough for the steps of many requests."""

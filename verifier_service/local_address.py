@@ -10,9 +10,9 @@ import grpc
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import ServiceError, invalid_field, refused_field
 from speculative_engine.drafters.drafter import Drafter
-from speculative_engine.drafters.methods import METHODS, Method
 from speculative_engine.field_error import FieldError
-from speculative_engine.packed_model import ModelLoadError, PackedModel
+from speculative_engine.loading.methods import METHODS, Method
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 
 OptionValue = int | bool | str
 

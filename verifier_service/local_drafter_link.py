@@ -12,7 +12,7 @@ from draftwire.v1.verdict_pb2 import Verdict
 from service_runtime.errors import ServiceError
 from service_runtime.logs import get_logger
 from speculative_engine.drafters.drafter import Drafter
-from speculative_engine.proposal import ProposalError
+from speculative_engine.tree.proposal import ProposalError
 from verifier_service.step_loop import StepLoop
 
 log = get_logger(__name__)

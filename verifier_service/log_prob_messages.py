@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from draftwire.v1.token_log_probs_pb2 import TokenLogProb, TokenLogProbs
-from speculative_engine.log_probs import LogProbs
-from speculative_engine.token_texts import TokenTexts
+from speculative_engine.sampling.log_probs import LogProbs
+from speculative_engine.text.token_texts import TokenTexts
 
 
 def log_prob_messages(told: LogProbs, texts: TokenTexts) -> list[TokenLogProbs]:

@@ -7,7 +7,7 @@ from service_runtime.lifecycle import Shutdown, run_service
 from service_runtime.server import ServiceServer
 from service_runtime.settings import load_settings
 from service_runtime.startup_error import startup_errors
-from speculative_engine.checkpoint import ModelLoadError, check_source
+from speculative_engine.checkpoint.checkpoint import ModelLoadError, check_source
 from verifier_service.settings import VerifierSettings
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from drafter_pool.draft_source import drafter_of
 from draftwire.v1.verifier_service_pb2 import GenerateChunk
-from speculative_engine.step_result import RejectedDraft
-from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.engine.step_result import RejectedDraft
+from speculative_engine.text.tokenizer import Tokenizer
 
 MOST_REJECTED = 256
 """In one chunk, which grows while its caller does not read."""

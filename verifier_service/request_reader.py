@@ -13,11 +13,11 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.speculation_pb2 import AcceptancePreset
 from service_runtime.errors import invalid_field, refused_field
 from service_runtime.request_id import given_request_id
-from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance
-from speculative_engine.logit_editors.logit_changes import NO_CHANGES, LogitChanges
-from speculative_engine.output_form import OutputForm
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.acceptance.acceptance import COUPLED, Acceptance
+from speculative_engine.logits.logit_changes import NO_CHANGES, LogitChanges
+from speculative_engine.logits.output_form import OutputForm
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.text.tokenizer import Tokenizer
 from verifier_service.acceptance_reader import read_acceptance
 from verifier_service.sampling_reader import read_changes, read_sampling
 from verifier_service.structured_output_reader import StructuredOutputReader, reads_ahead

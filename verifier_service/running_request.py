@@ -25,11 +25,11 @@ from draftwire.v1.verifier_service_pb2 import (
 )
 from service_runtime.errors import ServiceError
 from service_runtime.span import NO_SPAN, Interval, Span
-from speculative_engine.log_probs import LogProbs
-from speculative_engine.logit_editors.editors import editors_of
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_result import Finish, SequenceOutcome
-from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.step_result import Finish, SequenceOutcome
+from speculative_engine.logits.editors import editors_of
+from speculative_engine.sampling.log_probs import LogProbs
+from speculative_engine.text.tokenizer import Tokenizer
 from verifier_service.acceptance_reader import tell_acceptance
 from verifier_service.log_prob_messages import log_prob_messages
 from verifier_service.prompt_telling import MOST_ENTRIES, PromptTelling

@@ -10,8 +10,8 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
 from service_runtime.errors import invalid_field, refused_field
 from speculative_engine.field_error import FieldError
-from speculative_engine.logit_editors.logit_changes import MOST_BIASES, LogitChanges
-from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.logits.logit_changes import MOST_BIASES, LogitChanges
+from speculative_engine.sampling.sampling_params import SamplingParams
 
 _SEED_BITS = 53
 """Of a seed that the verifier chooses: numbers that JavaScript has, too."""

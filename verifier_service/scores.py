@@ -12,7 +12,7 @@ import grpc
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import ScoreResponse
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition, shutting_down
-from speculative_engine.scoring import Score, ScoreSpec
+from speculative_engine.engine.scoring import Score, ScoreSpec
 from verifier_service.peer_limits import PeerLimits
 from verifier_service.score_reader import ScoreOrder
 from verifier_service.step_loop import StepLoop

@@ -20,7 +20,7 @@ from service_runtime.slow_start import started
 from service_runtime.startup_error import StartupError
 from service_runtime.tasks import BackgroundTasks
 from service_runtime.tracing import Tracing, running_tracing
-from speculative_engine.rank_processes import RANK_ERRORS, running_ranks
+from speculative_engine.loading.rank_processes import RANK_ERRORS, running_ranks
 from verifier_service.local_address import read_local_address
 from verifier_service.metrics.collector import VerifierCollector
 from verifier_service.peer_limits import PeerLimits

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from service_runtime.address import ListenAddress
 from service_runtime.rank_settings import RankSettings
 from service_runtime.settings import StringList
-from speculative_engine.kernels import Kernels
+from speculative_engine.kernels.kernel_names import Kernels
 
 
 class VerifierSettings(RankSettings):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from service_runtime.histogram import Histogram
 from service_runtime.metric_families import SIZES, STEP_SECONDS
-from speculative_engine.step_cost import StepCost
-from speculative_engine.step_result import StepResult
+from speculative_engine.engine.step_result import StepResult
+from speculative_engine.planning.step_cost import StepCost
 
 
 class StepCounts:

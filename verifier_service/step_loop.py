@@ -10,11 +10,11 @@ from drafter_pool.proposal_source import ProposalFault, ProposalSink, SequencePr
 from service_runtime.engine_thread import EngineThread
 from service_runtime.logs import get_logger
 from speculative_engine.drafters.drafter import Drafter
-from speculative_engine.proposal import ProposalError
-from speculative_engine.scoring import ScoreSpec
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_result import StepResult
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.engine.scoring import ScoreSpec
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.step_result import StepResult
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.tree.proposal import ProposalError
 
 log = get_logger(__name__)
 

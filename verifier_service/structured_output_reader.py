@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from draftwire.v1.structured_output_pb2 import StructuredOutput
 from service_runtime.errors import invalid_field
-from speculative_engine.grammar import FormKind, Grammar, GrammarError
-from speculative_engine.grammar_compiler import GrammarCompiler
-from speculative_engine.grammar_form import GrammarForm, TokenMisfitError
-from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
+from speculative_engine.logits.grammar_compiler import GrammarCompiler
+from speculative_engine.logits.grammar_form import GrammarForm, TokenMisfitError
+from speculative_engine.text.tokenizer import Tokenizer
 from verifier_service.text_pool import LaneLimits, TextPool
 
 _FIELD = "structured_output"

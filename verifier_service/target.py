@@ -13,18 +13,24 @@ import torch
 from draftwire.v1.model_info_pb2 import ModelInfo
 from service_runtime.logs import get_logger
 from service_runtime.startup_error import StartupError, startup_errors
-from speculative_engine.checkpoint import Checkpoint
-from speculative_engine.compiled_library import KernelsError, kernels_in_use, library, use_kernels, warn_where_missing
-from speculative_engine.cpu_threads import share_of_threads
-from speculative_engine.engine_limits import EngineLimits
-from speculative_engine.numerics import model_numerics
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.rank_group import RankGroup
-from speculative_engine.rank_processes import RANK_ERRORS, follow_ranks
-from speculative_engine.self_test import run_self_test
-from speculative_engine.step_timing import measure_step_cost
-from speculative_engine.tokenizer import Tokenizer
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.kernels.compiled_library import (
+    KernelsError,
+    kernels_in_use,
+    library,
+    use_kernels,
+    warn_where_missing,
+)
+from speculative_engine.kernels.cpu_threads import share_of_threads
+from speculative_engine.loading.rank_processes import RANK_ERRORS, follow_ranks
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.loading.step_timing import measure_step_cost
+from speculative_engine.model.numerics import model_numerics
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.ranks.rank_group import RankGroup
+from speculative_engine.text.tokenizer import Tokenizer
 from verifier_service.settings import VerifierSettings
 
 log = get_logger(__name__)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import ChatMessages
 from service_runtime.errors import ServiceError, invalid_field, refused_field
-from speculative_engine.tokenizer import ChatTemplateError, Tokenizer
+from speculative_engine.text.tokenizer import ChatTemplateError, Tokenizer
 from verifier_service.text_pool import TextPool
 
 T = TypeVar("T")

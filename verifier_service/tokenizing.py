@@ -11,7 +11,7 @@ from draftwire.v1.verifier_service_pb2 import (
     TokenizeResponse,
 )
 from service_runtime.errors import invalid_field
-from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.text.tokenizer import Tokenizer
 from verifier_service.peer_limits import PeerLimits
 from verifier_service.request_reader import RequestReader
 

@@ -25,15 +25,15 @@ from service_runtime.logs import get_logger
 from service_runtime.span import NO_SPAN
 from service_runtime.tasks import BackgroundTasks
 from service_runtime.tracing import NO_TRACING, Tracing
-from speculative_engine.acceptance_model import AcceptanceModel
 from speculative_engine.drafters.grammar import GrammarDrafter
 from speculative_engine.drafters.prediction import prediction_drafter
-from speculative_engine.log_probs import LogProbs
-from speculative_engine.proposal import Proposal, ProposalError
-from speculative_engine.rank_group import RankLostError
-from speculative_engine.step_result import StepResult
-from speculative_engine.tokenizer import Tokenizer
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.engine.step_result import StepResult
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.model.ranks.rank_group import RankLostError
+from speculative_engine.planning.acceptance_model import AcceptanceModel
+from speculative_engine.sampling.log_probs import LogProbs
+from speculative_engine.text.tokenizer import Tokenizer
+from speculative_engine.tree.proposal import Proposal, ProposalError
 from verifier_service.acceptance_counts import AcceptanceCounts
 from verifier_service.admission import Admission
 from verifier_service.engine_status import engine_status

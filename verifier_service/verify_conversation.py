@@ -17,7 +17,7 @@ from service_runtime.engine_thread import TooManyCommands
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
 from service_runtime.logs import get_logger
 from service_runtime.message_stream import MessageStream
-from speculative_engine.proposal import Proposal, ProposalError, ProposalFault
+from speculative_engine.tree.proposal import Proposal, ProposalError, ProposalFault
 from verifier_service.request_call import Metadata, RequestCall, request_call
 from verifier_service.running_request import RunningRequest
 from verifier_service.verifier import Verifier

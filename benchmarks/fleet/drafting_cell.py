@@ -17,10 +17,10 @@ from benchmarks.simulated_link import SimulatedLink
 from benchmarks.simulated_models import ModelPair
 from benchmarks.simulated_services import SettledStep, SimulatedDrafter, SimulatedVerifier, Verdict, VirtualClock
 from drafter_pool.drafter_credit import DrafterCredit
-from speculative_engine.planner import Planner
-from speculative_engine.proposal import Proposal
-from speculative_engine.step_cost import StepCost
-from speculative_engine.tree_growth import TreeGrowth
+from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.planning.planner import Planner
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.tree.proposal import Proposal
 
 MAX_TREE_NODES = 64
 MAX_STEP_ROWS = 256

@@ -7,7 +7,7 @@ from typing import Protocol
 from benchmarks.fleet.drafting_cell import Cells, Trace
 from benchmarks.fleet.model_pair_times import ModelPairTimes
 from benchmarks.simulated_models import ModelPair
-from speculative_engine.step_cost import StepCost
+from speculative_engine.planning.step_cost import StepCost
 
 PLAIN = Trace(((0, 1),), 0.0)
 """A step without draft tokens."""

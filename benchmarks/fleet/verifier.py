@@ -13,7 +13,7 @@ from benchmarks.fleet.outcome import Outcome
 from benchmarks.fleet.request import Request
 from benchmarks.fleet.speculation import Speculation
 from benchmarks.simulated_services import VirtualClock
-from speculative_engine.prompt_shares import divide
+from speculative_engine.engine.prompt_shares import divide
 
 _EXPLORE = 0.05
 """Part of the choices that go to any drafter, as in drafter_pool/drafter_choice.py."""

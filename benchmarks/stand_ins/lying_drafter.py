@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from speculative_engine.drafters.drafter import DraftSpec, Growth
-from speculative_engine.proposal import Proposal
-from speculative_engine.step_clock import StepClock
-from speculative_engine.token_tree import TokenTree
+from speculative_engine.planning.step_clock import StepClock
+from speculative_engine.tree.proposal import Proposal
+from speculative_engine.tree.token_tree import TokenTree
 
 _LOG_PROB = -0.01
 """What it says of each of its tokens: 99 % sure."""

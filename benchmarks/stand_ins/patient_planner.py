@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speculative_engine.planner import Candidate, Plan, Planner
+from speculative_engine.planning.planner import Candidate, Plan, Planner
 
 _POLL_SECONDS = 0.2
 """How long the engine sleeps where nothing wakes it; a proposal does."""

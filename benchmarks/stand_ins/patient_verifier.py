@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks.stand_ins.patient_planner import PatientPlanner
-from speculative_engine import verification_engine
+from speculative_engine.engine import verification_engine
 from verifier_service.process import main
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from benchmarks.stand_ins.slow_drafter import SlowDrafter
 from benchmarks.stand_ins.stalled_drafter import StalledDrafter
 from drafter_service import draft_loop, generation
 from drafter_service.process import main as serve
-from speculative_engine.fair_shares import SOLE, ServedVerifier
-from speculative_engine.tree_growth import TreeGrowth
+from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.kv.fair_shares import SOLE, ServedVerifier
 
 _INSTEAD = {"lying": LyingDrafter, "stalled": StalledDrafter}
 

@@ -6,8 +6,8 @@ import time
 
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import Growth
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.tree_growth import TreeGrowth
+from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.model.packed_model import PackedModel
 
 
 class SlowDrafter(DraftModelDrafter):

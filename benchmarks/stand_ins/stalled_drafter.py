@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from speculative_engine.drafters.drafter import DraftSpec, Growth
-from speculative_engine.step_clock import StepClock
+from speculative_engine.planning.step_clock import StepClock
 
 
 class StalledDrafter:

@@ -9,22 +9,22 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from speculative_engine.candidate_draw import candidates, candidates_on_device
-from speculative_engine.draft_distribution import DraftDistribution
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
 from speculative_engine.drafters.pending_tokens import add_pending
-from speculative_engine.drawing import by_entropy, draw
-from speculative_engine.fair_shares import ServedVerifier
-from speculative_engine.kv_slots import SlotList
-from speculative_engine.packed_batch import BatchBuilder
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.proposal import Proposal
-from speculative_engine.sampling_batch import SamplingBatch
-from speculative_engine.slot_queue import SlotQueue, SlotUse
-from speculative_engine.step_clock import StepClock
-from speculative_engine.step_shares import StepShares
-from speculative_engine.token_tree import Node, TokenTree
-from speculative_engine.tree_growth import GrowingTree, TreeGrowth
+from speculative_engine.drafters.step_shares import StepShares
+from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
+from speculative_engine.kv.fair_shares import ServedVerifier
+from speculative_engine.kv.kv_slots import SlotList
+from speculative_engine.kv.slot_queue import SlotQueue, SlotUse
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_clock import StepClock
+from speculative_engine.sampling.candidate_draw import candidates, candidates_on_device
+from speculative_engine.sampling.drawing import by_entropy, draw
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.tree.draft_distribution import DraftDistribution
+from speculative_engine.tree.proposal import Proposal
+from speculative_engine.tree.token_tree import Node, TokenTree
 
 _MAX_ROWS = 256
 """Most tokens of one forward pass."""

@@ -9,13 +9,13 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from speculative_engine.fair_shares import SOLE, ServedVerifier
-from speculative_engine.proposal import Proposal
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import Sequence as EngineSequence
-from speculative_engine.slot_queue import SlotUse
-from speculative_engine.step_clock import StepClock
-from speculative_engine.step_cost import StepCost
+from speculative_engine.kv.fair_shares import SOLE, ServedVerifier
+from speculative_engine.kv.kv_slots import SlotList
+from speculative_engine.kv.slot_queue import SlotUse
+from speculative_engine.planning.step_clock import StepClock
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.proposal import Proposal
 
 
 class OutOfSyncError(Exception):
@@ -43,7 +43,7 @@ class DraftSpec:
     """Draw the tokens from the drafter's own distribution, and say from what. Drafters without a model need not: what
     they propose counts as certain."""
     dynamic_temperature: bool = False
-    """Draft the cooler the less sure the drafter is (see `speculative_engine.drawing`); for drafters with a model."""
+    """Draft the cooler the less sure the drafter is (`sampling.drawing`); for drafters with a model."""
     verifier: ServedVerifier = SOLE
     """Whom it is drafted for."""
 
@@ -104,11 +104,39 @@ class SharedDrafter(Protocol):
         right, then."""
 
 
+class RunningSpec(Protocol):
+    """What a drafter in the engine's thread needs of a request."""
+
+    @property
+    def max_draft_tokens(self) -> int | None:
+        """Most nodes of its tree; None leaves it to the engine."""
+
+    @property
+    def max_length(self) -> int:
+        """Most tokens of prompt and output together."""
+
+
+class RunningSequence(Protocol):
+    """What a drafter in the engine's thread sees of a sequence (`engine.sequence.Sequence`)."""
+
+    @property
+    def spec(self) -> RunningSpec:
+        """Its request."""
+
+    @property
+    def pending(self) -> int:
+        """Committed tokens whose keys and values are not computed yet."""
+
+    @property
+    def slots(self) -> SlotList:
+        """KV slots of the other committed ones."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineState:
     """What a drafter sees of the verifying engine in whose thread it drafts. All of it changes from step to step."""
 
-    running: Mapping[int, EngineSequence]
+    running: Mapping[int, RunningSequence]
     """The sequences that may hold KV slots, oldest first."""
     cost: StepCost
     """Of the target's steps."""

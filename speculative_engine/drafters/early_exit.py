@@ -10,20 +10,19 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from speculative_engine.candidate_draw import candidates, candidates_on_device
-from speculative_engine.drafters.drafter import DraftSpec, EngineState, Growth, OutOfSyncError
+from speculative_engine.drafters.drafter import DraftSpec, EngineState, Growth, OutOfSyncError, RunningSequence
 from speculative_engine.drafters.round_worth import RoundWorth
+from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
 from speculative_engine.field_error import FieldError
-from speculative_engine.kv_slots import KvCache, SlotPool
-from speculative_engine.packed_batch import BatchBuilder
-from speculative_engine.packed_model import ModelLoadError, PackedModel
-from speculative_engine.proposal import Proposal
-from speculative_engine.sampling_batch import SamplingBatch
-from speculative_engine.sequence import Sequence as EngineSequence
-from speculative_engine.step_clock import StepClock
-from speculative_engine.step_cost import StepCost
-from speculative_engine.token_tree import Node, TokenTree
-from speculative_engine.tree_growth import GrowingTree, TreeGrowth
+from speculative_engine.kv.kv_slots import KvCache, SlotPool
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.planning.step_clock import StepClock
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.sampling.candidate_draw import candidates, candidates_on_device
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.tree.proposal import Proposal
+from speculative_engine.tree.token_tree import Node, TokenTree
 
 _MAX_ROWS = 256
 """Most tokens of one forward pass."""
@@ -56,7 +55,7 @@ class _Member(NamedTuple):
 
     key: Hashable
     draft: _Draft
-    sequence: EngineSequence
+    sequence: RunningSequence
     growing: GrowingTree
     fresh: list[Node]
     """Nodes added now."""
@@ -162,7 +161,7 @@ class EarlyExitDrafter:
         growth.seconds = time.perf_counter() - started
         return growth
 
-    def _decoding(self, key: Hashable) -> EngineSequence | None:
+    def _decoding(self, key: Hashable) -> RunningSequence | None:
         """The engine's sequence, if its next step goes on from its last token."""
         sequence = self._engine.running.get(cast(int, key))
         return sequence if sequence is not None and sequence.pending == 1 else None

@@ -6,10 +6,10 @@ import time
 from collections.abc import Hashable, Sequence
 
 from speculative_engine.drafters.drafter import DraftSpec, Growth
-from speculative_engine.output_form import OutputForm
-from speculative_engine.proposal import Proposal
-from speculative_engine.step_clock import StepClock
-from speculative_engine.token_tree import Node, TokenTree
+from speculative_engine.logits.output_form import OutputForm
+from speculative_engine.planning.step_clock import StepClock
+from speculative_engine.tree.proposal import Proposal
+from speculative_engine.tree.token_tree import Node, TokenTree
 
 _SOURCE = "grammar"
 

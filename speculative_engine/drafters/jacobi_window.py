@@ -15,7 +15,7 @@ import random
 from collections.abc import Sequence
 
 from speculative_engine.drafters.probing import Probes
-from speculative_engine.token_tree import Node
+from speculative_engine.tree.token_tree import Node
 
 
 class JacobiWindow:

@@ -4,37 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import cast, get_args
 
-from speculative_engine.checkpoint import Checkpoint
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec, EngineState, Growth
 from speculative_engine.drafters.round_worth import RoundWorth
-from speculative_engine.field_error import FieldError
-from speculative_engine.packed_model import ModelLoadError, PackedModel, Weights
-from speculative_engine.proposal import Proposal
-from speculative_engine.self_test import run_self_test
-from speculative_engine.step_clock import StepClock
-from speculative_engine.step_cost import StepCost
-from speculative_engine.tokenizer import Tokenizer
-from speculative_engine.tree_growth import TreeGrowth
-
-
-@dataclass(frozen=True, slots=True)
-class LocalModelOptions:
-    """Which model drafts."""
-
-    model: str = ""
-    """Directory or hub id of a causal model with the target's tokenizer; to be given."""
-    weights: str = "checkpoint"
-    """As the drafter service's `--weights`."""
-
-    def __post_init__(self) -> None:
-        if not self.model:
-            raise FieldError("model", "must be given: the directory or hub id of a draft model")
-        if self.weights not in get_args(Weights):
-            raise FieldError("weights", f"must be one of {', '.join(get_args(Weights))}, got {self.weights!r}")
+from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_clock import StepClock
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.tree.proposal import Proposal
 
 
 class LocalModelDrafter:
@@ -131,25 +109,3 @@ def _joined(first: Proposal, second: Proposal) -> Proposal:
         parent_ids=[*first.parent_ids, *second.parent_ids],
         log_probs=[*first.log_probs, *second.log_probs],
     )
-
-
-def local_model_drafter(options: LocalModelOptions, target: PackedModel, hub: bool = True) -> LocalModelDrafter:
-    """The drafter `local:draft`. hub: whether its model may be a hub id. Raises ModelLoadError."""
-    checkpoint = Checkpoint.find(options.model, hub=hub)
-    model = PackedModel.load(
-        checkpoint,
-        slots=target.pool.capacity,
-        device=str(target.device),
-        row_exact=False,
-        weights=cast(Weights, options.weights),
-    )
-    ours, theirs = Tokenizer.load(checkpoint).sha256, Tokenizer.load(target.checkpoint or target.name).sha256
-    if ours != theirs:
-        raise ModelLoadError(
-            f"model {options.model}: its tokenizer, {ours[:12]}, is not the target's, {theirs[:12]}; a drafter service "
-            "can draft with another one"
-        )
-    run_self_test(model)
-    if target.captured:
-        model.capture_graphs()
-    return LocalModelDrafter(model, min(1.0, model.parameters / target.parameters))

@@ -12,7 +12,7 @@ from speculative_engine.drafters.lookup_drafter import LookupDrafter
 from speculative_engine.drafters.ngram_pool import NgramPool
 from speculative_engine.drafters.probing import NO_PROBES, Probes
 from speculative_engine.field_error import FieldError
-from speculative_engine.token_tree import Node
+from speculative_engine.tree.token_tree import Node
 
 _MOST_COLUMNS = 64
 _LONGEST_NGRAM = 16

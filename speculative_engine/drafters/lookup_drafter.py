@@ -9,12 +9,12 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import count, groupby
 from operator import itemgetter
 
-from speculative_engine.acceptance_model import AcceptanceModel, observe_commit
 from speculative_engine.drafters.drafter import DraftSpec, Growth, OutOfSyncError
 from speculative_engine.drafters.lookup import Lookup, Place
-from speculative_engine.proposal import Proposal
-from speculative_engine.step_clock import StepClock
-from speculative_engine.token_tree import Node, TokenTree
+from speculative_engine.planning.acceptance_model import AcceptanceModel, observe_commit
+from speculative_engine.planning.step_clock import StepClock
+from speculative_engine.tree.proposal import Proposal
+from speculative_engine.tree.token_tree import Node, TokenTree
 
 _MOST_READ = 512
 """Tokens that one call of `grow` reads of all sequences together: as much as a step of the target takes of prompts, and

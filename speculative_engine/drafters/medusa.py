@@ -16,17 +16,17 @@ from itertools import count
 
 import torch
 
-from speculative_engine.acceptance_model import AcceptanceModel, observe_commit
-from speculative_engine.candidate_draw import candidates, candidates_on_device
 from speculative_engine.drafters.drafter import DraftSpec, Growth, OutOfSyncError
 from speculative_engine.drafters.medusa_heads import MedusaHeads, load_heads
 from speculative_engine.field_error import FieldError
-from speculative_engine.packed_linear import PackedLinear, replace_linears
-from speculative_engine.packed_model import ModelLoadError, PackedModel
-from speculative_engine.proposal import Proposal
-from speculative_engine.sampling_batch import SamplingBatch
-from speculative_engine.step_clock import StepClock
-from speculative_engine.token_tree import Node, TokenTree
+from speculative_engine.model.packed_linear import PackedLinear, replace_linears
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.planning.acceptance_model import AcceptanceModel, observe_commit
+from speculative_engine.planning.step_clock import StepClock
+from speculative_engine.sampling.candidate_draw import candidates, candidates_on_device
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.tree.proposal import Proposal
+from speculative_engine.tree.token_tree import Node, TokenTree
 
 _WIDTH = 4
 """Most children of a node."""

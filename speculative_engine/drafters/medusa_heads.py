@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from speculative_engine.packed_model import ModelLoadError
+from speculative_engine.model.packed_model import ModelLoadError
 
 _CONFIG = "config.json"
 _SAFETENSORS, _PICKLE = "medusa_lm_head.safetensors", "medusa_lm_head.pt"
@@ -26,7 +26,7 @@ _PREFIX = "medusa_head."
 _MOST_HEADS, _MOST_LAYERS = 64, 16
 
 
-class ResBlock(nn.Module):  # type: ignore[misc] # torch is not followed
+class ResBlock(nn.Module):  # torch is not followed
     """A linear layer beside which its input goes on."""
 
     def __init__(self, hidden_size: int):
@@ -38,7 +38,7 @@ class ResBlock(nn.Module):  # type: ignore[misc] # torch is not followed
         return states + nn.functional.silu(self.linear(states))
 
 
-class MedusaHeads(nn.ModuleList):  # type: ignore[misc] # nor here
+class MedusaHeads(nn.ModuleList):  # nor here
     """Head i, from 0, guesses the token i + 2 places after the one that the hidden state was computed for."""
 
     def __init__(self, heads: int, layers: int, hidden_size: int, vocab_size: int):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speculative_engine.kv_slots import SlotList, SlotPool
-from speculative_engine.packed_batch import BatchBuilder
+from speculative_engine.kv.kv_slots import SlotList, SlotPool
+from speculative_engine.model.packed_batch import BatchBuilder
 
 
 def add_pending(builder: BatchBuilder, pool: SlotPool, tokens: Sequence[int], slots: SlotList, count: int) -> bool:

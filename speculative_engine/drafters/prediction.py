@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speculative_engine.acceptance_model import AcceptanceModel
 from speculative_engine.drafters.lookup import Place
 from speculative_engine.drafters.lookup_drafter import LookupDrafter
 from speculative_engine.drafters.ngram_index import MOST_PLACES, NgramIndex
+from speculative_engine.planning.acceptance_model import AcceptanceModel
 
 _NGRAM = 2
 _LONGEST = 16

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from speculative_engine.drafters.drafter import Drafter
-from speculative_engine.token_tree import Node
+from speculative_engine.tree.token_tree import Node
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speculative_engine.step_cost import StepCost
+from speculative_engine.planning.step_cost import StepCost
 
 
 class RoundWorth:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.kv_slots import SlotList
-from speculative_engine.realignment import append_text
-from speculative_engine.token_map import TokenMap
-from speculative_engine.token_tree import Node, TokenTree
-from speculative_engine.tree_growth import GrowingTree
+from speculative_engine.drafters.realignment import append_text
+from speculative_engine.drafters.token_map import TokenMap
+from speculative_engine.drafters.tree_growth import GrowingTree
+from speculative_engine.kv.kv_slots import SlotList
+from speculative_engine.tree.token_tree import Node, TokenTree
 
 PASSED = 0
 """In a node's `slot`: it needs no row of its own, since the draft token it is part of reaches further."""

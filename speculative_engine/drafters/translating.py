@@ -10,24 +10,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from speculative_engine.coupled_sampler import top_candidates
 from speculative_engine.drafters.draft_model import within
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
 from speculative_engine.drafters.pending_tokens import add_pending
+from speculative_engine.drafters.step_shares import StepShares
+from speculative_engine.drafters.token_map import MOST_PIECES, TokenMap
 from speculative_engine.drafters.token_projection import TokenProjection
 from speculative_engine.drafters.translated_draft import PASSED, TranslatedDraft
-from speculative_engine.fair_shares import ServedVerifier
-from speculative_engine.kv_slots import PADDING_SLOT
-from speculative_engine.packed_batch import BatchBuilder
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.proposal import Proposal
-from speculative_engine.sampling_batch import SamplingBatch
-from speculative_engine.slot_queue import SlotQueue, SlotUse
-from speculative_engine.step_clock import StepClock
-from speculative_engine.step_shares import StepShares
-from speculative_engine.token_map import MOST_PIECES, TokenMap
-from speculative_engine.token_tree import Node, NodeState
-from speculative_engine.tree_growth import SOURCE, TreeGrowth
+from speculative_engine.drafters.tree_growth import SOURCE, TreeGrowth
+from speculative_engine.kv.fair_shares import ServedVerifier
+from speculative_engine.kv.kv_slots import PADDING_SLOT
+from speculative_engine.kv.slot_queue import SlotQueue, SlotUse
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_clock import StepClock
+from speculative_engine.sampling.coupled_sampler import top_candidates
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.tree.proposal import Proposal
+from speculative_engine.tree.token_tree import Node, NodeState
 
 _MAX_ROWS = 256
 """Most tokens of one forward pass."""

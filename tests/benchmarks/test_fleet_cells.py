@@ -11,7 +11,7 @@ from benchmarks.fleet.speculation import RemoteSpeculation
 from benchmarks.simulated_models import Agreement, ModelPair
 from benchmarks.simulated_services import SimulatedVerifier, VirtualClock
 from benchmarks.simulated_setting import Curve, Setting, drafted_ahead
-from speculative_engine.planner import Planner
+from speculative_engine.planning.planner import Planner
 
 PAIR = ModelPairTimes("bare", "assumed", Curve.flat(0.030), Curve.flat(0.003), Agreement.of(0.75))
 

@@ -15,10 +15,10 @@ from benchmarks.simulated_services import (
 )
 from benchmarks.simulated_setting import Curve
 from drafter_pool.drafter_credit import DrafterCredit
-from speculative_engine.planner import Planner
-from speculative_engine.proposal import Proposal
-from speculative_engine.step_cost import StepCost
-from speculative_engine.tree_growth import TreeGrowth
+from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.planning.planner import Planner
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.tree.proposal import Proposal
 
 TOKENS = 400
 OPENED_WITH = 64

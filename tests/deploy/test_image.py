@@ -177,7 +177,7 @@ def test_the_steps_make_the_gateways_environment(environment: Path) -> None:
     assert (probe.returncode, probe.stdout) == (1, "")
     assert probe.stderr.startswith("draftwire: no answer from 127.0.0.1:1")
     code = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
-    (library,) = (environment / "draftwire").glob("lib/python*/site-packages/speculative_engine/*.so")
+    (library,) = (environment / "draftwire").glob("lib/python*/site-packages/speculative_engine/kernels/*.so")
     assert run(programs / "python", "-c", code, str(library), place=environment).returncode == 0
 
 

@@ -19,7 +19,7 @@ from draft_training.teacher import Question
 from draft_training.trainer import TrainingOptions
 from drafter_service.loaded_model import load_model
 from drafter_service.settings import DrafterSettings
-from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.text.tokenizer import Tokenizer
 from tests.support.tiny_checkpoint import write_checkpoint
 
 

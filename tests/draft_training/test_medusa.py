@@ -15,8 +15,8 @@ from draftwire.cli.app import app
 from draftwire.cli.failure import Failure
 from draftwire.cli.train.medusa import medusa
 from speculative_engine.drafters.medusa_heads import load_heads
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.text.tokenizer import Tokenizer
 from tests.support.tiny_checkpoint import write_checkpoint
 
 DOCUMENTS = [[3 + (7 * start + place) % 50 for place in range(40)] for start in range(12)]

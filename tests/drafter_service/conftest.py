@@ -19,9 +19,9 @@ from draftwire.v1 import drafter_service_pb2
 from service_runtime.in_process_stream import in_process_call
 from service_runtime.lifecycle import Shutdown
 from service_runtime.startup_error import StartupError
-from speculative_engine.checkpoint import Checkpoint
-from speculative_engine.packed_model import ModelLoadError, PackedModel
-from speculative_engine.step_cost import StepCost
+from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.planning.step_cost import StepCost
 from tests.drafter_service.verifier_side import VerifierSide
 from tests.end_to_end.waiting import PATIENCE
 from tests.support.tiny_checkpoint import write_checkpoint

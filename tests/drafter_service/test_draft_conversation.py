@@ -15,8 +15,8 @@ from drafter_service import handshake
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2
 from service_runtime.in_process_stream import in_process_call
 from service_runtime.message_stream import StreamBroken
-from speculative_engine.coupled_sampler import SamplingBatch, sample
-from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.sampling.coupled_sampler import SamplingBatch, sample
+from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.drafter_service.conftest import InProcessDrafter, MakeDrafter
 from tests.drafter_service.verifier_side import PATIENCE, Request, VerifierSide, detail, opening
 from tests.support.tiny_checkpoint import CONTEXT, VOCABULARY

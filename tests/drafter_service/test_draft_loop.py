@@ -10,9 +10,9 @@ from drafter_service.draft_loop import Commit, DraftLoop, DraftReport
 from drafter_service.sequence_key import SequenceKey
 from service_runtime.errors import ServiceError
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
-from speculative_engine.proposal import Proposal
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.step_clock import StepClock
+from speculative_engine.planning.step_clock import StepClock
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.proposal import Proposal
 from tests.end_to_end.waiting import PATIENCE
 
 SPEC = DraftSpec([1, 2], SamplingParams(), 8, 20)

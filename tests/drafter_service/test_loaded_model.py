@@ -8,8 +8,8 @@ import pytest
 from drafter_service.loaded_model import load_model
 from drafter_service.settings import DrafterSettings
 from service_runtime.startup_error import StartupError
-from speculative_engine import packed_model
-from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.model import packed_model
+from speculative_engine.text.tokenizer import Tokenizer
 from tests.support.byte_tokenizers import write_byte_checkpoint
 from tests.support.tiny_checkpoint import CONTEXT, VOCABULARY, write_checkpoint
 

@@ -12,7 +12,7 @@ import pytest
 from drafter_pool.proposal_source import ProposalFault, SequenceProposal
 from draftwire_vllm.adapted_request import AdaptedOrder
 from draftwire_vllm.batch_mirror import BatchMirror
-from speculative_engine.proposal import Proposal
+from speculative_engine.tree.proposal import Proposal
 
 LONG = 30.0
 

@@ -3,8 +3,8 @@
 import math
 
 from draftwire_vllm.best_chain import best_chain
-from speculative_engine.acceptance_model import AcceptanceModel
-from speculative_engine.token_tree import Node, TokenTree
+from speculative_engine.planning.acceptance_model import AcceptanceModel
+from speculative_engine.tree.token_tree import Node, TokenTree
 
 MODELS = {"a": AcceptanceModel()}
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.step_cost import StepCost
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_cost import StepCost
 from verifier_service import target
 from verifier_service.process import main
 

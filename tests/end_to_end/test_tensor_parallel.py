@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from draftwire import Client, Speculation, UnsupportedDrafterError
-from speculative_engine.engine_limits import EngineLimits
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.plain_generation import generate_all
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_timing import measure_step_cost
-from speculative_engine.tokenizer import Tokenizer
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.plain_generation import generate_all
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.loading.step_timing import measure_step_cost
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.text.tokenizer import Tokenizer
 from tests.end_to_end.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from speculative_engine.drafters.draft_model import DraftModelDrafter
-from speculative_engine.kv_slots import SlotList, SlotPool
-from speculative_engine.proposal import ProposalReader
-from speculative_engine.token_tree import Node, TokenTree
-from speculative_engine.verification_engine import VerificationEngine
-from speculative_engine.verification_job import VerificationJob
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.engine.verification_job import VerificationJob
+from speculative_engine.kv.kv_slots import SlotList, SlotPool
+from speculative_engine.tree.proposal import ProposalReader
+from speculative_engine.tree.token_tree import Node, TokenTree
 from tests.protocol.checkpoints import Checkpoints
 from tests.protocol.plain_reference import PlainReference
 from tests.protocol.protocol_machine import ProtocolMachine

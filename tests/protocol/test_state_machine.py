@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from drafter_pool import drafter_credit
-from speculative_engine import drafting_account
+from speculative_engine.planning import drafting_account
 from tests.protocol.checkpoints import Checkpoints
 from tests.protocol.plain_reference import PlainReference
 from tests.protocol.protocol_machine import ProtocolMachine

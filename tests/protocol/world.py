@@ -26,11 +26,11 @@ from service_runtime.message_stream import MessageStream, StreamBroken
 from speculative_engine.drafters import draft_model
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.kv_slots import SlotPool
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.sequence import Sequence, SequenceSpec
-from speculative_engine.shared_prefix import SharedPrefix
-from speculative_engine.tree_growth import TreeGrowth
+from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.engine.sequence import Sequence, SequenceSpec
+from speculative_engine.kv.kv_slots import SlotPool
+from speculative_engine.kv.shared_prefix import SharedPrefix
+from speculative_engine.model.packed_model import PackedModel
 from tests.protocol.checkpoints import Checkpoints
 from tests.protocol.held_calls import Direction, HeldCall
 from tests.protocol.plain_reference import PlainReference
@@ -184,7 +184,7 @@ class World:
             noted[self].pop(key, None)
 
         for patch in (
-            mock.patch("speculative_engine.verification_engine.Sequence", NotedSequence),
+            mock.patch("speculative_engine.engine.verification_engine.Sequence", NotedSequence),
             mock.patch("speculative_engine.drafters.draft_model._Draft", NotedDraft),
             mock.patch.multiple(DraftModelDrafter, __init__=make, open=open_, close=close),
         ):

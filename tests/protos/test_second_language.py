@@ -12,7 +12,7 @@ from grpc_tools import protoc
 from draftwire.v1.model_info_pb2 import Limits, PeerInfo
 from service_runtime import handshake
 from service_runtime.errors import ServiceError
-from speculative_engine import proposal
+from speculative_engine.tree import proposal
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACT, OTHERS = ROOT / "protos", ROOT / "third_party/protos"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from speculative_engine.drafters.drafter import Drafter, DraftSpec
-from speculative_engine.proposal import ProposalReader
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.token_tree import TokenTree
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.proposal import ProposalReader
+from speculative_engine.tree.token_tree import TokenTree
 
 VOCABULARY = 1000
 

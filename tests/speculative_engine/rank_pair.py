@@ -14,11 +14,11 @@ from pathlib import Path
 
 import torch
 
-from speculative_engine.packed_model import ModelLoadError, PackedModel
-from speculative_engine.rank_group import RankGroup
-from speculative_engine.rank_processes import RankProcesses
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.self_test import run_self_test
+from speculative_engine.loading.rank_processes import RankProcesses
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.model.ranks.rank_group import RankGroup
+from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.speculative_engine.support import ScriptedDrafter, engine_of, generate, random_tokens, specs_of
 
 SLOTS = 600

@@ -11,19 +11,19 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from speculative_engine.engine_limits import EngineLimits
-from speculative_engine.packed_batch import BatchBuilder
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.proposal import Proposal
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import Sequence as EngineSequence
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_buckets import StepBuckets
-from speculative_engine.step_cost import StepCost
-from speculative_engine.step_result import Finish
-from speculative_engine.token_tree import Node
-from speculative_engine.verification_engine import VerificationEngine
-from speculative_engine.verification_job import VerificationJob
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.sequence import Sequence as EngineSequence
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.step_result import Finish
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.engine.verification_job import VerificationJob
+from speculative_engine.model.cuda.step_buckets import StepBuckets
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.proposal import Proposal
+from speculative_engine.tree.token_tree import Node
 
 VOCABULARY = 300
 GREEDY = SamplingParams(temperature=0.0)

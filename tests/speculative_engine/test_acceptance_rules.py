@@ -12,20 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance, RuleName
-from speculative_engine.acceptance_rules.choice import rule_of, sampling_of
-from speculative_engine.acceptance_rules.rejection import RejectionRule
-from speculative_engine.acceptance_rules.rule import Visit
-from speculative_engine.acceptance_rules.threshold import ThresholdRule
-from speculative_engine.acceptance_rules.typical import TypicalRule
-from speculative_engine.coupled_sampler import sample
-from speculative_engine.distributions import probabilities
-from speculative_engine.draft_distribution import DraftDistribution, Draws
-from speculative_engine.drawing import draw
+from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, RuleName
+from speculative_engine.acceptance.choice import rule_of, sampling_of
+from speculative_engine.acceptance.rejection import RejectionRule
+from speculative_engine.acceptance.rule import Visit
+from speculative_engine.acceptance.threshold import ThresholdRule
+from speculative_engine.acceptance.typical import TypicalRule
 from speculative_engine.field_error import FieldError
-from speculative_engine.sampling_batch import SamplingBatch
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.token_tree import Node, TokenTree
+from speculative_engine.sampling.coupled_sampler import sample
+from speculative_engine.sampling.distributions import probabilities
+from speculative_engine.sampling.drawing import draw
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.draft_distribution import DraftDistribution, Draws
+from speculative_engine.tree.token_tree import Node, TokenTree
 
 TOKENS = 9
 TRIALS = 4000

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import SequenceSpec
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.speculative_engine.support import (
     GREEDY,
     Rows,

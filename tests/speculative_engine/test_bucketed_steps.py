@@ -2,11 +2,11 @@
 
 import pytest
 
-from speculative_engine import bucketed_steps
-from speculative_engine.bucketed_steps import BucketedSteps
-from speculative_engine.packed_batch import BatchBuilder
-from speculative_engine.self_test import run_self_test
-from speculative_engine.step_buckets import StepBuckets
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.model.cuda import bucketed_steps
+from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
+from speculative_engine.model.cuda.step_buckets import StepBuckets
+from speculative_engine.model.packed_batch import BatchBuilder
 from tests.speculative_engine.support import (
     ARCHITECTURES,
     check_against_plain,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from speculative_engine.checkpoint import Checkpoint, ModelLoadError, repository_of
-from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError, repository_of
+from speculative_engine.text.tokenizer import Tokenizer
 from tests.speculative_engine.hub_server import COMMIT, SilentHub, serving_hub
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +23,7 @@ def find(source: str, home: Path, **environment: str) -> subprocess.CompletedPro
     program = (
         "import sys, logging\n"
         "logging.basicConfig(level='INFO', format='%(levelname)s %(message)s')\n"
-        "from speculative_engine.checkpoint import Checkpoint, ModelLoadError\n"
+        "from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError\n"
         "try:\n"
         "    found = Checkpoint.find(sys.argv[1])\n"
         "except ModelLoadError as error:\n"
@@ -212,7 +212,7 @@ def test_what_the_hubs_library_logs_is_logged_once(home: Path) -> None:
     program = (
         "import logging, sys\n"
         "logging.basicConfig(format='%(message)s')\n"
-        "from speculative_engine.checkpoint import Checkpoint, ModelLoadError\n"
+        "from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError\n"
         "try:\n"
         "    Checkpoint.find('lab/draft')\n"
         "except ModelLoadError:\n"
@@ -226,7 +226,7 @@ def test_what_the_hubs_library_logs_is_logged_once(home: Path) -> None:
 
 
 def test_a_tokenizer_comes_without_weights(repositories: Path, home: Path) -> None:
-    program = "from speculative_engine.tokenizer import Tokenizer; print(Tokenizer.load('lab/draft').sha256)"
+    program = "from speculative_engine.text.tokenizer import Tokenizer; print(Tokenizer.load('lab/draft').sha256)"
     own = {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
     with serving_hub(repositories) as hub:
         environment = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from speculative_engine import candidate_draw
-from speculative_engine.candidate_draw import candidates, candidates_on_device
-from speculative_engine.coupled_sampler import sample, top_candidates
-from speculative_engine.device_sampler import DeviceCandidates, draw, draw_candidates
-from speculative_engine.sampling_batch import SamplingBatch
-from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.sampling import candidate_draw
+from speculative_engine.sampling.candidate_draw import candidates, candidates_on_device
+from speculative_engine.sampling.coupled_sampler import sample, top_candidates
+from speculative_engine.sampling.device_sampler import DeviceCandidates, draw, draw_candidates
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.sampling.sampling_params import SamplingParams
 
 
 def batch_of(temperatures: list[float]) -> SamplingBatch:

@@ -4,10 +4,10 @@ import random
 
 import torch
 
-from speculative_engine.device_walk import on_path
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import Sequence, SequenceSpec
-from speculative_engine.verification_job import VerificationJob
+from speculative_engine.acceptance.device_walk import on_path
+from speculative_engine.engine.sequence import Sequence, SequenceSpec
+from speculative_engine.engine.verification_job import VerificationJob
+from speculative_engine.sampling.sampling_params import SamplingParams
 
 
 def random_job(rng: random.Random, number: int) -> VerificationJob:

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, OutOfSyncError
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.proposal import ProposalReader
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.step_buckets import StepBuckets
-from speculative_engine.token_tree import Node, TokenTree
+from speculative_engine.model.cuda.step_buckets import StepBuckets
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.proposal import ProposalReader
+from speculative_engine.tree.token_tree import Node, TokenTree
 from tests.speculative_engine.support import VOCABULARY, packed, random_tokens, tiny_model
 
 CREDIT = 16

@@ -2,7 +2,7 @@
 
 import pytest
 
-from speculative_engine.drafter_timing import DrafterTiming, ProposalClock
+from speculative_engine.planning.drafter_timing import DrafterTiming, ProposalClock
 from tests.support.counted_work import instructions
 
 

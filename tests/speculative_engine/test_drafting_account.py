@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.drafting_account import _ALLOWANCE, MOST_CREDIT, START_CREDIT, DraftingAccount
+from speculative_engine.planning.drafting_account import _ALLOWANCE, MOST_CREDIT, START_CREDIT, DraftingAccount
 
 Text = Callable[[int], float]
 """By the number of the token, the chance that one is drafted right."""

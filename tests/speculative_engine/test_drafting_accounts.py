@@ -5,13 +5,13 @@ from collections.abc import Sequence as ListLike
 import pytest
 
 from speculative_engine.drafters.probing import Probes
-from speculative_engine.drafting_accounts import DraftingAccounts
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import Sequence, SequenceSpec
-from speculative_engine.step_cost import StepCost
-from speculative_engine.step_result import SequenceOutcome
-from speculative_engine.token_tree import Node
-from speculative_engine.verification_job import VerificationJob
+from speculative_engine.engine.drafting_accounts import DraftingAccounts
+from speculative_engine.engine.sequence import Sequence, SequenceSpec
+from speculative_engine.engine.step_result import SequenceOutcome
+from speculative_engine.engine.verification_job import VerificationJob
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.token_tree import Node
 
 GREEDY, SAMPLED = SamplingParams(temperature=0.0), SamplingParams(temperature=0.8)
 

@@ -7,8 +7,8 @@ from speculative_engine import early_exit_calibration
 from speculative_engine.early_exit_calibration import EarlyExit, EarlyExitCalibration, calibrate_early_exit
 from speculative_engine.early_exit_calibration import expected_speedup as speedup
 from speculative_engine.field_error import FieldError
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.step_cost import StepCost
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_cost import StepCost
 from tests.speculative_engine.support import packed, random_tokens, tiny_model
 
 STEP = StepCost([1, 64], [1.0, 1.0])

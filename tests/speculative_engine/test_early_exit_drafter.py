@@ -9,15 +9,15 @@ from transformers import PreTrainedModel
 from speculative_engine.drafters.drafter import DraftSpec, EngineState
 from speculative_engine.drafters.early_exit import EarlyExitDrafter, EarlyExitOptions, early_exit_drafter, weights_share
 from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
-from speculative_engine.engine_limits import EngineLimits
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.sequence import Sequence, SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.field_error import FieldError
-from speculative_engine.packed_batch import BatchBuilder
-from speculative_engine.packed_model import ModelLoadError, PackedModel
-from speculative_engine.proposal import Proposal
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import Sequence, SequenceSpec
-from speculative_engine.step_cost import StepCost
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.proposal import Proposal
 from tests.speculative_engine.support import (
     GREEDY,
     ScriptedDrafter,

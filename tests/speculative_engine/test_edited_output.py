@@ -13,13 +13,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
-from speculative_engine.logit_editors.editors import editors_of
-from speculative_engine.logit_editors.logit_changes import LogitChanges
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.proposal import Proposal
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_result import Finish
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.step_result import Finish
+from speculative_engine.logits.editors import editors_of
+from speculative_engine.logits.logit_changes import LogitChanges
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.proposal import Proposal
 from tests.speculative_engine.support import engine_of
 
 MODELS = Path(__file__).resolve().parents[2] / "models"

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from speculative_engine import fixed_rows
-from speculative_engine.fixed_rows import padded, split
-from speculative_engine.kv_slots import PADDING_SLOT
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.self_test import run_self_test
+from speculative_engine.kv.kv_slots import PADDING_SLOT
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.model.cuda import fixed_rows
+from speculative_engine.model.cuda.fixed_rows import padded, split
+from speculative_engine.model.packed_model import PackedModel
 from tests.speculative_engine.support import check_against_plain, random_tokens, tiny_model, walk
 from tests.speculative_engine.test_split_attention import ragged_batch
 

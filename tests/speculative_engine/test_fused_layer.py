@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from speculative_engine import fused_layer
-from speculative_engine.fused_layer import FusedLayer
-from speculative_engine.packed_model import PackedModel, Weights
-from speculative_engine.row_product import can_multiply
-from speculative_engine.self_test import UnsupportedModelError, run_self_test
+from speculative_engine.kernels.row_product import can_multiply
+from speculative_engine.loading.self_test import UnsupportedModelError, run_self_test
+from speculative_engine.model import fused_layer
+from speculative_engine.model.fused_layer import FusedLayer
+from speculative_engine.model.packed_model import PackedModel, Weights
 from tests.speculative_engine.support import check_against_plain, packed, random_tokens, tiny_model, walk
 
 _SIZES = {"hidden_size": 128, "intermediate_size": 192, "head_dim": 32}

@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from speculative_engine.gpu_weights import GpuWeightsError, narrow_weights
-from speculative_engine.packed_model import PackedModel, UnsupportedModelError
+from speculative_engine.model.cuda.gpu_weights import GpuWeightsError, narrow_weights
+from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
 from tests.speculative_engine.support import plain_logits, random_tokens, tiny_model
 
 

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from speculative_engine.grammar import FormKind, Grammar, GrammarError
-from speculative_engine.grammar_depth import MOST_LEVELS, gbnf_levels, lark_levels, schema_levels
-from speculative_engine.longest_path import longest_path
+from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
+from speculative_engine.logits.grammar_depth import MOST_LEVELS, gbnf_levels, lark_levels, schema_levels
+from speculative_engine.logits.longest_path import longest_path
 
 TOKENIZER = Path(__file__).resolve().parents[2] / "models" / "target" / "tokenizer.json"
 COMPILE = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from speculative_engine.grammar import FormKind, Grammar, GrammarError
-from speculative_engine.grammar_compiler import GrammarCompiler
+from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
+from speculative_engine.logits.grammar_compiler import GrammarCompiler
 
 compiler = GrammarCompiler(lambda: Path(sys.argv[2]).read_text(), 4100)
 grammar = Grammar(FormKind(sys.argv[1]), sys.stdin.read())

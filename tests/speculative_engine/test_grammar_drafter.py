@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.drafters.grammar import GrammarDrafter
-from speculative_engine.logit_editor import TreeRows
-from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.logits.logit_editor import TreeRows
+from speculative_engine.sampling.sampling_params import SamplingParams
 
 
 class Script:

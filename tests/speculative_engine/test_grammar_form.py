@@ -12,14 +12,14 @@ import pytest
 import torch
 from llguidance import LLParserLimits
 
-from speculative_engine import grammar_compiler, grammar_form, grammar_library
-from speculative_engine.grammar import FormKind, Grammar, GrammarError
-from speculative_engine.grammar_compiler import GrammarCompiler
-from speculative_engine.grammar_form import GrammarForm, TokenMisfitError
-from speculative_engine.logit_editor import TreeRows
-from speculative_engine.output_form import allowed_nodes
-from speculative_engine.token_tree import TokenTree
-from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.logits import grammar_compiler, grammar_form, grammar_library
+from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
+from speculative_engine.logits.grammar_compiler import GrammarCompiler
+from speculative_engine.logits.grammar_form import GrammarForm, TokenMisfitError
+from speculative_engine.logits.logit_editor import TreeRows
+from speculative_engine.logits.output_form import allowed_nodes
+from speculative_engine.text.tokenizer import Tokenizer
+from speculative_engine.tree.token_tree import TokenTree
 
 MODEL = str(Path(__file__).resolve().parents[2] / "models" / "target")
 EOS = 0

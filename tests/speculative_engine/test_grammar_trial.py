@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from speculative_engine.grammar import FormKind, Grammar, GrammarError
-from speculative_engine.grammar_trial import GrammarTrial
+from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
+from speculative_engine.logits.grammar_trial import GrammarTrial
 from tests.end_to_end.waiting import eventually
 
 TOKENIZER = Path(__file__).resolve().parents[2] / "models" / "target" / "tokenizer.json"

@@ -8,8 +8,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from speculative_engine import gumbel
-from speculative_engine.gumbel import BLOCK, block_maxima, gumbel_at
+from speculative_engine.sampling import gumbel
+from speculative_engine.sampling.gumbel import BLOCK, block_maxima, gumbel_at
 from tests.speculative_engine.scalar_noise import scalar_gumbel
 
 # (seed, position, token, g): the table in docs/coupled-sampling.md.

@@ -8,12 +8,12 @@ import torch
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from speculative_engine import int8_product
-from speculative_engine.int8_linear import Int8Linear, LibraryInt8Product, quantised
-from speculative_engine.int8_product import CompiledInt8Product, can_multiply_int8
-from speculative_engine.packed_model import PackedModel, UnsupportedModelError
-from speculative_engine.row_exact import PackedProduct
-from speculative_engine.self_test import run_self_test
+from speculative_engine.kernels import int8_product
+from speculative_engine.kernels.int8_product import CompiledInt8Product, can_multiply_int8
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.model.int8_linear import Int8Linear, LibraryInt8Product, quantised
+from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
+from speculative_engine.model.row_exact import PackedProduct
 from tests.speculative_engine.support import check_against_plain, random_tokens, tiny_model, walk
 
 _BEST = int8_product.product_kind()

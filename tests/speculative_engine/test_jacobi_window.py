@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from speculative_engine.drafters.jacobi_window import JacobiWindow
 from speculative_engine.drafters.probing import Probes
-from speculative_engine.token_tree import Node, TokenTree
+from speculative_engine.tree.token_tree import Node, TokenTree
 
 TEXT = list(range(100, 130))
 

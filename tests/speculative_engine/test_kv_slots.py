@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.kv_slots import BLOCK, PADDING_SLOT, KvCache, OutOfSlotsError, SlotList, SlotPool
+from speculative_engine.kv.kv_slots import BLOCK, PADDING_SLOT, KvCache, OutOfSlotsError, SlotList, SlotPool
 
 
 @given(st.lists(st.integers(min_value=0, max_value=12), max_size=40), st.randoms(use_true_random=False))

@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
-from speculative_engine import compiled_library
-from speculative_engine.layer_steps import gate, rms_norm, rotate
+from speculative_engine.kernels import compiled_library
+from speculative_engine.kernels.layer_steps import gate, rms_norm, rotate
 
 pytestmark = pytest.mark.skipif(compiled_library.library() is None, reason="not built: there is no C compiler")
 

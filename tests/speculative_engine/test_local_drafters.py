@@ -7,9 +7,9 @@ import pytest
 from speculative_engine.drafters.drafter import Drafter
 from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
 from speculative_engine.drafters.suffix import SuffixOptions, suffix_drafter
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.speculative_engine.support import (
     GREEDY,
     ScriptedDrafter,

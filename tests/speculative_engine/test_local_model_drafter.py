@@ -5,11 +5,12 @@ import torch
 from transformers import PreTrainedModel
 
 from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.local_model import LocalModelDrafter, LocalModelOptions, local_model_drafter
+from speculative_engine.drafters.local_model import LocalModelDrafter
+from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.field_error import FieldError
-from speculative_engine.packed_model import ModelLoadError, PackedModel
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_cost import StepCost
+from speculative_engine.loading.local_model import LocalModelOptions, local_model_drafter
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.planning.step_cost import StepCost
 from tests.speculative_engine.support import GREEDY, ScriptedDrafter, generate, packed, random_tokens, tiny_model
 from tests.speculative_engine.test_early_exit_drafter import SPECS, Attached, engine_with
 from tests.support.tiny_checkpoint import CONTEXT, write_checkpoint

@@ -9,14 +9,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine import coupled_sampler, prompt_log_probs, verification_job
-from speculative_engine.acceptance_rules.acceptance import Acceptance, RuleName
-from speculative_engine.log_probs import LogProbs, log_probs
-from speculative_engine.logit_editor import TreeRows
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.acceptance.acceptance import Acceptance, RuleName
+from speculative_engine.engine import prompt_log_probs, verification_job
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.logits.logit_editor import TreeRows
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.sampling import coupled_sampler
+from speculative_engine.sampling.log_probs import LogProbs, log_probs
+from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.speculative_engine.support import (
     GREEDY,
     VOCABULARY,

@@ -10,7 +10,7 @@ from speculative_engine.drafters.drafter import Drafter, DraftSpec, OutOfSyncErr
 from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
 from speculative_engine.drafters.prediction import prediction_drafter
 from speculative_engine.drafters.suffix import SuffixOptions, suffix_drafter
-from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.speculative_engine.drafter_reader import DrafterReader
 
 DRAFTERS: dict[str, Callable[[], Drafter]] = {

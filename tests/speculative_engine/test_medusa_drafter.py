@@ -9,15 +9,15 @@ import torch
 from speculative_engine.drafters.drafter import DraftSpec, StateDrafter
 from speculative_engine.drafters.medusa import MedusaDrafter, MedusaOptions, medusa_drafter
 from speculative_engine.drafters.medusa_heads import MedusaHeads, load_heads
-from speculative_engine.drafting_accounts import DraftingAccounts
-from speculative_engine.engine_limits import EngineLimits
-from speculative_engine.packed_batch import BatchBuilder
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_cost import StepCost
-from speculative_engine.tokenizer import Tokenizer
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.engine.drafting_accounts import DraftingAccounts
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.text.tokenizer import Tokenizer
 from tests.speculative_engine.drafter_reader import DrafterReader
 from tests.speculative_engine.support import (
     GREEDY,

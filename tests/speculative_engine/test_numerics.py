@@ -13,12 +13,18 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from speculative_engine import compiled_library
-from speculative_engine.compiled_library import KernelsError, available_kernels, kernels_in_use, library, use_kernels
-from speculative_engine.kernels import Kernels
-from speculative_engine.numerics import Numerics, model_numerics
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.self_test import run_self_test
+from speculative_engine.kernels import compiled_library
+from speculative_engine.kernels.compiled_library import (
+    KernelsError,
+    available_kernels,
+    kernels_in_use,
+    library,
+    use_kernels,
+)
+from speculative_engine.kernels.kernel_names import Kernels
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.model.numerics import Numerics, model_numerics
+from speculative_engine.model.packed_model import PackedModel
 from tests.speculative_engine.support import packed, tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -151,7 +157,7 @@ def test_what_cannot_run_is_refused() -> None:
 _ALONE = """
 import torch
 torch.set_num_threads(1)
-from speculative_engine.numerics import model_numerics
+from speculative_engine.model.numerics import model_numerics
 from tests.speculative_engine.test_numerics import llama, packed
 found = model_numerics(packed(llama(torch.float32)))
 print(found.digest, found.description, sep="|")

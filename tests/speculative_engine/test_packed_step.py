@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from speculative_engine.packed_batch import BatchBuilder, PackedBatch
-from speculative_engine.packed_step import StepDecoder, StepEncoder
+from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
+from speculative_engine.model.packed_step import StepDecoder, StepEncoder
 
 CPU = torch.device("cpu")
 

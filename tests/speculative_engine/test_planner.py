@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.acceptance_model import AcceptanceModel
-from speculative_engine.drafter_timing import DrafterTiming, ProposalClock
-from speculative_engine.planner import Candidate, Planner
-from speculative_engine.step_cost import StepCost
-from speculative_engine.token_tree import Node, TokenTree
+from speculative_engine.planning.acceptance_model import AcceptanceModel
+from speculative_engine.planning.drafter_timing import DrafterTiming, ProposalClock
+from speculative_engine.planning.planner import Candidate, Planner
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.tree.token_tree import Node, TokenTree
 
 
 class Fixed(AcceptanceModel):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from speculative_engine.planning_record import PlanningRecord
-from speculative_engine.proposal import Proposal
-from speculative_engine.sequence import SequenceSpec
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.planning.planning_record import PlanningRecord
+from speculative_engine.tree.proposal import Proposal
 from tests.speculative_engine.support import (
     GREEDY,
     ScriptedDrafter,

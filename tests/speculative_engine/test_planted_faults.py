@@ -6,18 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from speculative_engine import packed_attention, packed_model, prefix_cache
-from speculative_engine.coupled_sampler import sample
-from speculative_engine.kv_slots import PADDING_SLOT, SlotList, SlotPool
-from speculative_engine.packed_batch import BatchBuilder
-from speculative_engine.packed_model import PackedModel, UnsupportedModelError
-from speculative_engine.prefix_cache import PrefixCache
-from speculative_engine.sampling_batch import SamplingBatch
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.self_test import run_self_test
-from speculative_engine.shared_prefix import SharedPrefix
-from speculative_engine.token_tree import Node
-from speculative_engine.verification_job import VerificationJob
+from speculative_engine.engine.verification_job import VerificationJob
+from speculative_engine.kv import prefix_cache
+from speculative_engine.kv.kv_slots import PADDING_SLOT, SlotList, SlotPool
+from speculative_engine.kv.prefix_cache import PrefixCache
+from speculative_engine.kv.shared_prefix import SharedPrefix
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.model import packed_attention, packed_model
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
+from speculative_engine.sampling.coupled_sampler import sample
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.token_tree import Node
 from tests.speculative_engine.support import (
     GREEDY,
     ScriptedDrafter,

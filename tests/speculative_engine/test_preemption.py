@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.proposal import MergeCount, Proposal
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_result import Finish
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.step_result import Finish
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.proposal import MergeCount, Proposal
 from tests.speculative_engine.support import (
     GREEDY,
     ScriptedDrafter,

@@ -14,16 +14,16 @@ from tokenizers import Tokenizer
 from speculative_engine.drafters.lookahead import LookaheadDrafter, LookaheadOptions
 from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
 from speculative_engine.drafters.ngram_pool import NgramPool
-from speculative_engine.drafting_accounts import DraftingAccounts
-from speculative_engine.engine_limits import EngineLimits
-from speculative_engine.packed_batch import PackedBatch
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_cost import StepCost
-from speculative_engine.step_result import Finish
-from speculative_engine.verification_engine import VerificationEngine
-from speculative_engine.verification_job import VerificationJob
+from speculative_engine.engine.drafting_accounts import DraftingAccounts
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.step_result import Finish
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.engine.verification_job import VerificationJob
+from speculative_engine.model.packed_batch import PackedBatch
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.speculative_engine.support import GREEDY, Generated, packed, random_tokens, tiny_model
 
 MODELS = Path(__file__).parents[2] / "models"

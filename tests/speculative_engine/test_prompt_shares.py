@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.prompt_shares import divide
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.engine.prompt_shares import divide
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.speculative_engine.support import GREEDY, engine_of, packed, random_tokens, tiny_model
 
 LONG = random_tokens(1900, seed=1)

@@ -11,15 +11,15 @@ import torch
 from scipy import stats
 from transformers import PreTrainedModel
 
-from speculative_engine.acceptance_rules.acceptance import COUPLED, Acceptance, RuleName
-from speculative_engine.distributions import probabilities
+from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, RuleName
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.sampling_batch import SamplingBatch
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import SequenceSpec
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.sampling.distributions import probabilities
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.speculative_engine.support import engine_of, packed, plain_logits, tiny_model
 
 TOKENS = 6

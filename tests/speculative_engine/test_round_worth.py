@@ -3,7 +3,7 @@
 import pytest
 
 from speculative_engine.drafters.round_worth import RoundWorth
-from speculative_engine.step_cost import StepCost
+from speculative_engine.planning.step_cost import StepCost
 
 
 def worth(drafting: float, slope: float = 0.0) -> RoundWorth:

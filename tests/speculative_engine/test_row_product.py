@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from speculative_engine import row_product
-from speculative_engine.row_exact import PackedProduct, RowExactLinear
-from speculative_engine.row_product import CompiledProduct, can_multiply
+from speculative_engine.kernels import row_product
+from speculative_engine.kernels.row_product import CompiledProduct, can_multiply
+from speculative_engine.model.row_exact import PackedProduct, RowExactLinear
 
 _BEST = row_product.product_kind()
 pytestmark = pytest.mark.skipif(_BEST == 0, reason="not built, or this processor has no bfloat16 products")

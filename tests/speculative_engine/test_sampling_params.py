@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speculative_engine.field_error import FieldError
-from speculative_engine.sampling_params import SamplingParams
+from speculative_engine.sampling.sampling_params import SamplingParams
 
 valid = st.builds(
     SamplingParams,
@@ -60,5 +60,5 @@ def test_field_error_survives_pickling() -> None:
 
 
 def test_needs_no_torch() -> None:
-    code = "import sys, speculative_engine.sampling_params; assert 'torch' not in sys.modules"
+    code = "import sys, speculative_engine.sampling.sampling_params; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,11 +5,11 @@ import itertools
 import pytest
 import torch
 
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.scoring import Score, ScoreSpec, top_log_probs
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.engine.scoring import Score, ScoreSpec, top_log_probs
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.speculative_engine.support import (
     GREEDY,
     ScriptedDrafter,

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from speculative_engine.packed_batch import BatchBuilder
-from speculative_engine.packed_model import ModelLoadError, PackedModel
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from tests.speculative_engine.support import ARCHITECTURES, error, packed, plain_logits, random_tokens, tiny_model
 from tests.support.tiny_checkpoint import write_checkpoint
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from speculative_engine.drafters.local_model import LocalModelDrafter
 from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_result import Finish, SequenceOutcome
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.step_result import Finish, SequenceOutcome
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.speculative_engine.support import GREEDY, ScriptedDrafter, generate, packed, random_tokens, tiny_model
 from tests.speculative_engine.test_early_exit_drafter import Attached, early_model, engine_with
 from tests.speculative_engine.test_preemption import check_slots

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from speculative_engine import slot_attention
-from speculative_engine.bucketed_attention import attend_bucket
-from speculative_engine.bucketed_batch import BucketedBatch, key_count
-from speculative_engine.kv_slots import PADDING_SLOT
-from speculative_engine.packed_batch import BatchBuilder, PackedBatch
-from speculative_engine.split_attention import Part, attend_seen, merge
-from speculative_engine.step_buckets import Bucket
+from speculative_engine.kernels import slot_attention
+from speculative_engine.kv.kv_slots import PADDING_SLOT
+from speculative_engine.model.cuda.bucketed_attention import attend_bucket
+from speculative_engine.model.cuda.bucketed_batch import BucketedBatch, key_count
+from speculative_engine.model.cuda.step_buckets import Bucket
+from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
+from speculative_engine.model.split_attention import Part, attend_seen, merge
 
 SLOTS = 400
 CPU = torch.device("cpu")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from speculative_engine.step_buckets import Bucket, StepBuckets
+from speculative_engine.model.cuda.step_buckets import Bucket, StepBuckets
 
 
 def test_the_smallest_bucket_that_holds_a_step() -> None:

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from speculative_engine import step_clock
-from speculative_engine.step_clock import StepClock
+from speculative_engine.planning import step_clock
+from speculative_engine.planning.step_clock import StepClock
 from tests.speculative_engine.support import engine_of, generate, packed, random_tokens, specs_of, tiny_model
 
 

@@ -5,12 +5,12 @@ import random
 import pytest
 import torch
 
-from speculative_engine import step_draw
-from speculative_engine.device_sampler import DeviceDraw
-from speculative_engine.sampling_batch import SamplingBatch
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.step_buckets import StepBuckets
-from speculative_engine.step_draw import draw_step, draw_step_on_device
+from speculative_engine.engine import step_draw
+from speculative_engine.engine.step_draw import draw_step, draw_step_on_device
+from speculative_engine.model.cuda.step_buckets import StepBuckets
+from speculative_engine.sampling.device_sampler import DeviceDraw
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.speculative_engine.support import (
     GREEDY,
     ScriptedDrafter,

@@ -5,13 +5,13 @@ from collections import Counter
 
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.fair_shares import SOLE, ServedVerifier
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.step_cost import StepCost
-from speculative_engine.step_shares import StepShares
-from speculative_engine.token_tree import Node, TokenTree
-from speculative_engine.tree_growth import GrowingTree, TreeGrowth
+from speculative_engine.drafters.step_shares import StepShares
+from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
+from speculative_engine.kv.fair_shares import SOLE, ServedVerifier
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.token_tree import Node, TokenTree
 from tests.speculative_engine.support import packed, random_tokens, tiny_model
 
 A, B = ServedVerifier("a", 1.0, 1), ServedVerifier("b", 1.0, 2)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.step_timing import measure_step_cost
+from speculative_engine.loading.step_timing import measure_step_cost
+from speculative_engine.model.packed_model import PackedModel
 from tests.speculative_engine.support import tiny_model
 
 

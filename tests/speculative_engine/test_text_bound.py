@@ -12,8 +12,8 @@ from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 from transformers import PreTrainedTokenizerFast
 
-from speculative_engine.text_bound import bytes_per_token
-from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.text.text_bound import bytes_per_token
+from speculative_engine.text.tokenizer import Tokenizer
 from tests.support.byte_tokenizers import END, TEXT, backend
 
 NORMALIZERS: dict[str, Any] = {

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, decoders
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from speculative_engine.tokenizer import ChatTemplateError, Tokenizer
+from speculative_engine.text.tokenizer import ChatTemplateError, Tokenizer
 from tests.support.byte_tokenizers import END, TEXT, backend
 
 KINDS = ["target", "fallback"]

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, OutOfSyncError
 from speculative_engine.drafters.translating import TranslatingDrafter
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.proposal import ProposalReader
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.token_tree import TokenTree
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.proposal import ProposalReader
+from speculative_engine.tree.token_tree import TokenTree
 from tests.speculative_engine.support import packed, tiny_model
 from tests.speculative_engine.translation import token_map, vocabulary
 from tests.support.byte_tokenizers import TEXT

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch.nn.attention import varlen
 
-from speculative_engine import varlen_attention
-from speculative_engine.bucketed_attention import attend_bucket
-from speculative_engine.bucketed_batch import BucketedBatch
-from speculative_engine.step_buckets import Bucket, StepBuckets
+from speculative_engine.model import varlen_attention
+from speculative_engine.model.cuda.bucketed_attention import attend_bucket
+from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
+from speculative_engine.model.cuda.step_buckets import Bucket, StepBuckets
 from tests.speculative_engine.support import check_against_plain, packed, random_tokens, tiny_model, walk
 from tests.speculative_engine.test_split_attention import CPU, ragged_batch, stored
 

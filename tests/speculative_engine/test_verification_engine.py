@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from speculative_engine.engine_limits import EngineLimits
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.proposal import MergeCount, Proposal, ProposalError
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_cost import StepCost
-from speculative_engine.step_result import Finish, RejectedDraft
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.step_result import Finish, RejectedDraft
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.proposal import MergeCount, Proposal, ProposalError
 from tests.speculative_engine.support import (
     GREEDY,
     ScriptedDrafter,

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers
 
-from speculative_engine.vocabulary import Vocabulary, VocabularyError
+from speculative_engine.text.vocabulary import Vocabulary, VocabularyError
 from tests.speculative_engine.translation import KINDS, vocabulary
 from tests.support.byte_tokenizers import END, TEXT, backend
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from speculative_engine import compiled_library
+from speculative_engine.kernels import compiled_library
 
 pytestmark = pytest.mark.skipif(compiled_library.library() is None, reason="not built: there is no C compiler")
 

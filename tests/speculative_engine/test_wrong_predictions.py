@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from speculative_engine.acceptance_model import AcceptanceModel
 from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
 from speculative_engine.drafters.prediction import prediction_drafter
-from speculative_engine.engine_limits import EngineLimits
-from speculative_engine.sequence import SequenceSpec
-from speculative_engine.step_cost import StepCost
-from speculative_engine.verification_engine import VerificationEngine
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.planning.acceptance_model import AcceptanceModel
+from speculative_engine.planning.step_cost import StepCost
 from tests.speculative_engine.support import GREEDY, packed, random_tokens, tiny_model
 
 PROMPT, OTHER = random_tokens(20, 1), random_tokens(20, 2)

@@ -2,8 +2,8 @@
 
 from functools import cache
 
-from speculative_engine.token_map import TokenMap
-from speculative_engine.vocabulary import Vocabulary
+from speculative_engine.drafters.token_map import TokenMap
+from speculative_engine.text.vocabulary import Vocabulary
 from tests.support.byte_tokenizers import backend
 
 KINDS = ("target", "draft", "fallback")

@@ -28,7 +28,7 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.variables import VARIABLES
 from draftwire_vllm.settings import AdapterSettings
 from gateway.settings import GatewaySettings
-from speculative_engine.drafters.methods import METHODS
+from speculative_engine.loading.methods import METHODS
 from verifier_service.settings import VerifierSettings
 
 ROOT = Path(__file__).resolve().parents[2]

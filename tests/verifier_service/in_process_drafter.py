@@ -13,8 +13,8 @@ from drafter_service.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
 from service_runtime.lifecycle import Shutdown
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.step_cost import StepCost
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_cost import StepCost
 from tests.verifier_service.loaded_models import loaded_model
 
 

@@ -24,11 +24,11 @@ from draftwire.v1.token_log_probs_pb2 import TokenLogProbs
 from service_runtime.in_process_stream import InProcessStream, in_process_call
 from service_runtime.message_stream import MessageStream, StreamBroken
 from service_runtime.tasks import BackgroundTasks
-from speculative_engine.engine_limits import EngineLimits
-from speculative_engine.packed_model import PackedModel
-from speculative_engine.step_cost import StepCost
-from speculative_engine.tokenizer import Tokenizer
-from speculative_engine.verification_engine import StepResult, VerificationEngine
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.verification_engine import StepResult, VerificationEngine
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.text.tokenizer import Tokenizer
 from tests.end_to_end.waiting import PATIENCE
 from tests.verifier_service.loaded_models import loaded_model
 from verifier_service.peer_limits import PeerLimits

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from service_runtime.errors import ServiceError
-from speculative_engine.step_cost import StepCost
+from speculative_engine.planning.step_cost import StepCost
 from verifier_service.admission import Admission
 from verifier_service.expected_wait import ExpectedWait
 

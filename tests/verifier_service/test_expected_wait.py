@@ -5,7 +5,7 @@ from collections import deque
 
 import pytest
 
-from speculative_engine.step_cost import StepCost
+from speculative_engine.planning.step_cost import StepCost
 from verifier_service.expected_wait import ExpectedWait
 
 STEADY = StepCost([1, 256], [0.01, 0.01])

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from draftwire.v1.verifier_service_pb2 import PromptReport
-from speculative_engine.log_probs import LogProbs
-from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.sampling.log_probs import LogProbs
+from speculative_engine.text.tokenizer import Tokenizer
 from tests.support.byte_tokenizers import END, backend
 from verifier_service import prompt_telling
 from verifier_service.prompt_telling import PromptTelling

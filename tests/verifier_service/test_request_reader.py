@@ -12,9 +12,9 @@ from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import AcceptancePreset, AcceptanceRule, SpeculationOptions
 from service_runtime.errors import ServiceError
-from speculative_engine.acceptance_rules.acceptance import COUPLED
-from speculative_engine.logit_editors.logit_changes import NO_CHANGES, LogitChanges
-from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.acceptance.acceptance import COUPLED
+from speculative_engine.logits.logit_changes import NO_CHANGES, LogitChanges
+from speculative_engine.text.tokenizer import Tokenizer
 from verifier_service import acceptance_reader
 from verifier_service.request_reader import GenerateOrder, RequestReader
 from verifier_service.text_pool import TextPool

@@ -16,10 +16,10 @@ from transformers import PreTrainedTokenizerFast
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import FinishReason
 from service_runtime.errors import ServiceError
-from speculative_engine.log_probs import LogProbs
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.step_result import Finish, RejectedDraft, SequenceOutcome
-from speculative_engine.tokenizer import Tokenizer
+from speculative_engine.engine.step_result import Finish, RejectedDraft, SequenceOutcome
+from speculative_engine.sampling.log_probs import LogProbs
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.text.tokenizer import Tokenizer
 from tests.verifier_service.in_process_verifier import PATIENCE, Output
 from verifier_service import running_request
 from verifier_service.rejected_drafts import MOST_REJECTED

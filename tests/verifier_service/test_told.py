@@ -15,8 +15,8 @@ from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import Prediction, SpeculationOptions
 from draftwire.v1.token_log_probs_pb2 import TokenLogProbs
-from speculative_engine.log_probs import LogProbs
-from speculative_engine.step_result import StepResult
+from speculative_engine.engine.step_result import StepResult
+from speculative_engine.sampling.log_probs import LogProbs
 from tests.verifier_service.in_process_drafter import InProcessDrafter, in_process_drafter
 from tests.verifier_service.in_process_verifier import (
     PATIENCE,

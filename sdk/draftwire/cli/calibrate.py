@@ -81,11 +81,11 @@ def _measure(
 ) -> EarlyExitCalibration:
     # Imported when the command runs: all others do without the serving libraries.
     try:
-        from speculative_engine.checkpoint import Checkpoint, ModelLoadError
-        from speculative_engine.cpu_threads import set_cpu_threads
+        from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
         from speculative_engine.early_exit_calibration import calibrate_early_exit
-        from speculative_engine.packed_model import PackedModel
-        from speculative_engine.tokenizer import Tokenizer
+        from speculative_engine.kernels.cpu_threads import set_cpu_threads
+        from speculative_engine.model.packed_model import PackedModel
+        from speculative_engine.text.tokenizer import Tokenizer
     except ModuleNotFoundError as error:
         raise Failure(
             f"calibration runs a model in this process and needs the serving libraries, of which {error.name} is "

@@ -12,7 +12,7 @@ gives the same tokens as to any other client.
 """
 
 try:
-    from speculative_engine.packed_model import ModelLoadError
+    from speculative_engine.model.packed_model import ModelLoadError
 except ModuleNotFoundError as error:
     raise ImportError(
         f"draftwire.edge runs a draft model in this process and needs the serving libraries, of which {error.name} is "

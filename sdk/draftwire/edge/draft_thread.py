@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from speculative_engine.drafters.drafter import Drafter, DrafterFullError, DraftSpec, OutOfSyncError
-from speculative_engine.proposal import Proposal
+from speculative_engine.tree.proposal import Proposal
 
 log = logging.getLogger(__name__)
 

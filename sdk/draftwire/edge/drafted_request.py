@@ -9,7 +9,7 @@ from draftwire.edge.local_drafter import LocalDrafter
 from draftwire.v1 import proposal_pb2
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verdict_pb2 import Verdict
-from speculative_engine.proposal import Proposal
+from speculative_engine.tree.proposal import Proposal
 
 log = logging.getLogger(__name__)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from draftwire.edge.draft_thread import DraftThread
 from draftwire.v1 import verifier_service_pb2 as pb
-from speculative_engine.checkpoint import Checkpoint
-from speculative_engine.cpu_threads import set_cpu_threads
+from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.packed_model import PackedModel, Weights
-from speculative_engine.sampling_params import SamplingParams
-from speculative_engine.self_test import run_self_test
-from speculative_engine.step_timing import measure_step_cost
-from speculative_engine.tokenizer import Tokenizer
-from speculative_engine.tree_growth import TreeGrowth
+from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.kernels.cpu_threads import set_cpu_threads
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.loading.step_timing import measure_step_cost
+from speculative_engine.model.packed_model import PackedModel, Weights
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.text.tokenizer import Tokenizer
 
 
 class LocalDrafter:

@@ -69,7 +69,7 @@ def distill(
     from draft_training.teacher import Teacher
     from draft_training.trainer import TrainingOptions, TrainingStateError
     from draft_training.verifier_teacher import VerifierTeacher
-    from speculative_engine.packed_model import ModelLoadError
+    from speculative_engine.model.packed_model import ModelLoadError
 
     kind = next((each for each in DIVERGENCES if each == divergence), None)
     if kind is None:

@@ -59,7 +59,7 @@ def refresh(
     from draft_training.trainer import TrainingOptions
     from draft_training.trial import TrialOptions
     from draft_training.verifier_teacher import VerifierTeacher
-    from speculative_engine.packed_model import ModelLoadError
+    from speculative_engine.model.packed_model import ModelLoadError
 
     part = parse_share(share)
     os.nice(nice)

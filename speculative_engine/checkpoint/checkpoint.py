@@ -1,0 +1,123 @@
+"""Checkpoints by name: directories of this machine, and repositories of the Hugging Face hub."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+CONFIG = "config.json"
+_HUB_SCHEME = "hf://"
+_PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
+"""An owner, or the name of a repository."""
+_FOLDERS = frozenset(
+    [
+        "build",
+        "checkpoint",
+        "checkpoints",
+        "data",
+        "drafts",
+        "model",
+        "models",
+        "out",
+        "output",
+        "outputs",
+        "runs",
+        "tmp",
+        "weights",
+    ]
+)
+"""First folders of paths, which are never taken for the owner of a repository: a mistyped path is not to fetch what
+a stranger of that name has published."""
+
+
+class ModelLoadError(Exception):
+    """The model cannot be loaded or served; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The files of a model."""
+
+    name: str
+    """A directory as it was given, or the hub's owner/name."""
+    directory: Path
+    """Directory of the files."""
+    from_hub: bool
+    """Whether they came from the hub, now or earlier."""
+
+    @classmethod
+    def find(cls, source: str | Checkpoint, *, hub: bool = True, model: bool = True) -> Checkpoint:
+        """Finds a checkpoint by a directory's path, or by a hub id, which is fetched: owner/name or hf://owner/name.
+
+        A directory that is there comes first. What looks like a path is never a hub id: what begins with /, . or ~, has
+        no slash or several, or begins with a folder that is here or is commonly called so, such as models/.
+
+        hub: whether hub ids are allowed. model: whether weights and a configuration are needed; a tokenizer does
+        without. Raises ModelLoadError, which names the source and the reason.
+        """
+        if isinstance(source, Checkpoint):
+            return source
+        found = _locate(source, hub=hub, model=model)
+        if isinstance(found, Path):
+            return cls(source, found, from_hub=False)
+        from speculative_engine.checkpoint.hub import HubError, fetch  # which takes a while to import
+
+        try:
+            return cls(found, fetch(found, weights=model), from_hub=True)
+        except HubError as error:
+            raise ModelLoadError(f"{_what(source, model)}: {error}") from error
+
+
+def check_source(source: str, *, model: bool = True) -> None:
+    """Raises ModelLoadError for a source, of a model or of a tokenizer alone, that is neither a directory nor a hub id.
+
+    Asks no hub.
+    """
+    _locate(source, hub=True, model=model)
+
+
+def _locate(source: str, *, hub: bool, model: bool) -> Path | str:
+    """A source's directory, or the repository that it names. Raises ModelLoadError."""
+    what = _what(source, model)
+    try:
+        path = Path(source).expanduser()
+        if path.is_dir():
+            if model and not (path / CONFIG).is_file():
+                raise ModelLoadError(f"{what}: not a checkpoint: the directory has no {CONFIG}")
+            return path
+        if path.is_file():
+            raise ModelLoadError(f"{what}: is a file; the directory of a checkpoint is needed")
+    except (OSError, RuntimeError) as error:  # a name that is too long, or the home of a user whom nobody knows
+        raise ModelLoadError(f"{what}: no such directory: {error}") from error
+    repository = repository_of(source)
+    if repository is None or not hub:
+        raise ModelLoadError(f"{what}: no such directory{_hint(source, repository, hub)}")
+    return repository
+
+
+def _what(source: str, model: bool) -> str:
+    return f"model {source}" if model else f"tokenizer of {source}"
+
+
+def repository_of(source: str) -> str | None:
+    """The hub's repository that a source names where it is no directory; None for what can only be a path."""
+    explicit = source.startswith(_HUB_SCHEME)
+    repository = source.removeprefix(_HUB_SCHEME)
+    parts = repository.split("/")
+    if not all(map(_PART.fullmatch, parts)) or len(parts) > 2:
+        return None
+    if explicit:
+        return repository
+    owner = parts[0]
+    return repository if len(parts) == 2 and owner.lower() not in _FOLDERS and not Path(owner).exists() else None
+
+
+def _hint(source: str, repository: str | None, hub: bool) -> str:
+    """What else the source may have been meant for."""
+    if repository is not None:
+        return ", and models of the hub are not fetched for callers without --allow-hub-models"
+    here = "" if source.startswith(("/", "~", _HUB_SCHEME)) or not hub else f" in {Path.cwd()}"
+    if not hub or repository_of(f"{_HUB_SCHEME}{source}") is None:
+        return here
+    return f"{here}; a model of the Hugging Face hub is written {_HUB_SCHEME}{source}"

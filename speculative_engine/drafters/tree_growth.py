@@ -1,0 +1,162 @@
+"""What a drafter drafts next: best-first growth of all sequences' trees, and how much of it shares a step.
+
+A node is worth its chance of being on the target's path. A drafting step that takes one node more through the model
+takes longer; nodes are added, best first over all sequences, while worth per second rises. So a drafter whose steps
+cost the same for one row and for ten covers the likely verdicts side by side, and one that pays for each row goes deep
+first. Nothing here waits for a verdict: the tree grows until its credit is used or nothing worth drafting is left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from speculative_engine.planning.acceptance_model import AcceptanceModel, observe_commit
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.tree.draft_distribution import DraftDistribution, Draws
+from speculative_engine.tree.token_tree import Node, TokenTree
+
+SOURCE = "draft"
+"""What nodes are marked with that the model drafted."""
+_CREDIT_WORTH = 0.8
+"""Nodes less likely than this over the credit to be on the target's path are not drafted. There are about so many
+better ones that they fill the credit: with a higher bar some of it stays unused, with a lower one unlikely nodes take
+the place of better ones to come."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingTree:
+    """A tree and its bounds."""
+
+    tree: TokenTree
+    max_nodes: int
+    """Most live nodes: the verifier's credit."""
+    max_position: int
+    """Position from which on a node needs no children."""
+
+
+class TreeGrowth:
+    """Chooses nodes; knows nothing of models and slots. A node with a KV slot has been through the model."""
+
+    def __init__(
+        self,
+        cost: StepCost | None = None,
+        *,
+        width: int = 3,
+        depth: int | None = None,
+        credit_worth: float = _CREDIT_WORTH,
+    ):
+        """cost: of the draft model's steps; by default any number of rows costs the same. width: most children of a
+        node. depth: most nodes below the last committed token, on one path; unlimited by default. credit_worth:
+        over the credit, the chance of being on the target's path below which a node gets no children, and is not added
+        beside its parent's first child; with 0 a chain always reaches its depth."""
+        self.cost = cost if cost is not None else StepCost([1], [1.0])
+        self.width = width
+        self._depth = depth
+        self._credit_worth = credit_worth
+        self.acceptance = AcceptanceModel()
+
+    def observe(self, tree: TokenTree, tokens: Sequence[int]) -> None:
+        """Learn from tokens that are about to be committed."""
+        observe_commit(tree, tokens, {SOURCE: self.acceptance})
+
+    def expansions(self, trees: Sequence[GrowingTree], other_rows: int, max_rows: int) -> list[tuple[int, Node]]:
+        """The nodes that go through the model in the next step, most valuable first, each with its tree's index.
+
+        other_rows: rows that the step has anyway. max_rows: most rows beside them.
+        """
+        leaves = self.leaves(trees)
+        count = self.worthwhile([worth for worth, _, _ in leaves], other_rows, max_rows)
+        return [(index, node) for _, index, node in leaves[:count]]
+
+    def leaves(self, trees: Sequence[GrowingTree]) -> list[tuple[float, int, Node]]:
+        """All nodes that can be expanded, most valuable first, each with its worth and its tree's index."""
+        leaves = [(worth, index, node) for index, tree in enumerate(trees) for worth, node in self._leaves(tree)]
+        leaves.sort(key=lambda leaf: -leaf[0])
+        return leaves
+
+    def worthwhile(self, worths: Sequence[float], other_rows: int, max_rows: int) -> int:
+        """How many of these nodes, most valuable first, make the most of a step.
+
+        other_rows: rows that it has anyway. max_rows: most rows beside them.
+        """
+        worth, best_rate, count = 0.0, 0.0, 0
+        for size, value in enumerate(worths[:max_rows], start=1):
+            worth += value
+            rate = worth / self.cost.seconds(other_rows + size)
+            if rate <= best_rate:
+                break
+            best_rate, count = rate, size
+        return count
+
+    def children(
+        self, growing: GrowingTree, parent: Node, tokens: Sequence[int], log_probs: Sequence[float]
+    ) -> list[Node]:
+        """Add to the tree those of a node's candidates, best first, that are worth it; the first always is.
+
+        tokens: -1 where there are no more. log_probs: natural logarithms. Returns the new nodes.
+        """
+        tree = growing.tree
+        worth = self._worth(growing, parent)
+        children: list[Node] = []
+        for token, log_prob in zip(tokens[: self.width], log_probs, strict=False):
+            if token < 0 or tree.size >= growing.max_nodes:
+                break
+            candidate = Node(token, parent, parent.position + 1, min(log_prob, 0.0), SOURCE, len(parent.children))
+            if children and worth * self.acceptance.probability(candidate) < self._least_worth(growing):
+                break
+            children.append(tree.add(parent, token, candidate.log_prob, SOURCE)[0])
+        return children
+
+    def drawn_children(
+        self, growing: GrowingTree, parent: Node, distribution: DraftDistribution, tokens: Sequence[int]
+    ) -> list[Node]:
+        """Add to the tree as many of a node's draws as are worth it; returns the new nodes.
+
+        How many must not depend on what was drawn (see `acceptance.rejection`): so draws are taken to be worth
+        what the distribution's likeliest tokens are, one after another.
+        """
+        tree = growing.tree
+        worth = self._worth(growing, parent)
+        chances = dict(zip(distribution.token_ids, distribution.probabilities, strict=True))
+        children: list[Node] = []
+        for rank, (token, likeliest) in enumerate(zip(tokens[: self.width], distribution.probabilities, strict=False)):
+            if tree.size >= growing.max_nodes:
+                break
+            if rank and worth * self.acceptance.chance(rank, likeliest) < self._least_worth(growing):
+                break
+            children.append(tree.add(parent, token, min(math.log(chances[token]), 0.0), SOURCE)[0])
+        if children:
+            parent.draws = Draws(tuple(node.token for node in children), distribution)
+        return children
+
+    def _worth(self, growing: GrowingTree, node: Node) -> float:
+        """Chance that a node is on the target's path."""
+        return math.prod(self.acceptance.probability(step) for step in node.path_from(growing.tree.root))
+
+    def _least_worth(self, growing: GrowingTree) -> float:
+        return self._credit_worth / growing.max_nodes
+
+    def _leaves(self, growing: GrowingTree) -> list[tuple[float, Node]]:
+        """Nodes worth expanding that have not been through the model, or whose KV slots were given up since."""
+        tree = growing.tree
+        if tree.size >= growing.max_nodes:
+            return []
+        deepest = growing.max_position
+        if self._depth is not None:
+            deepest = min(deepest, tree.root.position + self._depth)
+        least_worth = self._least_worth(growing)
+        leaves: list[tuple[float, Node]] = []
+        stack = [(1.0, tree.root)]
+        while stack:
+            worth, node = stack.pop()
+            for child in node.children.values():
+                value = worth * self.acceptance.probability(child)
+                if value < least_worth or child.position >= deepest:
+                    continue
+                if child.slot < 0:
+                    leaves.append((value, child))
+                else:
+                    stack.append((value, child))
+        return leaves

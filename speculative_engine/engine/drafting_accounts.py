@@ -1,0 +1,148 @@
+"""The accounts of all drafters in an engine's thread, and how a step is settled with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from collections.abc import Sequence as ListLike
+from typing import Literal
+
+from speculative_engine.engine.sequence import Sequence
+from speculative_engine.engine.step_result import SequenceOutcome
+from speculative_engine.engine.trial_purse import TrialPurse
+from speculative_engine.engine.verification_job import VerificationJob
+from speculative_engine.planning.drafting_account import DraftingAccount
+from speculative_engine.planning.step_cost import StepCost
+
+Kind = Literal["greedy", "sampled", "mixed"]
+"""How the sequences of a step are sampled. What pays for greedy ones need not for others, and all sequences of a
+step wait for its drafting together."""
+
+
+class DraftingAccounts:
+    """Accounts by drafter and kind of step. What a drafter earned in one sequence stands for the next ones.
+
+    A drafter of a single request, such as its prediction, belongs to a group. It has an account of its own, so that
+    what other requests brought does not decide whether it is tried; how long it is tried depends on the group's purse.
+    All drafters of a group together get one drafter's share of the allowance.
+    """
+
+    def __init__(self, cost: StepCost):
+        """cost: of the target's steps."""
+        self._cost = cost
+        self._kind: Kind = "greedy"
+        self.rest = True
+        """Whether none of them may draft for the next step."""
+        self._accounts: dict[str, dict[Kind, DraftingAccount]] = {}
+        """By source."""
+        self._groups: dict[str, str] = {}
+        """By source; a drafter of no group is one by itself."""
+        self._purses: dict[tuple[str, Kind], TrialPurse] = {}
+        """By group and kind of step."""
+        self._seconds: dict[str, float] = {}
+        """Since the last step, by source."""
+        self._reading: dict[str, float] = {}
+        """Of these, what went into reading prompts."""
+        self._drafted: set[str] = set()
+        """Those that have drafted since the last step."""
+        self._told: dict[str, float] = {}
+        """Seconds since `take_seconds`, by source."""
+
+    def add(self, source: str) -> None:
+        """Open an account for a drafter."""
+        self._accounts[source] = {}
+        self._groups[source] = source
+
+    def group(self, source: str, group: str) -> None:
+        """Count a drafter among a group, with a new account; unknown drafters are ignored."""
+        if source in self._groups and self._groups[source] != group:
+            self.remove(source)
+            self._accounts[source] = {}
+            self._groups[source] = group
+
+    def remove(self, source: str) -> None:
+        """Remove a drafter's account; unknown drafters are ignored."""
+        group = self._groups.get(source, source)
+        if group != source:
+            for kind, account in self._accounts[source].items():
+                self._purses[group, kind].end(account)
+        for each in (self._accounts, self._groups, self._seconds, self._reading, self._told):
+            each.pop(source, None)
+        self._drafted.discard(source)
+
+    def turn_to(self, sequences: Iterable[Sequence]) -> None:
+        """The next step is about these sequences."""
+        greedy = {sequence.sampling.temperature == 0 for sequence in sequences}
+        self._kind = "mixed" if len(greedy) > 1 else "sampled" if False in greedy else "greedy"
+        self.rest = not any(self.open(source) for source in self._accounts)
+
+    def open(self, source: str) -> bool:
+        """Whether a drafter may draft for the next step."""
+        return self._account(source).open
+
+    def paid_off(self, source: str) -> bool:
+        """Whether all that a drafter has cost has come back."""
+        return self._account(source).paid_off
+
+    def spent(self, source: str, seconds: float, *, reading: float = 0.0, drafted: bool = False) -> None:
+        """Time was taken for a drafter. reading: the part of it that went into reading prompts. drafted: whether it
+        was taken to draft, and not to keep the drafter up to date."""
+        self._seconds[source] = self._seconds.get(source, 0.0) + seconds
+        self._reading[source] = self._reading.get(source, 0.0) + reading
+        if drafted:
+            self._drafted.add(source)
+
+    def settle(self, decoding: int, jobs: ListLike[VerificationJob], outcomes: ListLike[SequenceOutcome]) -> None:
+        """Settle a step that has been made: each drafter is charged the rows that are its own, too.
+
+        decoding: sequences of the step that were not in their prompts.
+        """
+        if not self._accounts:
+            return
+        rows = max(1, sum(job.rows for job in jobs))
+        sequences = max(1, decoding)
+        seconds, plain = self._cost.seconds(rows, sequences), self._cost.seconds(sequences, sequences)
+        members = Counter(self._groups.values())
+        elapsed = {source: seconds / plain / len(members) / members[group] for source, group in self._groups.items()}
+        if rows == decoding and not self._seconds:  # nobody did anything
+            for source in self._accounts:
+                self._account(source).stepped(elapsed[source], drafted=False)
+            return
+        probes = Counter(job.prober for job in jobs for _ in job.probes.nodes if job.prober is not None)
+        own_rows = Counter(node.source for job in jobs for node in job.nodes) + probes
+        sources = [source for outcome in outcomes for source in outcome.sources]
+        accepted = Counter(source for source in sources if source is not None)
+        for source in self._accounts:
+            saved = accepted[source]
+            read = self._reading.get(source, 0.0)
+            drafting = self._seconds.get(source, 0.0) - read + self._cost.added(rows, own_rows[source])
+            self._account(source).stepped(
+                elapsed[source],
+                saved=saved / max(1, len(sources) - saved),
+                cost=drafting / plain,
+                reading=read / plain,
+                drafted=source in own_rows or source in self._drafted,
+            )
+        for source in self._seconds.keys() | probes.keys():
+            told = self._seconds.get(source, 0.0) + self._cost.added(rows, probes[source])
+            self._told[source] = self._told.get(source, 0.0) + told
+        self._seconds.clear()
+        self._reading.clear()
+        self._drafted.clear()
+
+    def take_seconds(self) -> dict[str, float]:
+        """How long each has drafted since this was last asked, and had rows of its own computed to learn from."""
+        seconds, self._told = self._told, {}
+        return seconds
+
+    def _account(self, source: str) -> DraftingAccount:
+        by_kind = self._accounts[source]
+        account = by_kind.get(self._kind)
+        if account is None:
+            account = by_kind[self._kind] = self._begin(self._groups[source], source)
+        return account
+
+    def _begin(self, group: str, source: str) -> DraftingAccount:
+        if group == source:
+            return DraftingAccount()
+        return self._purses.setdefault((group, self._kind), TrialPurse()).begin()

@@ -1,0 +1,85 @@
+"""Which sequences get probes in a step, and how many."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence as ListLike
+
+from speculative_engine.drafters.drafter import Drafter
+from speculative_engine.drafters.probing import ProbingDrafter
+from speculative_engine.engine.drafting_accounts import DraftingAccounts
+from speculative_engine.engine.sequence import Sequence
+from speculative_engine.engine.verification_job import VerificationJob
+from speculative_engine.planning.step_cost import StepCost
+
+_STRETCH = 1.25
+"""How many times as long a step may take for its probes. Where rows are all but free that is no limit; where each has
+its price, few probes bring the most for it."""
+_STRETCH_FOR_FEWEST = 2.0
+"""The same where no more are computed than each drafter learns from at all."""
+
+
+class ProbePlanner:
+    """The drafters that probe, by source. Each sequence has one that probes at most: the first one attached."""
+
+    def __init__(self, cost: StepCost, accounts: DraftingAccounts):
+        """accounts: which of them may draft, and so probe."""
+        self._cost = cost
+        self._accounts = accounts
+        self._drafters: dict[str, ProbingDrafter] = {}
+
+    def add(self, source: str, drafter: Drafter) -> None:
+        """Have a drafter; does nothing if it is none that probes."""
+        if isinstance(drafter, ProbingDrafter):
+            self._drafters[source] = drafter
+
+    def remove(self, source: str) -> None:
+        """Have it no more; does nothing if there is none."""
+        self._drafters.pop(source, None)
+
+    def choose(self, jobs: ListLike[VerificationJob], room: int) -> int:
+        """Add probes, at most `room`, to the jobs of a step that computes no prompts; each gets as many as others.
+
+        Returns how many they are."""
+        if not self._drafters or self._accounts.rest:
+            return 0
+        probing = []
+        for job in jobs:
+            prober = self._prober(job.sequence)
+            if prober is not None and self._accounts.open(prober):
+                job.prober = prober
+                probing.append((job, prober))
+        most = left = self._most([prober for _, prober in probing], jobs, room)
+        for index, (job, prober) in enumerate(probing):
+            started = time.perf_counter()
+            drafter, sequence, share = self._drafters[prober], job.sequence, left // (len(probing) - index)
+            if not self._accounts.paid_off(prober):
+                share = min(share, drafter.least_rows)
+            job.probes = drafter.probes(sequence.spec.sequence_id, sequence.tree.root, share)
+            left -= len(job.probes.nodes)
+            self._accounts.spent(prober, time.perf_counter() - started, drafted=True)
+        return most - left
+
+    def learn(self, job: VerificationJob, drawn: list[int]) -> None:
+        """Tell what the target said after a job's probes, before its verdict."""
+        if job.prober is not None and job.probes.asked:
+            started = time.perf_counter()
+            self._drafters[job.prober].learn(job.sequence.spec.sequence_id, job.told(drawn))
+            self._accounts.spent(job.prober, time.perf_counter() - started)
+
+    def _most(self, probers: ListLike[str], jobs: ListLike[VerificationJob], room: int) -> int:
+        """The most probes for these drafters in a step of these jobs."""
+        if not probers:
+            return 0
+        fewest = sum(self._drafters[prober].least_rows for prober in probers)
+        rows = sum(job.rows for job in jobs)
+        most = self._cost.further_rows(rows, _STRETCH, room, len(jobs))
+        if most >= fewest:
+            return most
+        return self._cost.further_rows(rows, _STRETCH_FOR_FEWEST, min(fewest, room), len(jobs))
+
+    def _prober(self, sequence: Sequence) -> str | None:
+        """The drafter that probes for a sequence."""
+        if sequence.step_alone or sequence.spec.max_draft_tokens == 0:
+            return None
+        return next((source for source in sequence.readers if source in self._drafters), None)

@@ -1,0 +1,45 @@
+"""Log-probabilities of prompts' tokens, taken from the passes in which the prompts are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from speculative_engine.engine.verification_job import VerificationJob
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.sampling.log_probs import LogProbs, log_probs
+
+
+class PromptLogProbs:
+    """The rows of one step that tell of prompts. Nothing of the vocabulary's size outlives the step."""
+
+    def __init__(self, jobs: Iterable[VerificationJob], builder: BatchBuilder):
+        """Ask for the rows' logits, as the last ones of the batch; the jobs are laid out already."""
+        self._parts: list[tuple[VerificationJob, range]] = []
+        for job in jobs:
+            sequence = job.sequence
+            if sequence.spec.prompt_logprobs is None:
+                continue
+            start = len(sequence.slots)
+            # The row of a token tells of the next one. What was told before a preemption is not told again.
+            begin = max(start, sequence.told - 1)
+            end = min(start + len(job.chain_rows), len(sequence.spec.tokens) - 1)
+            if begin < end:
+                for position in range(begin, end):
+                    builder.want(job.chain_rows[position - start])
+                self._parts.append((job, range(begin + 1, end + 1)))
+
+    def settle(self, logits: Tensor) -> dict[int, LogProbs]:
+        """What the step tells of each prompt's next tokens, by sequence; logits: all that the batch asked for."""
+        told: dict[int, LogProbs] = {}
+        first = len(logits) - sum(len(positions) for _, positions in self._parts)
+        for job, positions in self._parts:
+            sequence, spec = job.sequence, job.sequence.spec
+            rows = logits[first : first + len(positions)]
+            first += len(positions)
+            tokens = spec.tokens[positions.start : positions.stop]
+            assert spec.prompt_logprobs is not None, "else it would have no part"
+            told[spec.sequence_id] = log_probs(rows, tokens, spec.prompt_logprobs)
+            sequence.told = positions.stop
+        return told

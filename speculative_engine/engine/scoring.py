@@ -1,0 +1,166 @@
+"""Scoring: the target's likeliest tokens after each token of a given text, computed beside the running sequences.
+
+Texts to score come after everything else: they take rows and KV slots that nobody else needs, one text after the
+other, and give their slots up when a sequence lacks some.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence as ListLike
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from speculative_engine.kv.kv_slots import SlotList, SlotPool
+from speculative_engine.model.packed_batch import BatchBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreSpec:
+    """What the engine is asked to score."""
+
+    score_id: int
+    tokens: ListLike[int]
+    """The text; at least one token."""
+    first: int
+    """First position to tell a distribution of, from 1 (the token after the first one) to len(tokens)."""
+    top: int
+    """How many tokens to tell of each distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What one step has scored of a text. Log-probabilities are of the softmax of the logits as they are."""
+
+    score_id: int
+    first: int
+    """Position of the first distribution here."""
+    token_ids: list[list[int]]
+    """The likeliest tokens at each position, best first."""
+    log_probs: list[list[float]]
+    """Their natural log-probabilities."""
+    done: bool
+    """Whether the text is scored to its end."""
+    fault: bool = False
+    """Whether logits were no numbers: the text is given up, and nothing is told of this step."""
+
+
+class _Text:
+    """A text while it is scored. `slots` holds the KV slots of its leading tokens that were computed."""
+
+    def __init__(self, spec: ScoreSpec):
+        self.spec = spec
+        self.slots = SlotList()
+        self.told = spec.first - 1
+        """Tokens whose following distribution is told, or not asked for."""
+
+    @property
+    def pending(self) -> int:
+        return len(self.spec.tokens) - len(self.slots)
+
+
+@dataclass(slots=True)
+class _Part:
+    """The rows of one text in a step."""
+
+    text: _Text
+    slots: np.ndarray
+    wanted: int
+    """Rows whose logits are wanted: the last ones."""
+
+
+class Scoring:
+    """The texts that are to be scored, in order of arrival. One at most holds slots between two steps."""
+
+    def __init__(self, pool: SlotPool):
+        self._pool = pool
+        self._texts: OrderedDict[int, _Text] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @property
+    def pending(self) -> int:
+        """Tokens that have yet to go through the model."""
+        return sum(text.pending for text in self._texts.values())
+
+    def add(self, spec: ScoreSpec) -> None:
+        """Queue a text. Raises ValueError if its id is taken, or if it could never be scored."""
+        if spec.score_id in self._texts:
+            raise ValueError(f"text {spec.score_id} is being scored already")
+        if not 1 <= spec.first <= len(spec.tokens) <= self._pool.capacity:
+            raise ValueError(f"text of {len(spec.tokens)} tokens cannot be scored from position {spec.first}")
+        self._texts[spec.score_id] = _Text(spec)
+
+    def remove(self, score_id: int) -> None:
+        """End a text and give back its slots; does nothing if it has ended."""
+        text = self._texts.pop(score_id, None)
+        if text is not None:
+            self._pool.give_back(text.slots.clear())
+
+    def give_up(self) -> None:
+        """Give back all KV slots; what was told stays told, the rest is computed again."""
+        for text in self._texts.values():
+            self._pool.give_back(text.slots.clear())
+
+    def rows(self, room: int, spare: int) -> int:
+        """How many rows to compute in a step that has room for so many, while `spare` slots may be taken.
+
+        A text that does not fit into them to its end waits: it would have to give up what it had begun.
+        """
+        rows = 0
+        for text in self._texts.values():
+            if rows >= room or text.pending > spare - rows:
+                break
+            rows += min(text.pending, room - rows)
+        return rows
+
+    def lay_out(self, builder: BatchBuilder, room: int) -> list[_Part]:
+        """Take slots and add `room` rows, as `rows` told, to a batch."""
+        parts: list[_Part] = []
+        for text in self._texts.values():
+            rows = min(text.pending, room)
+            if rows < 1:
+                break
+            room -= rows
+            start = len(text.slots)
+            slots = self._pool.take(rows)
+            chain = [
+                builder.add_row(text.spec.tokens[position], position, slot, position >= text.told)
+                for position, slot in enumerate(slots.tolist(), start)
+            ]
+            builder.add_lane(text.slots.array(), chain)
+            parts.append(_Part(text, slots, max(0, start + rows - max(start, text.told))))
+        return parts
+
+    def settle(self, parts: list[_Part], logits: torch.Tensor) -> list[Score]:
+        """Tell what the rows of `parts` have given; logits: of the wanted rows, in order."""
+        scores: list[Score] = []
+        begin = 0
+        for part in parts:
+            text, spec = part.text, part.text.spec
+            text.slots.extend(part.slots)
+            rows = logits[begin : begin + part.wanted]
+            begin += part.wanted
+            done = text.pending == 0
+            if part.wanted:
+                first, text.told = text.told + 1, len(text.slots)
+                token_ids, log_probs = top_log_probs(rows, spec.top)
+                fault = not bool(log_probs.isfinite().all())
+                if fault:
+                    scores.append(Score(spec.score_id, first, [], [], True, fault=True))
+                else:
+                    scores.append(Score(spec.score_id, first, token_ids.tolist(), log_probs.tolist(), done))
+                done = done or fault
+            if done:
+                self.remove(spec.score_id)
+        return scores
+
+
+def top_log_probs(logits: torch.Tensor, top: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The `top` likeliest tokens of each row, best first: ids int64 and log-probabilities float32, [rows, top]."""
+    wide = logits.float()
+    best = wide.topk(min(top, wide.shape[1]), dim=1)
+    return best.indices, best.values - wide.logsumexp(1, keepdim=True)

@@ -1,0 +1,417 @@
+"""The target's side of speculation: continuous batching, verification of token trees, rollback.
+
+Not thread-safe and never waits: one thread calls it, and asks `wait_seconds` whether it should wait for proposals.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from speculative_engine.drafters.drafter import Drafter, EngineState
+from speculative_engine.engine.computed_step import AskedRows
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.local_drafters import LocalDrafters
+from speculative_engine.engine.probe_planner import ProbePlanner
+from speculative_engine.engine.prompt_shares import divide, to_compute
+from speculative_engine.engine.scoring import ScoreSpec, Scoring
+from speculative_engine.engine.sequence import Sequence, SequenceSpec
+from speculative_engine.engine.sequence_end import end_of
+from speculative_engine.engine.step_result import Finish, SequenceOutcome, StepResult
+from speculative_engine.engine.target_pass import TargetPass
+from speculative_engine.engine.verification_job import VerificationJob
+from speculative_engine.kv.prefix_cache import PrefixCache
+from speculative_engine.kv.shared_prefix import SharedPrefix
+from speculative_engine.kv.slot_queue import SlotQueue
+from speculative_engine.logits.output_form import allowed_nodes
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.acceptance_model import observe_commit
+from speculative_engine.planning.drafter_timing import ProposalClock
+from speculative_engine.planning.planner import Candidate, Plan, Planner
+from speculative_engine.planning.planning_record import PlanningRecord
+from speculative_engine.planning.step_clock import StepClock
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.tree.proposal import MergeCount, Proposal, ProposalReader
+
+_LONGEST_READING = 0.01
+"""Processor time beyond which reading a proposal was held up by something else, as a collection of garbage."""
+
+
+class VerificationEngine:
+    """Runs sequences on a target model, with or without drafters."""
+
+    def __init__(
+        self,
+        model: PackedModel,
+        cost: StepCost,
+        limits: EngineLimits,
+        reading_clock: Callable[[], float] = time.thread_time,
+    ):
+        """reading_clock: seconds of processor time of the thread that calls."""
+        if limits.max_step_rows < limits.max_sequences:
+            raise ValueError("a step needs a row for every running sequence")
+        self.model = model
+        self.limits = limits
+        self.planner = Planner(cost, limits.max_step_rows)
+        self.record = PlanningRecord()
+        self.clock = StepClock()
+        """Whoever runs the engine enters what is done between its calls."""
+        self.prefix_cache = PrefixCache(model.pool) if limits.prefix_cache else None
+        self._queue: SlotQueue[int, Sequence] = SlotQueue(
+            model.pool,
+            tree_room=limits.max_tree_nodes,
+            most_running=limits.max_sequences,
+            take_up=lambda sequence: sequence.take_up(model.pool),
+        )
+        self._running = self._queue.running
+        self._local = LocalDrafters(limits.max_tree_nodes, model.vocab_size, EngineState(self._running, cost))
+        self._probes = ProbePlanner(cost, self._local.accounts)
+        self._scoring = Scoring(model.pool)
+        self._pass = TargetPass(model, self.clock, self._scoring, self._local)
+        self._prompts: list[Sequence] = []
+        """Those whose prompts the next step goes on with, oldest first."""
+        self._reading_clock = reading_clock
+        self._reading: dict[str, float] = {}
+        """See StepResult.reading."""
+        self._plan: tuple[list[Sequence], list[Candidate], Plan] | None = None
+
+    @property
+    def running(self) -> int:
+        """Number of sequences that hold KV slots."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """Number of sequences that wait for KV slots."""
+        return len(self._queue.waiting)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to do in a step."""
+        return bool(self._running or self._scoring)
+
+    @property
+    def preemptions(self) -> int:
+        """Times a sequence gave up its KV slots to older ones, to be computed again."""
+        return self._queue.preemptions
+
+    def slots_needed(self, max_length: int) -> int:
+        """KV slots a sequence may need at most, its tree included."""
+        return max_length + self.limits.max_tree_nodes
+
+    def add(self, spec: SequenceSpec) -> None:
+        """Queue a sequence. Raises ValueError if its id is taken, or if it could never run (see `slots_needed`)."""
+        if self._queue.find(spec.sequence_id) is not None:
+            raise ValueError(f"sequence {spec.sequence_id} is running already")
+        if self.slots_needed(spec.max_length) > self.model.pool.capacity:
+            raise ValueError(f"sequence of {spec.max_length} tokens does not fit into the KV cache")
+        self._queue.add(spec.sequence_id, Sequence(spec, self._prefix(spec)))
+        self._plan = None
+
+    def remove(self, sequence_id: int) -> None:
+        """End a sequence and give back its slots; does nothing if it has ended."""
+        self._queue.remove(sequence_id)
+        self._local.end(sequence_id)
+        self._plan = None
+
+    def add_score(self, spec: ScoreSpec) -> None:
+        """Queue a text to be scored beside the sequences. Raises ValueError as `Scoring.add`."""
+        self._scoring.add(spec)
+        self._plan = None
+
+    def remove_score(self, score_id: int) -> None:
+        """End the scoring of a text and give back its slots; does nothing if it has ended."""
+        self._scoring.remove(score_id)
+        self._queue.admit()
+        self._plan = None
+
+    def add_drafter(self, source: str, drafter: Drafter) -> None:
+        """Have a drafter that drafts in this thread, for the sequences that `source` is attached to."""
+        self._local.add(source, drafter)
+        self._probes.add(source, drafter)
+
+    def attach(self, sequence_id: int, source: str, *, hidden_states: bool = False, kind: str = "") -> None:
+        """Take proposals of drafter `source` for a sequence from now on; a drafter attached again starts anew.
+
+        hidden_states: whether one that is not in this thread drafts from the target's last hidden states, so that each
+        outcome is to tell its own. kind: see Planner.add_source.
+        """
+        timed = source not in self._local  # a drafter of this thread is never waited for
+        self.planner.add_source(source, timed=timed, kind=kind)
+        sequence = self._queue.find(sequence_id)
+        if sequence is not None:
+            reader = ProposalReader(
+                source,
+                self.limits.max_tree_nodes,
+                self.model.vocab_size,
+                draws=timed and sequence.wants_draws,  # those of this thread propose point masses
+            )
+            sequence.attach(
+                reader,
+                ProposalClock(self.planner.timings[source]) if timed else None,
+                hidden_states=hidden_states or self._local.takes_states(source),
+            )
+            self._local.open(source, sequence)
+            if kind:
+                self._local.accounts.group(source, kind)
+            self._plan = None
+
+    def detach(self, sequence_id: int, source: str) -> None:
+        """Take no more proposals of `source` for a sequence; what it drafted stays."""
+        sequence = self._queue.find(sequence_id)
+        if sequence is not None:
+            sequence.detach(source)
+            self._local.close(source, sequence_id)
+            self._plan = None
+
+    def forget(self, source: str) -> None:
+        """Detach a drafter from all sequences and forget what was learned about it."""
+        for sequence in self._queue:
+            sequence.detach(source)
+        self.planner.remove_source(source)
+        self._local.remove(source)
+        self._probes.remove(source)
+        self._plan = None
+
+    def rest(self, source: str, *, rests: bool) -> None:
+        """Know whether a drafter rests: it is not told of verdicts then, and nobody waits for its answers."""
+        timing = self.planner.timings.get(source)
+        if timing is not None:
+            timing.rests = rests
+
+    def propose(self, sequence_id: int, source: str, proposal: Proposal, arrived_at: float | None = None) -> MergeCount:
+        """Merge a proposal into a sequence's tree. Raises ProposalError, after which the source is detached.
+
+        arrived_at: when it came, by time.perf_counter; default now.
+        """
+        sequence = self._queue.find(sequence_id)
+        reader = sequence.readers.get(source) if sequence else None
+        if sequence is None or reader is None:
+            return MergeCount(0, len(proposal.token_ids))
+        began = self._reading_clock()
+        try:
+            count = reader.merge(proposal, sequence.tree, sequence.tokens)
+        except Exception:
+            self.detach(sequence_id, source)
+            raise
+        finally:
+            if source not in self._local:
+                seconds = min(self._reading_clock() - began, _LONGEST_READING)
+                self._reading[source] = self._reading.get(source, 0.0) + seconds
+        if count.added:
+            self._plan = None
+        sequence.foreseen |= count.foreseen
+        clock = sequence.clocks.get(source)
+        if clock is not None and sequence_id in self._running:
+            clock.arrived(proposal.committed_length, time.perf_counter() if arrived_at is None else arrived_at)
+        return count
+
+    def wait_seconds(self) -> float:
+        """How long to wait for proposals before the next step; 0 means step now."""
+        self.clock.enter("plan")
+        sequences, candidates, plan = self._planned()
+        if len(candidates) < len(self._running) or not sequences:
+            return 0.0  # prompts are waiting to be computed; drafters can use that time
+        now = time.perf_counter()
+        wait = self.planner.worthwhile_wait(plan, candidates, now)
+        if wait > 0:
+            self.record.put_off(now, frozenset(self._running), plan.expected_tokens)
+        return wait
+
+    def step(self) -> StepResult:
+        """Verify the planned nodes of all running sequences, and compute a part of new prompts, in one pass."""
+        self.clock.enter("plan")
+        decoding, candidates, plan = self._planned()
+        started = time.perf_counter()  # drafting in this thread is no part of what a step costs
+        self._plan = None
+        decoded = frozenset(sequence.spec.sequence_id for sequence in decoding)
+        jobs, scored = self._jobs(decoding, plan)
+        if not jobs and not scored:
+            return StepResult([], 0)
+        for job in jobs:
+            if job.sequence.began is None:
+                job.sequence.began = started
+        computed = self._pass.compute(jobs, scored)
+        self.clock.enter("walk")
+        now = time.perf_counter()
+        outcomes: list[SequenceOutcome] = []
+        first = 0
+        for job in jobs:
+            count = len(job.sampled_positions)
+            if count:
+                outcome = self._settle(job, computed.of(slice(first, first + count)), now)
+                if outcome is not None:
+                    outcomes.append(outcome)
+                first += count
+            else:
+                job.keep([], self.model.pool)
+        self._local.accounts.settle(len(decoding), jobs, outcomes)
+        plain_seconds, node_tokens = self._prices(len(decoding), computed.rows, sum(map(len, plan.nodes)))
+        if computed.rows <= 64 and not scored and not any(job.sequence.pending > 1 for job in jobs):
+            self.planner.cost.observe(computed.rows, now - started, computed.seen, len(jobs))
+        self._queue.admit()
+        if decoded:
+            tokens = sum(len(outcome.tokens) for outcome in outcomes if outcome.sequence_id in decoded)
+            self.record.stepped(started, decoded, sum(map(len, plan.nodes)), tokens)
+        seconds = time.perf_counter() - started
+        drafting = self._local.accounts.take_seconds()
+        reading, self._reading = self._reading, {}
+        return StepResult(
+            outcomes,
+            computed.rows,
+            seconds,
+            plain_seconds,
+            node_tokens,
+            drafting,
+            reading,
+            computed.scores,
+            computed.prompts,
+        )
+
+    def _prices(self, sequences: int, rows: int, nodes: int) -> tuple[float, float]:
+        """See StepResult.plain_seconds and node_tokens."""
+        if not sequences:
+            return 0.0, 0.0
+        cost = self.planner.cost
+        return cost.seconds(sequences, sequences), cost.node_tokens(rows, nodes, sequences)
+
+    def _jobs(self, decoding: list[Sequence], plan: Plan) -> tuple[list[VerificationJob], int]:
+        """What each sequence computes in a step, and how many tokens of texts are scored in it."""
+        jobs = [
+            VerificationJob(sequence, sequence.pending, nodes)
+            for sequence, nodes in zip(decoding, plan.nodes, strict=True)
+        ]
+        free = self._most_rows() - sum(job.rows for job in jobs)
+        room = self.planner.cost.prompt_rows(len(decoding), free)
+        scored = self._scored_rows(room)
+        room -= scored
+        rows = divide([sequence.pending for sequence in self._prompts], room)
+        jobs += [VerificationJob(*share, []) for share in zip(self._prompts, rows, strict=True) if share[1]]
+        if len(jobs) == len(decoding) and not scored:
+            self.record.probe_rows += self._probes.choose(jobs, free)
+        return jobs, scored
+
+    def _planned(self) -> tuple[list[Sequence], list[Candidate], Plan]:
+        if self._plan is None:
+            self._local.accounts.turn_to(self._running.values())
+            if self._local.busy:
+                self.clock.enter("draft")
+                for sequence_id, source, proposal in self._local.grow():
+                    self.propose(sequence_id, source, proposal)
+                self.clock.enter("plan")
+            if self._scoring and self._queue.spare < 0:
+                self._scoring.give_up()
+                self._queue.admit()
+            for sequence in self._running.values():
+                if sequence.pending > 1:
+                    sequence.take_up(self.model.pool)
+            self._queue.make_room(self._least_rows)
+            self._prompts = to_compute(self._running.values())
+            decoding = [sequence for sequence in self._running.values() if sequence.pending == 1]
+            candidates = [self._candidate(sequence) for sequence in decoding]
+            pending = self._pending_prompts() + self._scoring.pending
+            most = self._most_rows()
+            # Prompt chunks, and texts to score, share the step; half of it stays for nodes.
+            other = min(pending, self.planner.cost.prompt_rows(len(decoding), most // 2))
+            prompts = len(self._running) - len(decoding)
+            plan = self.planner.plan(candidates, other, most, prompts) if candidates else Plan([], 0.0, 0.0)
+            self._plan = decoding, candidates, plan
+        return self._plan
+
+    def _least_rows(self) -> int:
+        """Rows without which a step would leave a decoding sequence, or the oldest one, where it is."""
+        pending = [sequence.pending for sequence in self._running.values()]
+        return pending.count(1) + (pending[0] > 1)
+
+    def _pending_prompts(self) -> int:
+        return sum(sequence.pending for sequence in self._prompts)
+
+    def _prefix(self, spec: SequenceSpec) -> SharedPrefix | None:
+        takes = spec.takes_prefix and spec.prompt_logprobs is None  # whose logits have to be computed
+        if self.prefix_cache is None or not (takes or spec.leaves_prefix):
+            return None
+        return SharedPrefix(self.prefix_cache, takes=takes, leaves=spec.leaves_prefix)
+
+    def _scored_rows(self, room: int) -> int:
+        """How many of a step's rows for prompts go to texts that are scored: what prompts leave, at least a quarter."""
+        if not self._scoring:
+            return 0
+        return self._scoring.rows(max(room // 4, room - self._pending_prompts()), self._queue.spare)
+
+    def _most_rows(self) -> int:
+        """Rows a step may have: each takes a KV slot."""
+        return min(self.limits.max_step_rows, self.model.pool.free)
+
+    def _candidate(self, sequence: Sequence) -> Candidate:
+        most = 0 if sequence.step_alone else sequence.spec.max_draft_tokens
+        return Candidate(
+            tree=sequence.tree,
+            clocks=sequence.clocks,
+            max_nodes=self.limits.max_tree_nodes if most is None else min(most, self.limits.max_tree_nodes),
+            # The last token of a sequence needs no node: its parent's row already tells it.
+            max_position=sequence.spec.max_length - 2,
+            allows=allowed_nodes(sequence.spec.form, sequence.tree) if sequence.spec.form is not None else None,
+        )
+
+    def _settle(self, job: VerificationJob, rows: AskedRows, now: float) -> SequenceOutcome | None:
+        """Walk the target's path through the verified nodes, commit it, roll back the rest.
+
+        Returns None if that has to be done again without nodes: a draft token may be what makes the logits bad.
+        """
+        self._probes.learn(job, rows.drawn)
+        sequence = job.sequence
+        spec = sequence.spec
+        rule = sequence.rule
+        accepted, tokens = (
+            job.walk(rows.drawn, rows.on_path) if rule is None else job.walk_by(rule, rows.drawn, rows.logits)
+        )
+        sequence.step_alone = -1 in tokens and bool(job.nodes)
+        if sequence.step_alone:
+            self.model.pool.give_back(job.slots)
+            return None
+        drafted: dict[str, int] = {}
+        for node in job.nodes:
+            drafted[node.source] = drafted.get(node.source, 0) + 1
+        tokens, finish = end_of(sequence, tokens, rows.raw[0])
+        sources: list[str | None] = [node.source for node in accepted[: len(tokens)]]
+        sources += [None] * (len(tokens) - len(sources))
+        hit = sequence.foreseen
+        rejected = job.rejected(accepted) if spec.report_rejected and tokens else []
+        state: torch.Tensor | None = None
+        told = job.log_probs(rows.raw, accepted, tokens)
+        if tokens:
+            observe_commit(sequence.tree, tokens, self.planner.models)
+        self.clock.enter("rollback")
+        job.keep(accepted, self.model.pool)
+        sequence.settle(sound=finish is not Finish.FAULT)
+        if tokens:
+            sequence.commit(tokens)
+            if len(job.chain) > 1:
+                sequence.leave()
+        self.clock.enter("walk")
+        if tokens:
+            self._local.commit(sequence, tokens)
+        if finish is not None:
+            self.remove(spec.sequence_id)
+        else:
+            if rows.states is not None and sequence.state_readers:
+                state = self._local.see(sequence, rows.states[job.row_behind(accepted)].clone())
+            if not sequence.tree.size:
+                for clock in sequence.clocks.values():
+                    clock.asked(len(sequence.tokens), now)
+        return SequenceOutcome(
+            sequence_id=spec.sequence_id,
+            tokens=tokens,
+            sources=sources,
+            committed_length=len(sequence.tokens),
+            drafted=drafted,
+            finish=finish,
+            hit=hit,
+            hidden_state=state,
+            log_probs=told,
+            cached_tokens=sequence.cached_tokens,
+            began=sequence.began or now,
+            rejected=rejected,
+        )

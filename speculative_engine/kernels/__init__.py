@@ -1,0 +1,1 @@
+"""The compiled part of the engine, for CPUs. Its sources are in `csrc`."""

@@ -1,0 +1,76 @@
+"""What a decoder layer of the Llama kind does between its matrix products, in compiled code. See layer_steps.c.
+
+All tensors are contiguous and on a CPU, of one type, bfloat16 or float32, but where it says otherwise. A result's row
+depends on the same row of the inputs alone, to the bit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+
+from speculative_engine.kernels.compiled_library import HALF, loaded
+
+
+class _Rotation(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("projected", "cosines", "sines", "query_weight", "key_weight", "slots")),
+        *((name, ctypes.c_void_p) for name in ("query", "keys", "values")),
+        *((name, ctypes.c_int64) for name in ("rows", "heads", "kv_heads", "dim", "capacity")),
+        ("scale", ctypes.c_float),
+        ("eps", ctypes.c_float),
+        ("half", ctypes.c_int32),
+    )
+
+
+def rms_norm(inputs: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """Root mean square norm (Zhang and Sennrich 2019): inputs [rows, width], weight [width] -> [rows, width]"""
+    out = torch.empty_like(inputs)
+    rows, width = inputs.shape
+    loaded().draftwire_rms_norm(
+        inputs.data_ptr(), weight.data_ptr(), out.data_ptr(), rows, width,
+        eps, HALF[inputs.dtype], torch.get_num_threads(),
+    )  # fmt: skip
+    return out
+
+
+def rotate(
+    projected: torch.Tensor,
+    cosines: torch.Tensor,
+    sines: torch.Tensor,
+    norms: tuple[torch.Tensor, torch.Tensor, float] | None,
+    slots: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    scale: float,
+) -> torch.Tensor:
+    """Turn queries and keys to their positions (Su et al. 2021) and write keys and values into their slots.
+
+    projected: [rows, (heads + 2 * kv_heads) * dim] queries, keys and values, which may be changed. cosines and sines:
+    [rows, dim]. norms: weights [dim] of the norms of query heads and key heads, and their epsilon, in models that have
+    them. slots: int64 [rows]. keys and values: [kv_heads, capacity, dim]. Returns queries times `scale`, float32
+    [heads, rows, dim].
+    """
+    rows, width = projected.shape
+    kv_heads, capacity, dim = keys.shape
+    heads = width // dim - 2 * kv_heads
+    query = torch.empty(heads, rows, dim, dtype=torch.float32)
+    query_weight, key_weight, eps = (norms[0].data_ptr(), norms[1].data_ptr(), norms[2]) if norms else (None, None, 0.0)
+    call = _Rotation(
+        projected.data_ptr(), cosines.data_ptr(), sines.data_ptr(), query_weight, key_weight, slots.data_ptr(),
+        query.data_ptr(), keys.data_ptr(), values.data_ptr(),
+        rows, heads, kv_heads, dim, capacity, scale, eps, HALF[projected.dtype],
+    )  # fmt: skip
+    loaded().draftwire_rotate(ctypes.addressof(call), torch.get_num_threads())
+    return query
+
+
+def gate(both: torch.Tensor) -> torch.Tensor:
+    """SiLU of the first half of each row times its second: [rows, 2 * width] -> [rows, width]"""
+    rows, width = both.shape
+    out = both.new_empty(rows, width // 2)
+    loaded().draftwire_gate(
+        both.data_ptr(), out.data_ptr(), rows, width // 2, HALF[both.dtype], torch.get_num_threads()
+    )
+    return out

@@ -1,0 +1,1 @@
+"""Models and drafters made ready to serve: loaded, tested and timed."""

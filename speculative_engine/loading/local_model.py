@@ -1,0 +1,51 @@
+"""A draft model in the verifier, as its address names it: found, compared with the target, and tested."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast, get_args
+
+from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.drafters.local_model import LocalModelDrafter
+from speculative_engine.field_error import FieldError
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel, Weights
+from speculative_engine.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModelOptions:
+    """Which model drafts."""
+
+    model: str = ""
+    """Directory or hub id of a causal model with the target's tokenizer; to be given."""
+    weights: str = "checkpoint"
+    """As the drafter service's `--weights`."""
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise FieldError("model", "must be given: the directory or hub id of a draft model")
+        if self.weights not in get_args(Weights):
+            raise FieldError("weights", f"must be one of {', '.join(get_args(Weights))}, got {self.weights!r}")
+
+
+def local_model_drafter(options: LocalModelOptions, target: PackedModel, hub: bool = True) -> LocalModelDrafter:
+    """The drafter `local:draft`. hub: whether its model may be a hub id. Raises ModelLoadError."""
+    checkpoint = Checkpoint.find(options.model, hub=hub)
+    model = PackedModel.load(
+        checkpoint,
+        slots=target.pool.capacity,
+        device=str(target.device),
+        row_exact=False,
+        weights=cast(Weights, options.weights),
+    )
+    ours, theirs = Tokenizer.load(checkpoint).sha256, Tokenizer.load(target.checkpoint or target.name).sha256
+    if ours != theirs:
+        raise ModelLoadError(
+            f"model {options.model}: its tokenizer, {ours[:12]}, is not the target's, {theirs[:12]}; a drafter service "
+            "can draft with another one"
+        )
+    run_self_test(model)
+    if target.captured:
+        model.capture_graphs()
+    return LocalModelDrafter(model, min(1.0, model.parameters / target.parameters))

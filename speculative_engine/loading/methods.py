@@ -1,0 +1,36 @@
+"""The speculation methods that run beside the target, by the names they have in drafters' addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from speculative_engine.drafters.drafter import Drafter
+from speculative_engine.drafters.early_exit import EarlyExitOptions, early_exit_drafter
+from speculative_engine.drafters.lookahead import LookaheadDrafter, LookaheadOptions
+from speculative_engine.drafters.medusa import MedusaOptions, medusa_drafter
+from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
+from speculative_engine.drafters.suffix import SuffixOptions, suffix_drafter
+from speculative_engine.loading.local_model import LocalModelOptions, local_model_drafter
+from speculative_engine.model.packed_model import PackedModel
+
+
+class Method(NamedTuple):
+    """How a drafter is made."""
+
+    options: type[Any]
+    """A dataclass of whole numbers, truth values and texts, all with defaults; raises FieldError for one out of
+    range."""
+    make: Callable[[Any, PackedModel, bool], Drafter]
+    """The drafter, from its options, the target that it drafts for, and whether its model may be a hub id. May read
+    files and take its time: called in a thread of its own, while the target runs. Raises ModelLoadError."""
+
+
+METHODS = {
+    "draft": Method(LocalModelOptions, local_model_drafter),
+    "early_exit": Method(EarlyExitOptions, lambda options, target, _: early_exit_drafter(options, target)),
+    "lookahead": Method(LookaheadOptions, lambda options, *_: LookaheadDrafter(options)),
+    "medusa": Method(MedusaOptions, lambda options, target, _: medusa_drafter(options, target)),
+    "ngram": Method(NgramOptions, lambda options, *_: ngram_drafter(options)),
+    "suffix": Method(SuffixOptions, lambda options, *_: suffix_drafter(options)),
+}

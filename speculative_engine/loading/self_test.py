@@ -1,0 +1,337 @@
+"""The self-test at load: refuses a model that packed passes cannot serve right, by trying it and not by its name.
+
+A short script of passes (prompts in chunks, ragged sequences side by side, a tree with siblings, rollback, going on)
+runs over the real weights and is compared with the library's own forwards of each path through another attention.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from speculative_engine.engine.sequence import Sequence, SequenceSpec
+from speculative_engine.engine.verification_job import VerificationJob
+from speculative_engine.kv.kv_slots import KvCache, SlotPool
+from speculative_engine.loading.attention_probe import PROBE_NAME, noted_calls
+from speculative_engine.model.packed_attention import ATTENTION_NAME
+from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
+from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
+from speculative_engine.sampling.sampling_params import SamplingParams
+
+__all__ = ["SelfTestReport", "UnsupportedModelError", "run_self_test"]
+
+_SEED = 20240811
+_SLOTS = 160
+_ONLY_ATTENTION = "layers of another kind (linear attention, state space, convolution) cannot be rolled back"
+_PROMPT = 20
+_ROUNDING = {torch.float32: 1e-3, torch.float64: 1e-6}
+"""Errors that rounding may cause, in units of the logits' spread; `_COARSE` for 16-bit types."""
+_COARSE = 0.04
+_COARSE_EXPERTS = 0.5
+"""The same where rounding can send a token to another expert, layer after layer."""
+_NOISE_FACTOR = 4.0
+"""How much further packed logits may be from the library's than the library's are between two of its attentions."""
+_FAR_ERROR = {torch.float32: 1e-4, torch.float64: 1e-8}
+_FAR_COARSE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTestReport:
+    """What the self-test measured on a model that passed it."""
+
+    bit_exact: bool
+    """Whether a row had the same bits alone, in a batch, in a prompt chunk and as a node of a tree. Where not, outputs
+    may differ between batches when two tokens are all but tied."""
+    error: float
+    """Distance from the library's own forwards, in units of the logits' spread."""
+    tolerance: float
+    """The distance from which on the model would have been refused."""
+    seconds: float
+
+
+def run_self_test(model: PackedModel) -> SelfTestReport:
+    """Try the model. Raises UnsupportedModelError; leaves the model, its pool and its cache as they were."""
+    started = time.perf_counter()
+    with _workbench(model):
+        try:
+            _probe_layers(model)
+            model.model.set_attn_implementation(ATTENTION_NAME)
+            script = _Script(model)
+            found = script.run()
+            alone = [_chain_logits(model, path) for path in script.paths]
+            error, tolerance = _compare(model, script, found)
+            far_exact = _try_far_neighbour(model, script.paths[-1])
+        except UnsupportedModelError:
+            raise
+        except Exception as problem:
+            # Whatever foreign model code raises when it is run in a way it was not written for.
+            raise _refusal(model, f"its code fails in a packed pass: {type(problem).__name__}: {problem}") from problem
+    same = all(torch.equal(row.logits, alone[row.path][row.index]) for row in found)
+    return SelfTestReport(same and far_exact, error, tolerance, time.perf_counter() - started)
+
+
+def _refusal(model: PackedModel, reason: str) -> UnsupportedModelError:
+    return UnsupportedModelError(f"model {model.name}: {model.architecture} cannot be served: {reason}")
+
+
+@contextmanager
+def _workbench(model: PackedModel) -> Iterator[None]:
+    """Give the model a small pool and cache of its own, with gaps between its slots, while the test runs."""
+    pool, cache = model.pool, model.cache
+    model.pool, model.cache = SlotPool(2 * _SLOTS), KvCache(2 * _SLOTS)
+    model.pool.give_back(np.random.default_rng(_SEED).permutation(model.pool.take(2 * _SLOTS))[:_SLOTS])
+    try:
+        yield
+    finally:
+        model.pool, model.cache = pool, cache
+        model.model.set_attn_implementation(ATTENTION_NAME)
+
+
+def _probe_layers(model: PackedModel) -> None:
+    """Every decoder layer must call our attention once, with an index of its own and the window it is said to have."""
+    model.model.set_attn_implementation(PROBE_NAME)
+    layers = int(model.config.num_hidden_layers)
+    with noted_calls() as calls:
+        try:
+            _chain_logits(model, [1, 0, 1])
+        except Exception as problem:
+            raise _refusal(
+                model,
+                f"a packed pass fails after {len(calls)} of {layers} layers have attended ({type(problem).__name__}: "
+                f"{problem}); {_ONLY_ATTENTION}",
+            ) from problem
+    if not calls:
+        raise _refusal(model, f"no layer attends through transformers' attention interface; {_ONLY_ATTENTION}")
+    called = [-1 if call.layer is None else call.layer for call in calls]
+    missing = sorted(set(range(layers)) - set(called))
+    if missing:
+        raise _refusal(
+            model,
+            f"{len(missing)} of its {layers} layers (first: {missing[0]}) keep no keys and values of their own; "
+            f"{_ONLY_ATTENTION}",
+        )
+    if len(called) != layers:
+        raise _refusal(model, f"its {layers} layers attend {len(called)} times, not once each")
+    kinds = getattr(model.config, "layer_types", None) or []
+    if "chunked_attention" in kinds:
+        raise _refusal(model, "some of its layers use chunked attention, which packed attention does not know")
+    window = getattr(model.config, "sliding_window", None)
+    for layer, call in zip(called, calls, strict=True):
+        sliding = layer < len(kinds) and kinds[layer] == "sliding_attention"
+        if sliding and window is not None and call.sliding_window != window:
+            raise _refusal(
+                model, f"layer {layer} hides keys beyond {window} positions but tells its attention nothing of it"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Logits of one row of the script: those after token `index` of path number `path`."""
+
+    scene: str
+    path: int
+    index: int
+    logits: torch.Tensor
+
+
+class _Script:
+    """Two sequences through chunks, a tree, a rollback and single steps.
+
+    paths: token lists; 0 is what the first sequence becomes, 1 and 2 are branches of its tree that are rolled back, 3
+    is the second sequence.
+    """
+
+    def __init__(self, model: PackedModel):
+        self._model = model
+        rng = np.random.default_rng(_SEED)
+
+        def draw(count: int, but: int = -1) -> list[int]:
+            tokens: list[int] = []
+            while len(tokens) < count:
+                token = int(rng.integers(model.vocab_size))
+                if token != but:
+                    tokens.append(token)
+            return tokens
+
+        prompt = draw(min(_PROMPT, max(2, model.context_length - 8)))
+        first, second, bonus, right, last = draw(5)
+        self._length = len(prompt)
+        self._wrong = draw(1, but=right)[0]
+        path = [*prompt, first, second, bonus, right, last]
+        self.paths = [
+            path,
+            [*prompt, first, *draw(1, but=second)],
+            [*prompt, *draw(1, but=first)],
+            draw(self._length // 2 + 3),
+        ]
+        self._rows: list[_Row] = []
+
+    def run(self) -> list[_Row]:
+        """All passes; returns every row whose logits were asked for."""
+        path, other = self.paths[0], self.paths[3]
+        n, m = self._length, len(other) - 3
+        one = _sequence(0, path[:n], len(path) + 1)
+        two = _sequence(1, other[:m], len(other) + 1)
+        self._pass("prompt", [_part(one, n // 2 + 3)])
+        tree, root = one.tree, one.tree.root
+        # Siblings come before the right branch, so that its rows would see them under a merely causal mask.
+        wrong_first, _ = tree.add(root, self.paths[2][n])
+        first, _ = tree.add(root, path[n])
+        wrong_second, _ = tree.add(first, self.paths[1][n + 1])
+        second, _ = tree.add(first, path[n + 1])
+        verify = VerificationJob(one, one.pending, [wrong_first, first, wrong_second, second])
+        self._pass("tree", [(verify, [(0, n - 1), (2, n), (0, n), (1, n + 1), (0, n + 1)]), _whole(two, 3)])
+        verify.keep([first, second], self._model.pool)
+        one.commit(path[n : n + 3])
+        two.commit(other[m : m + 1])
+        wrong, _ = one.tree.add(one.tree.root, self._wrong)
+        right, _ = one.tree.add(one.tree.root, path[n + 3])
+        verify = VerificationJob(one, 1, [wrong, right])
+        self._pass("after a rollback", [_whole(two, 3), (verify, [(0, n + 2), None, (0, n + 3)])])
+        verify.keep([right], self._model.pool)
+        one.commit(path[n + 3 :])
+        two.commit(other[m + 1 : m + 2])
+        self._pass("after a rollback", [_whole(one, 0)])
+        self._pass("after a rollback", [_whole(two, 3)])
+        return self._rows
+
+    def _pass(self, scene: str, parts: list[tuple[VerificationJob, list[tuple[int, int] | None]]]) -> None:
+        """Run jobs side by side and note their logits; jobs without nodes keep their slots."""
+        builder = BatchBuilder()
+        for job, _ in parts:
+            job.lay_out(builder, self._model.pool)
+        logits = self._model.forward(builder.build(self._model.group_size, self._model.device))
+        names = [name for _, wanted in parts for name in wanted]
+        for name, row in zip(names, logits, strict=True):
+            if name is not None:
+                self._rows.append(_Row(scene, *name, row))
+        for job, _ in parts:
+            if not job.nodes:
+                job.keep([], self._model.pool)
+
+
+def _sequence(sequence_id: int, tokens: list[int], max_length: int) -> Sequence:
+    return Sequence(SequenceSpec(sequence_id, tokens, max_length, SamplingParams(temperature=0.0)))
+
+
+def _part(sequence: Sequence, count: int) -> tuple[VerificationJob, list[tuple[int, int] | None]]:
+    """The first `count` pending tokens: no logits."""
+    return VerificationJob(sequence, count, []), []
+
+
+def _whole(sequence: Sequence, path: int) -> tuple[VerificationJob, list[tuple[int, int] | None]]:
+    """All pending tokens: the logits after the last."""
+    return VerificationJob(sequence, sequence.pending, []), [(path, len(sequence.tokens) - 1)]
+
+
+def _chain(model: PackedModel, builder: BatchBuilder, tokens: list[int]) -> np.ndarray:
+    """Add a sequence that has nothing computed yet, with logits for all rows; returns its slots."""
+    slots = model.pool.take(len(tokens))
+    rows = [builder.add_row(token, index, int(slots[index]), True) for index, token in enumerate(tokens)]
+    builder.add_lane(np.empty(0, dtype=np.int64), rows)
+    return slots
+
+
+def _chain_logits(model: PackedModel, tokens: list[int]) -> torch.Tensor:
+    """Packed logits after each token of a sequence that is alone: [tokens, vocabulary]."""
+    builder = BatchBuilder()
+    slots = _chain(model, builder, tokens)
+    logits = model.forward(builder.build(model.group_size, model.device))
+    model.pool.give_back(slots)
+    return logits
+
+
+def _compare(model: PackedModel, script: _Script, found: list[_Row]) -> tuple[float, float]:
+    """Measure the script's rows against the library's plain forwards; returns the worst scene's error, and the limit.
+
+    A scene's error is that of its second worst row: a wrong mask or slot shows in several, while rounding that sends
+    one token to another expert may show in one.
+    """
+    plain = _plain_logits(model, script.paths, "eager")
+    again = _plain_logits(model, script.paths, "sdpa")
+    model.model.set_attn_implementation(ATTENTION_NAME)
+    noise = 0.0
+    if plain is None or again is None:
+        plain = plain if plain is not None else again
+        if plain is None:
+            raise _refusal(model, "it has no attention of its own to compare with")
+    else:
+        noise = _second_worst([_error(again[row.path, row.index], plain[row.path, row.index]) for row in found])
+    coarse = _COARSE_EXPERTS if _has_experts(model) else _COARSE
+    tolerance = _ROUNDING.get(model.dtype, coarse) + _NOISE_FACTOR * noise
+    scenes: dict[str, list[float]] = {}
+    for row in found:
+        scenes.setdefault(row.scene, []).append(_error(row.logits, plain[row.path, row.index]))
+    worst = 0.0
+    for scene, errors in scenes.items():
+        error = _second_worst(errors)
+        if not error <= tolerance:  # NaN, too
+            raise _refusal(
+                model,
+                f"logits of the scene {scene!r} are {error:.3g} spreads away from those of a plain forward (up to "
+                f"{tolerance:.3g} would be rounding); its attention may have a mask, a bias or positions that packed "
+                "attention is not told of",
+            )
+        worst = max(worst, error)
+    return worst, tolerance
+
+
+def _has_experts(model: PackedModel) -> bool:
+    names = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    return any((getattr(model.config, name, None) or 0) > 1 for name in names)
+
+
+def _second_worst(errors: list[float]) -> float:
+    return sorted(math.inf if math.isnan(error) else error for error in errors)[-2]
+
+
+def _plain_logits(model: PackedModel, paths: list[list[int]], attention: str) -> torch.Tensor | None:
+    """The library's logits after each token: [paths, longest path, vocabulary]; None if it lacks that attention."""
+    try:
+        model.model.set_attn_implementation(attention)
+    except (ValueError, ImportError):
+        return None
+    longest = max(map(len, paths))
+    # Shorter paths go on with any token: in a causal model nothing before sees it.
+    padded = torch.tensor([path + [0] * (longest - len(path)) for path in paths], device=model.device)
+    with torch.inference_mode():
+        logits: torch.Tensor = model.model(input_ids=padded, use_cache=False).logits
+    return logits
+
+
+def _error(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """Root mean square of the difference over the standard deviation of the expected logits."""
+    found, expected = found.float(), expected.float()
+    return float((found - expected).square().mean().sqrt() / expected.std().clamp(min=1e-9))
+
+
+def _try_far_neighbour(model: PackedModel, tokens: list[int]) -> bool:
+    """A neighbour at the end of the context must not change a row; returns whether it changes not even a bit."""
+    last = model.context_length - 1
+
+    def logits_beside(position: int) -> torch.Tensor:
+        builder = BatchBuilder()
+        slots = np.concatenate([_chain(model, builder, tokens), _chain(model, builder, tokens[:1])])
+        batch: PackedBatch = builder.build(model.group_size, model.device)
+        batch.host[1, len(tokens)] = position
+        logits = model.forward(batch)
+        model.pool.give_back(slots)
+        return logits[: len(tokens)]
+
+    near, far = logits_beside(0), logits_beside(last)
+    if torch.equal(near, far):
+        return True
+    error = _error(far, near)
+    if not error <= _FAR_ERROR.get(model.dtype, _FAR_COARSE):
+        raise _refusal(
+            model,
+            f"a neighbour at position {last} moves a row's logits by {error:.3g} spreads; its rotary embedding depends "
+            "on the longest sequence of a batch (rope types 'dynamic' and 'longrope' do)",
+        )
+    return False

@@ -1,0 +1,86 @@
+"""Measures c(n) of a loaded model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_cost import StepCost
+
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
+_LEAST_ROUNDS, _MOST_ROUNDS = 5, 20
+_SECONDS = 2.0
+"""Time for further rounds, which small models, whose times a busy moment bends most, have enough of."""
+_CONTEXT = 128
+_LONG_CONTEXT = 1024
+_ROWS_OF_LONG_CONTEXT = 16
+_MOST_SEQUENCES = 16
+
+
+def measure_step_cost(model: PackedModel) -> StepCost:
+    """Time forward passes of 1 to 128 rows after a context of 128 tokens (less if the KV cache is smaller); of 16 rows
+    after one of 1024, which tells what each position costs that a row sees; and of 16 rows that each have a context of
+    their own, which tells what one costs that has to be read.
+
+    The passes take turns, and the best of some rounds counts: what is slower is the machine, not the model, and a
+    moment in which it is busy must not bend the curve. Leaves the slots as they were.
+    """
+    most = min(model.pool.capacity, model.context_length)
+    context = max(0, min(_CONTEXT, model.pool.capacity // 2, most - _ROWS[-1]))
+    rows = [count for count in _ROWS if count <= most - context]
+    few = min(_ROWS_OF_LONG_CONTEXT, rows[-1])
+    longer = max(context, min(_LONG_CONTEXT, model.pool.capacity // 2, most - few))
+    room = min(_MOST_SEQUENCES, model.pool.capacity // 2 // (context + 1))
+    sequences = max((count for count in rows if count <= room), default=1)
+    held = model.pool.take(max(context + rows[-1], longer + few, sequences * (context + 1)))
+    try:
+        batches = [_batch(model, [held[:context]], held[context : context + count]) for count in rows]
+        batches.append(_batch(model, [held[:longer]], held[longer : longer + few]))
+        contexts = [held[index * context : (index + 1) * context] for index in range(sequences)]
+        own = held[sequences * context : sequences * (context + 1)]
+        batches.append(_batch(model, contexts, own))
+        rounds: list[list[float]] = []
+        started = time.perf_counter()
+        while len(rounds) < _LEAST_ROUNDS or (len(rounds) < _MOST_ROUNDS and time.perf_counter() - started < _SECONDS):
+            rounds.append([_timed(model, batch) for batch in batches])
+    finally:
+        model.pool.give_back(held)
+    *seconds, at_longer, of_sequences = [min(times) for times in zip(*rounds, strict=True)]
+    per_seen = 0.0
+    if longer > context:
+        per_seen = max(0.0, at_longer - seconds[rows.index(few)]) / (few * (longer - context))
+    # A row of a batch sees half of the others, on average, beside the context.
+    unseeing = [
+        max(time - per_seen * count * (context + (count + 1) / 2), time / 2)
+        for count, time in zip(rows, seconds, strict=True)
+    ]
+    per_read = 0.0
+    if sequences > 1 and context:
+        alone = unseeing[rows.index(sequences)] + per_seen * sequences * (context + 1)
+        per_read = max(0.0, of_sequences - alone) / ((sequences - 1) * context)
+    return StepCost(rows, unseeing, per_seen, context, per_read)
+
+
+def _batch(model: PackedModel, contexts: Sequence[np.ndarray], slots: np.ndarray) -> PackedBatch:
+    """A row for each slot, divided equally among the contexts."""
+    builder = BatchBuilder()
+    for context, own in zip(contexts, np.split(slots, len(contexts)), strict=True):
+        rows = [
+            builder.add_row(index % model.vocab_size, len(context) + index, int(slot), wants_logits=True)
+            for index, slot in enumerate(own)
+        ]
+        builder.add_lane(context, rows)
+    return builder.build(model.group_size, model.device)
+
+
+def _timed(model: PackedModel, batch: PackedBatch) -> float:
+    started = time.perf_counter()
+    model.forward(batch)
+    if model.device.type == "cuda":
+        torch.cuda.synchronize(model.device)
+    return time.perf_counter() - started

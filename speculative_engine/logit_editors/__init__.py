@@ -1,1 +1,0 @@
-"""What a request may do to the target's logits, one kind of change a file."""

@@ -1,0 +1,275 @@
+"""Bounds how deep the library of grammars has to go for a form, before the library sees it.
+
+The library compiles what a rule, a definition or a schema refers to while it compiles that one, on the thread's stack;
+what it has begun it does not begin again. So the longest chain of references counts, with the nesting on its way, and
+a cycle counts with all that is in it. Nothing here recurses, and the time is linear in the text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from urllib.parse import unquote, urljoin
+
+from speculative_engine.logits.longest_path import longest_path
+
+MOST_LEVELS = 2000
+"""Longest chain of references and nesting. A level takes the library 6 KiB of stack at most, see `deep_stack`."""
+
+_LARK = re.compile(
+    r"""(?P<space>[ \t\r]+|(?:\#|//)[^\n]*)
+    |(?P<line>\n)
+    |"[^"\\\n]*(?:\\.[^"\\\n]*)*"?
+    |/[^/\\]*(?:\\.[^/\\]*)*/?
+    |%(?P<block>json|regex|llguidance)\b
+    |(?P<inner>%lark\b)
+    |[!?]*(?P<name>_?[a-z][_a-z0-9-]*|_?[A-Z][_A-Z0-9-]*)
+    |(?P<double>::)
+    |(?P<colon>:)
+    |(?P<open>[(\[{~])
+    |(?P<close>[)\]}])
+    |.""",
+    re.VERBOSE,
+)
+"""The closing mark of a text is not needed: to look for one that is not there would take time again and again."""
+_GBNF = re.compile(
+    r"""(?P<space>[ \t\r\n]+|\#[^\n]*)
+    |"[^"\\]*(?:\\.[^"\\]*)*"?
+    |\[[^\]\\]*(?:\\.[^\]\\]*)*\]?
+    |(?P<name>[\w-]+)(?=(?P<defines>[ \t]*(?:\#[^\n]*)?::=)?)
+    |(?P<open>\()
+    |(?P<close>\))
+    |.""",
+    re.VERBOSE | re.DOTALL,
+)
+_DECODER = json.JSONDecoder()
+
+
+def schema_levels(schema: Any) -> int:
+    """Return the levels of a JSON schema: of objects in one another, and of references (`$ref`) between them."""
+    document = _Document(schema)
+    successors: list[list[int]] = [[] for _ in document.heights]
+    """Of the objects, and behind them of the references, each as it is spelled: the library begins what it knows by
+    another spelling once more."""
+    weights = [0] * len(successors)
+    numbers: dict[tuple[str, str], int] = {}
+    referred: set[int] = {0}
+    for _, base, reference in document.references:
+        spelled = (base, reference)
+        if spelled in numbers:
+            continue
+        numbers[spelled] = len(successors)
+        target = document.find(base, reference)
+        successors.append([] if target is None else [target])
+        weights.append(0 if target is None else document.heights[target])
+        if target is not None:
+            referred.add(target)
+    # An object that nothing refers to stands for no more than the one that it is in.
+    nearest = [0] * len(document.heights)
+    for number, parent in enumerate(document.parents):
+        nearest[number] = number if number in referred else nearest[parent]
+        if number in referred and number:
+            successors[nearest[parent]].append(number)
+    for holder, base, reference in document.references:
+        successors[nearest[holder]].append(numbers[base, reference])
+    return document.heights[0] + longest_path(successors, weights)
+
+
+def lark_levels(text: str) -> int:
+    """Return the levels of a grammar in Lark's notation: of rules and terminals that lead to one another, of groups in
+    them, and of the schemas in them.
+
+    Raises:
+        ValueError, RecursionError: JSON in it cannot be read.
+    """
+    rules = _Rules()
+    line: str | None = None
+    """The first name on the line, which a colon may show to be defined there."""
+    begun = False
+    at, end = 0, len(text)
+    while at < end:
+        found = _LARK.match(text, at)
+        if found is None:  # not reached: the expression takes any character
+            break
+        at = found.end()
+        kind = found.lastgroup
+        if kind == "name":
+            if begun:
+                rules.refers(found["name"])
+            else:
+                line = found["name"]
+        elif kind == "colon":
+            if line is not None:
+                rules.begins(line)
+            line = None
+        elif kind == "open":
+            rules.opens()
+        elif kind == "close":
+            rules.closes()
+        elif kind == "inner":
+            rules.refers("start")
+        elif kind == "block":
+            at = rules.holds(text, at, found["block"] == "json")
+        if kind == "line":
+            if line is not None:
+                rules.refers(line)
+            begun, line = False, None
+        elif kind != "space":
+            begun = True
+    if line is not None:
+        rules.refers(line)
+    return rules.levels()
+
+
+def gbnf_levels(text: str) -> int:
+    """Return the levels of a grammar in GBNF: of rules that lead to one another, and of groups in them."""
+    rules = _Rules()
+    for found in _GBNF.finditer(text):
+        name = found["name"]
+        if name is not None:
+            if found["defines"] is None:
+                rules.refers(name)
+            else:
+                rules.begins(name)
+        elif found.lastgroup == "open":
+            rules.opens()
+        elif found.lastgroup == "close":
+            rules.closes()
+    return rules.levels()
+
+
+class _Document:
+    """A JSON value as a list of its objects, outer ones first."""
+
+    def __init__(self, value: Any) -> None:
+        self.parents: list[int] = []
+        """By object the one that it is in; 0 for the outermost."""
+        self.heights: list[int] = []
+        """By object how many are in one another from it on."""
+        self.references: list[tuple[int, str, str]] = []
+        """Each `$ref`: the object it is in, the base of its address, and the address."""
+        self._numbers: dict[int, int] = {}
+        """By the identity of an object, which `_root` keeps alive, its number."""
+        self._resources: dict[str, Any] = {"": value}
+        self._anchors: dict[tuple[str, str], Any] = {}
+        self._root = value
+        draft = value.get("$schema") if isinstance(value, dict) else None
+        self._id = "id" if isinstance(draft, str) and "draft-04" in draft else "$id"
+        self._read(value)
+
+    def _read(self, value: Any) -> None:
+        depths: list[int] = []
+        stack: list[tuple[Any, int, int, str]] = [(value, 0, 0, "")]
+        while stack:
+            value, parent, depth, base = stack.pop()
+            if isinstance(value, dict):
+                base = self._base(value, base)
+                number = len(self.parents)
+                self._numbers[id(value)] = number
+                self.parents.append(parent)
+                depths.append(depth)
+                reference = value.get("$ref")
+                if isinstance(reference, str):
+                    self.references.append((number, base, reference))
+                parent, depth = number, depth + 1
+                stack.extend((each, parent, depth, base) for each in value.values() if isinstance(each, dict | list))
+            elif isinstance(value, list):
+                stack.extend((each, parent, depth, base) for each in value if isinstance(each, dict | list))
+        if not depths:  # no object at all
+            self.parents, depths = [0], [0]
+        deepest = depths[:]
+        for number in range(len(depths) - 1, 0, -1):
+            parent = self.parents[number]
+            deepest[parent] = max(deepest[parent], deepest[number])
+        self.heights = [most - depth + 1 for most, depth in zip(deepest, depths, strict=True)]
+
+    def _base(self, value: dict[str, Any], base: str) -> str:
+        """The base of addresses in an object, whose names are kept."""
+        name = value.get(self._id)
+        if isinstance(name, str):
+            address, _, anchor = _joined(base, name).partition("#")
+            if address != base:
+                base = address
+                self._resources.setdefault(base, value)
+            if anchor:
+                self._anchors.setdefault((base, anchor), value)
+        for key in ("$anchor", "$dynamicAnchor"):
+            name = value.get(key)
+            if isinstance(name, str):
+                self._anchors.setdefault((base, name), value)
+        return base
+
+    def find(self, base: str, reference: str) -> int | None:
+        """The object that a reference leads to; None where there is none in the document."""
+        address, _, fragment = _joined(base, reference).partition("#")
+        if fragment and not fragment.startswith("/"):
+            return self._numbers.get(id(self._anchors.get((address, unquote(fragment)))))
+        value = self._resources.get(address)
+        for spelled in fragment.split("/")[1:]:
+            part = unquote(spelled).replace("~1", "/").replace("~0", "~")
+            if isinstance(value, dict):
+                value = value.get(part)
+            elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+                value = value[int(part)]
+            else:
+                return None
+        return self._numbers.get(id(value))
+
+
+def _joined(base: str, reference: str) -> str:
+    """An address in a document with this base."""
+    if reference.startswith("#"):
+        return base + reference
+    try:
+        return urljoin(base, reference)
+    except ValueError:
+        return reference  # no address: the library refuses it
+
+
+class _Rules:
+    """The rules of a grammar as far as they are read."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._successors: list[set[int]] = []
+        self._weights: list[int] = []
+        self._depth = 0
+        self._current = self._number("")
+
+    def _number(self, name: str) -> int:
+        number = self._numbers.setdefault(name, len(self._successors))
+        if number == len(self._successors):
+            self._successors.append(set())
+            self._weights.append(1)
+        return number
+
+    def begins(self, name: str) -> None:
+        """What follows defines this rule."""
+        self._current = self._number(name)
+        self._depth = 0
+
+    def refers(self, name: str) -> None:
+        """The rule refers to another."""
+        self._successors[self._current].add(self._number(name))
+
+    def opens(self) -> None:
+        """A group begins."""
+        self._depth += 1
+        self._weights[self._current] = max(self._weights[self._current], self._depth + 1)
+
+    def closes(self) -> None:
+        """A group ends."""
+        self._depth = max(0, self._depth - 1)
+
+    def holds(self, text: str, at: int, schema: bool) -> int:
+        """Take a JSON value that is part of the rule; return where it ends. Raises ValueError, RecursionError."""
+        while at < len(text) and text[at].isspace():
+            at += 1
+        value, end = _DECODER.raw_decode(text, at)
+        if schema:
+            self._weights[self._current] += schema_levels(value)
+        return end
+
+    def levels(self) -> int:
+        return longest_path([list(each) for each in self._successors], self._weights)

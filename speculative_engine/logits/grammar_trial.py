@@ -1,0 +1,129 @@
+"""Tries forms in a process of their own, where a crash, endless work and all memory taken end that process alone."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+from speculative_engine.logits import grammar_trial_process
+from speculative_engine.logits.grammar import Grammar, GrammarError
+from speculative_engine.logits.grammar_trial_process import receive, send
+
+log = logging.getLogger(__name__)
+
+MOST_SECONDS = 4.0
+"""Of processor time for trying one form."""
+_CLOCK_SECONDS = 8.0
+"""For the same where the processor is busy."""
+_START_SECONDS = 60.0
+"""For the process to start and to read the tokenizer."""
+_GRACE_SECONDS = 5.0
+"""For an answer beyond the time that the process itself keeps."""
+
+
+class GrammarTrial:
+    """Starts its process when the first form is tried, and again should it have ended. Its methods may be called by
+    several threads, whose forms are tried side by side."""
+
+    def __init__(self, tokenizer: Callable[[], str]) -> None:
+        """tokenizer: gives the text of the target's tokenizer.json."""
+        self._tokenizer = tokenizer
+        self._control: socket.socket | None = None
+        self._starting = threading.Lock()
+        self._end: weakref.finalize[[socket.socket, subprocess.Popen[bytes]], GrammarTrial] | None = None
+
+    def check(self, grammar: Grammar) -> int:
+        """Compile a form there; return the bytes of memory that took.
+
+        Raises:
+            GrammarError: the form cannot be had, or what it takes is too much.
+            RuntimeError: the process does not start.
+        """
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                self._hand_over(theirs)
+            started = time.monotonic()
+            ours.settimeout(_CLOCK_SECONDS + _GRACE_SECONDS)
+            try:
+                limits = {"seconds": MOST_SECONDS, "clock_seconds": _CLOCK_SECONDS}
+                asked = {"kind": grammar.kind.value, "text": grammar.text} | limits
+                send(ours, json.dumps(asked).encode())
+                outcome = json.loads(receive(ours))
+            except (EOFError, OSError) as error:
+                seconds = time.monotonic() - started
+                log.warning(
+                    "a form of output ended its trial",
+                    extra={
+                        "kind": grammar.kind.value,
+                        "bytes": len(grammar.text.encode()),
+                        "seconds": round(seconds, 3),
+                    },
+                )
+                if seconds >= MOST_SECONDS:
+                    raise GrammarError(f"takes more than {MOST_SECONDS:g} seconds to compile") from error
+                most = grammar_trial_process.TRIAL_MEMORY >> 20
+                raise GrammarError(
+                    f"cannot be compiled: it takes more than {most} MiB of memory, or crashes"
+                ) from error
+        if outcome["error"] is not None:
+            raise GrammarError(outcome["error"])
+        return int(outcome["bytes"])
+
+    def _hand_over(self, answer: socket.socket) -> None:
+        """Give the process the socket for an answer."""
+        with self._starting:
+            if self._control is not None:
+                try:
+                    socket.send_fds(self._control, [b"?"], [answer.fileno()])
+                    return
+                except OSError:  # killed from outside
+                    log.warning("the process that tries forms of output has ended: another one starts")
+                    self._stop()
+            self._control = self._start()
+            socket.send_fds(self._control, [b"?"], [answer.fileno()])
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        environment = {
+            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+            "MALLOC_ARENA_MAX": "1",  # address space that threads reserve would count as memory
+        }
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-m", grammar_trial_process.__name__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env=os.environ | environment,
+            )
+        self._end = weakref.finalize(self, _end, ours, process)
+        ours.settimeout(_START_SECONDS)
+        try:
+            send(ours, self._tokenizer().encode())
+            receive(ours)
+        except (EOFError, OSError) as error:
+            self._stop()
+            raise RuntimeError("the process that tries forms of output does not start") from error
+        return ours
+
+    def _stop(self) -> None:
+        self._control = None
+        if self._end is not None:
+            self._end()
+
+
+def _end(control: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    """End the process, whose children end by themselves."""
+    control.close()
+    process.kill()
+    process.wait()

@@ -1,0 +1,101 @@
+"""The process in which forms are tried before a service compiles them.
+
+It holds the tokenizer. For each form it forks, and the child ends by itself: with the work, by a crash, or by a limit
+of time or memory. Messages are lengths and bytes over Unix sockets: on the one it is given first the tokenizer.json,
+then for each form a byte with the socket of the answer; on that one the form as JSON, and back the outcome.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from llguidance import LLTokenizer
+
+from speculative_engine.logits.deep_stack import run_deep
+from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
+from speculative_engine.logits.grammar_library import compile_form, first_mask, tokenizer_with_end
+
+TRIAL_STACK = 64 * 1024 * 1024
+"""Bytes of stack for compiling a form here; the service has more, see `grammar_compiler`."""
+STEP_STACK = 1024 * 1024
+"""Bytes of stack for what the service's other threads do with a form: copy it, compute masks, drop it."""
+TRIAL_MEMORY = 256 * 1024 * 1024
+"""Bytes of memory that trying a form may take."""
+_STATM = Path("/proc/self/statm")
+
+
+def send(sender: socket.socket, data: bytes) -> None:
+    """Send a message."""
+    sender.sendall(len(data).to_bytes(8) + data)
+
+
+def receive(receiver: socket.socket) -> bytes:
+    """Return a message. Raises EOFError when the other side has gone."""
+    data = bytearray()
+    size = 8
+    header = True
+    while len(data) < size:
+        part = receiver.recv(min(size - len(data), 1 << 20))
+        if not part:
+            raise EOFError("the other side has gone")
+        data += part
+        if header and len(data) == size:
+            size, header = int.from_bytes(data), False
+            data.clear()
+    return bytes(data)
+
+
+def main(descriptor: int) -> None:
+    """Try forms until the service has gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's, which ends this process with itself
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children: their answers tell
+    control = socket.socket(fileno=descriptor)
+    try:
+        tokenizer = tokenizer_with_end(receive(control).decode())
+        send(control, b"ready")
+        while True:
+            _, [answer], _, _ = socket.recv_fds(control, 1, 1)
+            if os.fork() == 0:
+                control.close()
+                _try(tokenizer, socket.socket(fileno=answer))
+            os.close(answer)
+    except (EOFError, ValueError):  # nothing was received: the service has gone
+        return
+
+
+def _try(tokenizer: LLTokenizer, answer: socket.socket) -> None:
+    """Try one form, and end the process."""
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, sys.stdout.fileno())
+    os.dup2(silence, sys.stderr.fileno())  # a library that dies says so; the service's log is not for that
+    outcome: dict[str, str | int | None] = {"error": None}
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        asked = json.loads(receive(answer))
+        # Either ends the process, in the library too.
+        signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
+        signal.setitimer(signal.ITIMER_REAL, asked["clock_seconds"])
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if _STATM.exists():  # elsewhere than on Linux the limit is not kept
+            space = int(_STATM.read_text().split()[0]) * resource.getpagesize()
+            _, hard = resource.getrlimit(resource.RLIMIT_AS)
+            resource.setrlimit(resource.RLIMIT_AS, (space + TRIAL_STACK + TRIAL_MEMORY, hard))
+        grammar = Grammar(FormKind(asked["kind"]), asked["text"])
+        grammar.check_depth()  # here, since to work out the depth of a hostile form may itself take time and memory
+        compiled = [run_deep(lambda: compile_form(tokenizer, grammar), TRIAL_STACK)]
+        run_deep(lambda: first_mask(compiled.pop()), STEP_STACK)
+    except GrammarError as error:
+        outcome["error"] = str(error)
+    outcome["bytes"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    send(answer, json.dumps(outcome).encode())
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,98 @@
+"""Penalties for tokens that the text has already.
+
+    z  <-  z / r  where z > 0, else z * r                          tokens of prompt and output (repetition, r)
+    z  <-  z - (presence + frequency * times in the output)        tokens of the output
+
+The first is Keskar et al.'s, arXiv 1909.05858; the others are those of OpenAI's interface. All is element-wise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from speculative_engine.logits.logit_changes import LogitChanges
+from speculative_engine.logits.logit_editor import TreeRows
+
+_LARGEST = 1e30
+"""No penalty takes a logit further from 0: divided by any temperature it is still a number."""
+
+
+class Penalties:
+    """See the module. A row's text is the committed one and the row's path."""
+
+    def __init__(self, changes: LogitChanges, prompt: Iterable[int], output: Sequence[int]):
+        """output: what it has already."""
+        self._repetition = min(max(changes.repetition_penalty, 1 / _LARGEST), _LARGEST)
+        self._presence, self._frequency = changes.presence_penalty, changes.frequency_penalty
+        seen = dict.fromkeys(prompt if self._repetition != 1 else ())
+        self._places = {token: place for place, token in enumerate(seen)}
+        """Where in the following lists a token of the committed text is."""
+        self._ids = np.fromiter(self._places, dtype=np.int64, count=len(self._places))
+        self._counts = np.zeros(len(self._places), dtype=np.int64)
+        """Times in the output."""
+        self._amounts = np.zeros(len(self._places), dtype=np.float32)
+        """What is subtracted for them."""
+        self._path_places = np.empty((2, 0), dtype=np.int64)
+        """Rows and tokens where the row's path makes a difference."""
+        self._path_amounts = np.empty(0, dtype=np.float32)
+        self.commit(output)
+
+    def prepare(self, rows: TreeRows) -> None:
+        """See LogitEditor."""
+        places: list[tuple[int, int]] = []
+        amounts: list[float] = []
+        for row in range(1, len(rows)):
+            path = rows.path(row)
+            for token in set(path):
+                place = self._places.get(token)
+                committed = 0 if place is None else int(self._counts[place])
+                places.append((row, token))
+                amounts.append(self._amount(committed + path.count(token)))
+        self._path_places = np.array(places, dtype=np.int64).reshape(-1, 2).T
+        self._path_amounts = np.array(amounts, dtype=np.float32)
+
+    def edit(self, logits: Tensor, rows: TreeRows) -> None:
+        """See LogitEditor."""
+        device, count = logits.device, len(self._places)
+        ids = torch.from_numpy(self._ids[:count]).to(device)
+        amounts = torch.from_numpy(self._amounts[:count]).to(device)
+        penalized = self._penalized(logits.index_select(1, ids), amounts)
+        if len(rows) == 1:
+            logits.index_copy_(1, ids, penalized)
+            return
+        row, token = torch.from_numpy(self._path_places).to(device)
+        # Read before the first change: a token may be both in the committed text and on a row's path.
+        on_paths = self._penalized(logits[row, token], torch.from_numpy(self._path_amounts).to(device))
+        logits.index_copy_(1, ids, penalized)
+        logits[row, token] = on_paths
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """See LogitEditor."""
+        for token in tokens:
+            place = self._places.setdefault(token, len(self._places))
+            if place == len(self._ids):
+                self._make_room()
+            self._ids[place] = token
+            self._counts[place] += 1
+            self._amounts[place] = self._amount(int(self._counts[place]))
+
+    def _amount(self, count: int) -> float:
+        return self._presence + self._frequency * count
+
+    def _penalized(self, logits: Tensor, amounts: Tensor) -> Tensor:
+        """logits [..., n] with the penalties of n tokens."""
+        changed = logits
+        if self._repetition != 1:
+            changed = torch.where(logits > 0, logits / self._repetition, logits * self._repetition)
+        changed = (changed - amounts).clamp_(-_LARGEST, _LARGEST)
+        return torch.where(logits.isfinite(), changed, logits)  # what is no number stays none
+
+    def _make_room(self) -> None:
+        room = len(self._ids) + 64
+        self._ids = np.concatenate([self._ids, np.zeros(room, dtype=np.int64)])
+        self._counts = np.concatenate([self._counts, np.zeros(room, dtype=np.int64)])
+        self._amounts = np.concatenate([self._amounts, np.zeros(room, dtype=np.float32)])

@@ -1,0 +1,1 @@
+"""Passes of a Hugging Face decoder over rows of many sequences, packed into one batch."""

@@ -1,0 +1,1 @@
+"""Passes on a GPU: steps of fixed sizes, captured as graphs."""

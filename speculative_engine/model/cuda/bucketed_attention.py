@@ -1,0 +1,34 @@
+"""Attention of a bucketed batch: over committed tokens and over the step's own rows, merged."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from speculative_engine.model import varlen_attention
+from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
+from speculative_engine.model.split_attention import attend_seen, merge
+
+
+def attend_bucket(
+    batch: BucketedBatch,
+    query: Tensor,
+    new: tuple[Tensor, Tensor],
+    stored: tuple[Tensor, Tensor],
+    scaling: float,
+    window: int | None,
+    softcap: float | None,
+    sinks: Tensor | None,
+) -> Tensor:
+    """Let each row attend to what it sees; float32 [rows, heads, value dim].
+
+    query [heads, rows, key dim]; new: keys and values of the rows themselves, [kv_heads, rows, dim] each; stored: those
+    of all slots, [kv_heads, slots, dim] each. Sinks [heads] take probability and give no value.
+    """
+    if window is not None and window >= sum(batch.bucket):
+        window = None  # no sequence is so long
+    keys, values = (each.index_select(1, batch.key_slots) for each in stored)
+    if varlen_attention.fits(keys, values, window, softcap):
+        committed = varlen_attention.attend_ranges(query, keys, values, *batch.ranges(), batch.empty(), scaling)
+    else:
+        committed = attend_seen(query, keys, values, batch.seen(window), scaling, softcap)
+    return merge([committed, attend_seen(query, *new, batch.seen_rows(window), scaling, softcap)], sinks)

@@ -1,0 +1,70 @@
+"""Forward passes that all have the same number of rows: reproducible mode, for devices whose products depend on it.
+
+A library chooses the order of a product's sums by its shape. If each pass has the same number of rows, each row's sums
+run in the same order whatever else is in the pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from speculative_engine.kv.kv_slots import PADDING_SLOT
+from speculative_engine.model.packed_batch import Lane, PackedBatch
+
+ROWS = 64
+"""Rows of every pass. Fewer would be less work for a single sequence, where it is hardly felt, and more passes for a
+prompt."""
+
+
+class FixedRows:
+    """Runs steps in passes of ROWS rows: fewer are padded, more are split."""
+
+    def __init__(self, run: Callable[[PackedBatch], tuple[Tensor, Tensor]]):
+        """run: runs the model over a batch, and returns logits [wanted, vocabulary] and hidden states [wanted,
+        hidden]."""
+        self._run = run
+
+    def forward(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
+        """One step: writes the rows' keys and values, returns the wanted rows' logits and hidden states."""
+        parts = [self._run(padded(part, ROWS)) for part in split(batch, ROWS)]
+        logits, states = (torch.cat(each) for each in zip(*parts, strict=True))
+        order = np.argsort(np.argsort(np.array(batch.wanted) // ROWS, kind="stable"), kind="stable")
+        place = torch.from_numpy(order).to(batch.device)
+        return logits.index_select(0, place), states.index_select(0, place)
+
+
+def split(batch: PackedBatch, most: int) -> list[PackedBatch]:
+    """Batches of at most so many rows, to be run in this order, that do what one does.
+
+    Rows come after those they see, so what a row sees of an earlier batch is among the committed tokens of its lane.
+    """
+    parts: list[PackedBatch] = []
+    slots = batch.host[2].numpy()
+    for begin in range(0, len(batch), most):
+        end = min(begin + most, len(batch))
+        lanes: list[Lane] = []
+        for lane in batch.lanes:
+            before = [row for row in lane.rows if row < begin]
+            here = [row - begin for row in lane.rows if begin <= row < end]
+            asked = sum(begin <= row < end for row in lane.rows[lane.first_query :])
+            if asked:
+                context = np.concatenate([lane.context, slots[before]]) if before else lane.context
+                lanes.append(Lane(context, here, len(here) - asked))
+        wanted = [row - begin for row in batch.wanted if begin <= row < end]
+        parts.append(PackedBatch(batch.host[:, begin:end], wanted, lanes, batch.group_size, batch.device))
+    return parts
+
+
+def padded(batch: PackedBatch, rows: int) -> PackedBatch:
+    """The batch with rows that write to nobody's slot and see themselves alone, so that there are as many as told."""
+    count = len(batch)
+    host = torch.zeros(3, rows, dtype=torch.int64)
+    host[2] = PADDING_SLOT
+    host[:, :count] = batch.host
+    nothing = np.empty(0, dtype=np.int64)
+    lanes = [*batch.lanes, *(Lane(nothing, [row]) for row in range(count, rows))]
+    return PackedBatch(host, batch.wanted, lanes, batch.group_size, batch.device)

@@ -1,0 +1,178 @@
+"""Decoder layers of the Llama kind in four matrix products and what is between them in compiled code. Where the
+products are ours, too, all of it is one call.
+
+The library's own layers run some sixty small operations, of which each costs microseconds whatever its size: at one
+row, more than half of a small draft model's time. The products that share an input become one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.activations import ACT2FN
+
+from speculative_engine.kernels import slot_attention
+from speculative_engine.kernels.compiled_library import HALF, LANES, library
+from speculative_engine.kernels.layer_steps import gate, rms_norm, rotate
+from speculative_engine.model.decoder_layer import CompiledLayer, LayerParts, can_compile
+from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pass
+from speculative_engine.model.packed_batch import PackedBatch
+from speculative_engine.model.ranks.sharded_layers import SummedLinear
+
+MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], nn.Module]
+"""Takes a weight [outputs, inputs] and a bias [outputs], returns a linear layer."""
+
+_WINDOWS: dict[str, Callable[[nn.Module], int | None]] = {
+    "LlamaDecoderLayer": lambda attention: None,
+    "MistralDecoderLayer": lambda attention: attention.config.sliding_window,
+    "Qwen2DecoderLayer": lambda attention: attention.sliding_window,
+    "Qwen3DecoderLayer": lambda attention: attention.sliding_window,
+}
+"""Layers that compute the same but for norms of heads, biases, and windows, which is where the library's code finds
+theirs. Others are left as they are."""
+
+
+def fuse_layers(model: PreTrainedModel, make_linear: MakeLinear) -> None:
+    """Replace the decoder layers and the last norm of `model`, in place, where compiled code can do what they do."""
+    if library() is None or model.dtype not in HALF:
+        return
+    decoder = model.get_decoder()
+    layers = getattr(decoder, "layers", [])
+    if not layers or not all(_can_fuse(layer) for layer in layers):
+        return
+    for index, layer in enumerate(layers):
+        layers[index] = FusedLayer(layer, make_linear)
+    decoder.norm = FusedNorm(decoder.norm)
+
+
+def _can_fuse(layer: nn.Module) -> bool:
+    if type(layer).__name__ not in _WINDOWS:
+        return False
+    attention, mlp = layer.self_attn, layer.mlp
+    return (
+        attention.head_dim % (2 * LANES) == 0
+        and attention.head_dim <= slot_attention.MOST_DIM
+        and layer.input_layernorm.weight.numel() % LANES == 0
+        and mlp.gate_proj.out_features % LANES == 0
+        and isinstance(mlp.act_fn, type(ACT2FN["silu"]))
+    )
+
+
+class FusedNorm(nn.Module):
+    """A root mean square norm."""
+
+    def __init__(self, norm: nn.Module):
+        super().__init__()
+        self.weight = norm.weight
+        self.eps = float(norm.variance_epsilon)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """inputs [..., width] -> the same shape"""
+        flat = inputs.reshape(-1, inputs.shape[-1])
+        return rms_norm(flat, self.weight, self.eps).view_as(inputs)
+
+
+class _Outputs(nn.Module):
+    """Some outputs of a linear layer, for the library's own code of a layer."""
+
+    def __init__(self, linear: nn.Module, first: int, last: int):
+        super().__init__()
+        self._linear = (linear,)  # not registered twice
+        self._first, self._last = first, last
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self._linear[0](inputs)[..., self._first : self._last]
+
+
+class FusedLayer(nn.Module):
+    """A decoder layer. Under another attention than the packed one it is the library's own."""
+
+    def __init__(self, layer: nn.Module, make_linear: MakeLinear):
+        """layer: taken over; its linear layers are replaced."""
+        super().__init__()
+        attention, mlp = layer.self_attn, layer.mlp
+        self.library_layer = layer
+        self._config = attention.config
+        self._index = attention.layer_idx
+        head_norms = None
+        if hasattr(attention, "q_norm"):
+            query, key = attention.q_norm, attention.k_norm
+            head_norms = query.weight.data, key.weight.data, float(query.variance_epsilon)
+        kv_heads = attention.k_proj.out_features // attention.head_dim
+        self.input_norm = FusedNorm(layer.input_layernorm)
+        self.output_norm = FusedNorm(layer.post_attention_layernorm)
+        self.project = _joined(attention, ("q_proj", "k_proj", "v_proj"), make_linear)
+        self.output = _last(attention, "o_proj", make_linear)
+        self.gate_and_up = _joined(mlp, ("gate_proj", "up_proj"), make_linear)
+        self.down = _last(mlp, "down_proj", make_linear)
+        self._parts = LayerParts(
+            project=self.project,
+            output=self.output,
+            gate_and_up=self.gate_and_up,
+            down=self.down,
+            input_norm=(self.input_norm.weight.data, self.input_norm.eps),
+            output_norm=(self.output_norm.weight.data, self.output_norm.eps),
+            head_norms=head_norms,
+            kv_heads=kv_heads,
+            dim=attention.head_dim,
+            scaling=attention.scaling,
+            window=_WINDOWS[type(layer).__name__](attention),
+        )
+        self.compiled = CompiledLayer(self._parts) if can_compile(self._parts) else None
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        *args: object,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        **kwargs: object,
+    ) -> torch.Tensor:
+        """hidden_states [1, rows, width], which are changed; position_embeddings: cosines and sines [1, rows, dim]."""
+        if self._config._attn_implementation != ATTENTION_NAME:
+            given: torch.Tensor = self.library_layer(
+                hidden_states, *args, position_embeddings=position_embeddings, **kwargs
+            )
+            return given
+        if self.compiled is not None:
+            self.compiled.forward(hidden_states, position_embeddings, current_pass(), self._index)
+        else:
+            self._in_parts(hidden_states[0], position_embeddings)
+        return hidden_states
+
+    def _in_parts(self, hidden: torch.Tensor, position_embeddings: tuple[torch.Tensor, torch.Tensor]) -> None:
+        """Where the products are the library's. hidden [rows, width] is changed."""
+        under_way, parts = current_pass(), self._parts
+        batch, cache = cast(PackedBatch, under_way.batch), under_way.cache  # those of fixed sizes have other layers
+        cosines, sines = position_embeddings
+        projected = self.project(self.input_norm(hidden))
+        like = projected.view(len(hidden), -1, parts.dim).transpose(0, 1)[-parts.kv_heads :]
+        keys, values = cache.layer(self._index, like, like)
+        query = rotate(projected, cosines[0], sines[0], parts.head_norms, batch.slots, keys, values, parts.scaling)
+        seen = slot_attention.attend(batch.slot_lanes, query, keys, values, parts.window, None, None)
+        hidden += self.output(seen.view(len(hidden), -1).to(hidden.dtype))
+        hidden += self.down(gate(self.gate_and_up(self.output_norm(hidden))))
+
+
+def _last(parent: nn.Module, name: str, make_linear: MakeLinear) -> nn.Module:
+    """The last linear layer of an attention or feed-forward part, whose outputs ranks add up where it is split."""
+    part = getattr(parent, name)
+    if not isinstance(part, SummedLinear):
+        return _joined(parent, (name,), make_linear)
+    part.linear = make_linear(part.linear.weight.data, None)
+    return part
+
+
+def _joined(parent: nn.Module, names: tuple[str, ...], make_linear: MakeLinear) -> nn.Module:
+    """One linear layer for all of the named ones of `parent`, which get their outputs from it."""
+    parts = [getattr(parent, name) for name in names]
+    biases = [part.bias.data for part in parts if part.bias is not None]
+    joined = make_linear(torch.cat([part.weight.data for part in parts]), torch.cat(biases) if biases else None)
+    first = 0
+    for name, part in zip(names, parts, strict=True):
+        setattr(parent, name, _Outputs(joined, first, first + part.out_features))
+        first += part.out_features
+    return joined

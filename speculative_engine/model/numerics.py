@@ -1,0 +1,161 @@
+"""The numerics of a target: what decides the bits of its logits, and with them which of two all but tied tokens comes.
+
+The weights alone do not: the same ones, multiplied or added up in another order, give other last bits. Two processes of
+equal numerics over equal weights give the same tokens, so that one can go on with what the other has begun.
+
+The hash covers two things. What is declared says which code computes: it stands for numbers of rows and lengths of
+context that nobody tries. What is tried is that code on this processor: sums of each linear layer's shape that are
+nothing but rounding, for 1 to 256 rows (see `row_range`), and the model's own logits, of prompts and single rows, after
+short and long contexts. So the processor's model need not be declared: another one that gives other bits shows in what
+is tried. Threads, KV slots and limits are in neither, as they change no bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import transformers
+
+from speculative_engine.kernels import compiled_library
+from speculative_engine.kernels.row_product import CompiledProduct
+from speculative_engine.model.cuda.fixed_rows import ROWS, FixedRows
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.model.row_exact import PackedProduct, RowExactLinear, TurnedProduct
+from speculative_engine.sampling.coupled_sampler import top_candidates
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.sampling.sampling_params import SamplingParams
+
+_SEED = 20261123
+_PROMPT = 24
+_SHORT_CONTEXT, _LONG_CONTEXT = 40, 300
+"""Positions that rows of the probe see: within one block of keys where torch attends, and beyond two."""
+_CHAIN = 3
+_CANDIDATES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Numerics:
+    """The numerics of a loaded model: what decides the bits of its logits."""
+
+    digest: str
+    """SHA-256 (hex) of what was declared and tried: where it is equal, so are the bits."""
+    description: str
+    """What was declared, for people who wonder why two digests differ. Where it is equal and the digests are not, the
+    processors or the libraries below torch compute differently."""
+
+
+def model_numerics(model: PackedModel, ranks: int = 1) -> Numerics:
+    """Take the numerics of a model that is loaded and may run passes. Takes as long as a few of them.
+
+    ranks: among how many processes its layers are split. Leaves the model's KV slots as they were. Raises RankLostError
+    where it is split and a rank is lost.
+    """
+    description = ", ".join(_declared(model, ranks))
+    found = hashlib.sha256(description.encode())
+    for line in sorted(_tried_sums(model)):
+        found.update(line.encode())
+    for logits in _probe(model):
+        found.update(_bytes(logits))
+        found.update(_bytes(_candidates(logits)))
+    return Numerics(found.hexdigest(), description)
+
+
+def _declared(model: PackedModel, ranks: int) -> list[str]:
+    """What selects the arithmetic. Whatever changes bits for rows and contexts that the probe does not try belongs
+    here."""
+    found = [str(model.dtype).removeprefix("torch.")]
+    if model.device.type == "cuda":
+        found += _declared_of_gpu(model)
+    else:
+        found += [f"cpu {platform.machine()}", *_declared_of_library()]
+        products = {type(layer.product) for layer in _linear_layers(model)}
+        found += [f"products by {_name(kind)}" for kind in sorted(products, key=lambda kind: kind.__name__)]
+    found.append(f"torch {torch.__version__} {torch.backends.cpu.get_cpu_capability()}")
+    found.append(f"transformers {transformers.__version__}")
+    found.append(" ".join(platform.libc_ver()).strip() or "libc unknown")
+    if ranks > 1:
+        found.append(f"{ranks} ranks")
+    return found
+
+
+def _declared_of_library() -> list[str]:
+    if compiled_library.library() is None:
+        return ["no compiled library"]
+    # Not the kind of vectors: they give the same bits, but for products that are fused with sums or are not.
+    fused = compiled_library.fuses_products()
+    how = "" if fused is None else ", fused sums" if fused else ", plain sums"
+    return [f"compiled library {compiled_library.library_digest()[:12]}{how}"]
+
+
+def _declared_of_gpu(model: PackedModel) -> list[str]:
+    major, minor = torch.cuda.get_device_capability(model.device)
+    rows = f"passes of {ROWS} rows" if isinstance(model.steps, FixedRows) else "passes of any rows"
+    return [f"{torch.cuda.get_device_name(model.device)} sm_{major}{minor}", f"CUDA {torch.version.cuda}", rows]
+
+
+def _linear_layers(model: PackedModel) -> list[RowExactLinear]:
+    return [layer for layer in model.model.modules() if isinstance(layer, RowExactLinear)]
+
+
+def _name(product: type[torch.nn.Module]) -> str:
+    if product is CompiledProduct:
+        return compiled_library.kernels_in_use()
+    if product is PackedProduct:
+        return "oneDNN"
+    return "torch, turned" if product is TurnedProduct else "torch"
+
+
+def _tried_sums(model: PackedModel) -> set[str]:
+    """A line for each shape of linear layers."""
+    return {
+        f"{layer.out_features} {layer.in_features} {_name(type(layer.product))} {layer.rows.digest}\n"
+        for layer in _linear_layers(model)
+    }
+
+
+def _probe(model: PackedModel) -> list[torch.Tensor]:
+    """Logits, on the host, of a prompt, of one row after a long context, and of a chain and a row side by side.
+
+    Contexts repeat the prompt's keys, so that a long one need not be computed.
+    """
+    most = model.context_length - _CHAIN
+    long, short = (max(1, min(length, most)) for length in (_LONG_CONTEXT, _SHORT_CONTEXT))
+    count = max(1, min(_PROMPT, most))
+    tokens = np.random.default_rng(_SEED).integers(model.vocab_size, size=count + _CHAIN + 1).tolist()
+    slots = model.pool.take(len(tokens))
+
+    def lane(builder: BatchBuilder, context: int, first: int, rows: int) -> None:
+        """So many rows, from the `first` of the tokens on, after a context of that length."""
+        added = [
+            builder.add_row(tokens[index], context + index - first, int(slots[index]), wants_logits=True)
+            for index in range(first, first + rows)
+        ]
+        builder.add_lane(np.resize(slots[:count], context), added)
+
+    try:
+        prompt, one, several = BatchBuilder(), BatchBuilder(), BatchBuilder()
+        lane(prompt, 0, 0, count)
+        lane(one, long, count, 1)
+        lane(several, long, count, _CHAIN)
+        lane(several, short, count + _CHAIN, 1)
+        return [
+            model.forward(builder.build(model.group_size, model.device)).cpu() for builder in (prompt, one, several)
+        ]
+    finally:
+        model.pool.give_back(slots)
+
+
+def _candidates(logits: torch.Tensor) -> torch.Tensor:
+    """Scores of the best tokens after filters and noise, float32 [rows, candidates], for the sampler's part."""
+    params = SamplingParams(temperature=0.8, top_k=64, top_p=0.95, seed=_SEED)
+    batch = SamplingBatch.build([params] * len(logits), list(range(len(logits))))
+    return top_candidates(logits, batch, min(_CANDIDATES, logits.shape[1])).scores
+
+
+def _bytes(tensor: torch.Tensor) -> memoryview:
+    return memoryview(tensor.contiguous().view(torch.uint8).numpy())

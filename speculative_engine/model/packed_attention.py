@@ -1,0 +1,188 @@
+"""Attention over KV slots for packed batches, behind transformers' attention interface.
+
+Every row's sums run in an order that depends on the row's own context alone (law 1), so that a row gets the same bits
+alone, beside other sequences, in a prompt chunk, or as a node of a drafted tree. On CPUs compiled code goes through
+each row's positions in turn (slot_attention.py). Where it was not built, and on GPUs in reproducible mode, scores and
+values are multiplied in blocks of a fixed number of positions, and the blocks are added up in a fixed order. Only the
+steps of fixed sizes on GPUs do without such an order (bucketed_attention.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import AttentionInterface
+
+from speculative_engine.kernels import slot_attention
+from speculative_engine.kv.kv_slots import KvCache
+from speculative_engine.model.cuda.bucketed_attention import attend_bucket
+from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
+from speculative_engine.model.packed_batch import KEY_BLOCK, LaneGroup, PackedBatch
+
+ATTENTION_NAME = "draftwire_packed"
+
+_LEAST_EXPONENT = -80.0
+"""Weights below e^-80 of the greatest count as that: they vanish in float32 sums, and smaller ones are denormal."""
+
+_PIECE_ELEMENTS = 1 << 17
+"""Keys or values widened at a time: half a megabyte, which a core's second-level cache holds."""
+
+
+@dataclass(slots=True)
+class ForwardPass:
+    """A model call under way."""
+
+    batch: PackedBatch | BucketedBatch
+    cache: KvCache
+    shared: object = None
+    """What the first layer found out for those after it."""
+
+
+# Not passed as keyword arguments: some model classes drop those they do not know.
+_current: ContextVar[ForwardPass] = ContextVar("draftwire_packed_batch")
+
+
+@contextmanager
+def packed_context(batch: PackedBatch | BucketedBatch, cache: KvCache) -> Iterator[None]:
+    """Make `batch` and `cache` those of the model calls inside."""
+    token = _current.set(ForwardPass(batch, cache))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current_pass() -> ForwardPass:
+    """The model call under way."""
+    return _current.get()
+
+
+def packed_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Write the rows' keys and values into their slots, then let each row attend to what it may see.
+
+    query [1, heads, rows, dim], key and value [1, kv_heads, rows, dim]; returns [1, rows, heads, value dim].
+    `s_aux` [heads] are attention sinks: extra scores that take probability and give no value.
+    """
+    under_way = current_pass()
+    batch, cache = under_way.batch, under_way.cache
+    keys, values = cache.layer(module.layer_idx, key[0], value[0])
+    keys.index_copy_(1, batch.slots, key[0])
+    values.index_copy_(1, batch.slots, value[0])
+    if isinstance(batch, BucketedBatch):
+        factor = scaling if scaling is not None else query.shape[-1] ** -0.5
+        part = attend_bucket(
+            batch, query[0], (key[0], value[0]), (keys, values), factor, sliding_window, softcap, s_aux
+        )
+        return part.to(query.dtype).unsqueeze(0), None
+    scaled = query[0].float() * (scaling if scaling is not None else query.shape[-1] ** -0.5)
+    if slot_attention.fits(keys, values):
+        attended = slot_attention.attend(
+            batch.slot_lanes, scaled.contiguous(), keys, values, sliding_window, softcap, s_aux
+        )
+        return attended.to(query.dtype).unsqueeze(0), None
+    out = torch.empty(len(batch), query.shape[1], value.shape[-1], dtype=query.dtype, device=query.device)
+    for group in batch.groups:
+        mask, visible = group.mask(sliding_window)
+        result = _attend(group, scaled, keys, values, mask, visible, softcap, s_aux, cache)
+        out[group.result_rows] = result[group.results].to(out.dtype)
+    return out.unsqueeze(0), None
+
+
+def _multiply_blocks(
+    cache: KvCache, stored: torch.Tensor, group: LaneGroup, left: torch.Tensor, transposed: bool, out: torch.Tensor
+) -> torch.Tensor:
+    """Multiply `left` [kv_heads * lanes * blocks, rows, inner] with the group's blocks of `stored` keys or values.
+
+    Goes through a few heads at a time: what was gathered and widened to float32 is multiplied while it is still in
+    the processor's cache. Each block is a product of its own, so the pieces change no bits.
+    """
+    kv_heads, _, dim = stored.shape
+    blocks = group.lanes * group.blocks
+    step = max(1, _PIECE_ELEMENTS // (blocks * KEY_BLOCK * dim)) if left.device.type == "cpu" else kv_heads
+    for head in range(0, kv_heads, step):
+        heads = stored[head : head + step]
+        shape = (len(heads), blocks * KEY_BLOCK, dim)
+        right = torch.index_select(heads, 1, group.keys, out=cache.scratch("gathered", shape, stored))
+        if right.dtype != left.dtype:
+            right = cache.scratch("widened", shape, left).copy_(right)
+        right = right.view(-1, KEY_BLOCK, dim)
+        piece = slice(head * blocks, head * blocks + len(right))
+        torch.bmm(left[piece], right.transpose(1, 2) if transposed else right, out=out[piece])
+    return out
+
+
+def _attend(
+    group: LaneGroup,
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor,
+    visible: torch.Tensor,
+    softcap: float | None,
+    s_aux: torch.Tensor | None,
+    cache: KvCache,
+) -> torch.Tensor:
+    """Attention of one lane group: float32 [lanes * queries, heads, value dim]."""
+    heads, _, dim = query.shape
+    lanes, queries, blocks = group.lanes, group.queries, group.blocks
+    kv_heads = len(keys)
+    shared = heads // kv_heads
+    block_queries = (
+        query.index_select(1, group.rows)
+        .view(kv_heads, shared, lanes, queries, dim)
+        .permute(0, 2, 1, 3, 4)
+        .unsqueeze(2)
+        .expand(kv_heads, lanes, blocks, shared, queries, dim)
+        .reshape(kv_heads * lanes * blocks, shared * queries, dim)
+    )
+    count = len(block_queries)
+    scores = cache.scratch("scores", (count, shared * queries, KEY_BLOCK), query)
+    scores = _multiply_blocks(cache, keys, group, block_queries, True, scores)
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    scores = scores.view(kv_heads, lanes, blocks, shared, queries, KEY_BLOCK).add_(mask)
+    highest = scores.amax(dim=(2, 5), keepdim=True)
+    if s_aux is not None:
+        sinks = s_aux.float().view(kv_heads, 1, 1, shared, 1, 1)
+        highest = torch.maximum(highest, sinks)
+    # exp of -inf is slow; what is hidden gets its exact zero from the mask instead.
+    weights = scores.sub_(highest).clamp_(min=_LEAST_EXPONENT).exp_().mul_(visible)
+    total = _sum_blocks(weights.sum(dim=-1, keepdim=True))
+    if s_aux is not None:
+        total = total + torch.exp(sinks - highest).squeeze(2)
+    summed = cache.scratch("summed", (count, shared * queries, values.shape[-1]), query)
+    summed = _multiply_blocks(cache, values, group, weights.view(count, -1, KEY_BLOCK), False, summed)
+    summed = _sum_blocks(summed.view(kv_heads, lanes, blocks, shared, queries, -1)) / total
+    return summed.permute(1, 3, 0, 2, 4).reshape(lanes * queries, heads, -1)
+
+
+def _sum_blocks(parts: torch.Tensor) -> torch.Tensor:
+    """Sum over the blocks, dimension 2, in pairs, pairs of pairs, and so on.
+
+    torch.sum adds in an order that depends on the other dimensions; this one depends on nothing, and empty blocks at
+    the end, there for a longer lane beside this one, add exact zeros.
+    """
+    while (count := parts.shape[2]) > 1:
+        paired = parts[:, :, 0 : count - 1 : 2] + parts[:, :, 1:count:2]
+        parts = torch.cat([paired, parts[:, :, -1:]], dim=2) if count % 2 else paired
+    return parts.squeeze(2)
+
+
+AttentionInterface.register(ATTENTION_NAME, packed_attention)

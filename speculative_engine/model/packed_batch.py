@@ -1,0 +1,234 @@
+"""The layout of one packed forward pass: all tokens of all sequences in one row."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from speculative_engine.kernels.slot_attention import SlotLanes
+from speculative_engine.kv.kv_slots import PADDING_SLOT
+
+KEY_BLOCK = 128
+"""Keys are summed in blocks of this many positions, so that every matrix product has the same inner size."""
+
+
+@dataclass(slots=True)
+class Lane:
+    """A path from a sequence's first token to a leaf of its tree.
+
+    Its keys are the committed tokens before the rows (`context`, int64 slots by position) and then `rows`, indices
+    of packed rows in the order of their positions. Queries are the rows from `first_query` on: a branch of a tree
+    repeats its ancestors as keys, and asks only for what no earlier lane has asked. Because the keys of a lane lie
+    in the order of positions, a row sums its attention in the same order whether it was drafted or decoded plainly.
+    """
+
+    context: np.ndarray
+    rows: list[int]
+    first_query: int = 0
+
+
+@dataclass(slots=True)
+class LaneGroup:
+    """Lanes of similar size, padded to one shape."""
+
+    keys: torch.Tensor
+    """Slots by position, int64 [lanes * key_length]; padding points at PADDING_SLOT."""
+    rows: torch.Tensor
+    """Packed row of each query, int64 [lanes * queries]; padding repeats row 0."""
+    positions: torch.Tensor
+    """Position of each query, int64 [lanes, queries]; 0 for padding."""
+    results: torch.Tensor
+    """Index into lanes * queries of each real query, int64 [real]."""
+    result_rows: torch.Tensor
+    """Packed row of each real query, int64 [real]."""
+    lanes: int
+    queries: int
+    blocks: int
+    """Key blocks of KEY_BLOCK positions each."""
+    _masks: dict[int | None, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+
+    def mask(self, window: int | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """What a query sees: its own and earlier positions, of which a sliding `window` keeps the last.
+
+        Returns two float32 tensors [lanes, blocks, 1, queries, KEY_BLOCK]: 0 where visible and else -inf, to add to
+        scores; 1 where visible and else 0, to multiply weights with.
+        """
+        pair = self._masks.get(window)
+        if pair is None:
+            keys = torch.arange(self.blocks * KEY_BLOCK, device=self.positions.device).view(
+                self.blocks, 1, 1, KEY_BLOCK
+            )
+            queries = self.positions.view(self.lanes, 1, 1, self.queries, 1)
+            seen = keys <= queries
+            if window is not None:
+                seen = seen & (keys > queries - window)
+            hidden = torch.zeros(seen.shape, dtype=torch.float32, device=seen.device)
+            pair = hidden.masked_fill_(~seen, float("-inf")), seen.float()
+            self._masks[window] = pair
+        return pair
+
+
+@dataclass
+class PackedBatch:
+    """Everything one forward pass needs to know about its rows."""
+
+    host: torch.Tensor
+    """Of each row its token, its absolute position and the KV slot it writes, int64 [3, rows], on the host."""
+    wanted: list[int]
+    """Rows whose logits are wanted."""
+    lanes: list[Lane]
+    group_size: int
+    """Query heads per key-value head."""
+    device: torch.device
+    """Where the model is."""
+
+    def __len__(self) -> int:
+        return int(self.host.shape[1])
+
+    @cached_property
+    def token_ids(self) -> torch.Tensor:
+        """int64 [rows], at the model."""
+        return self._placed[0]
+
+    @cached_property
+    def positions(self) -> torch.Tensor:
+        """Absolute position of each row, int64 [rows], at the model."""
+        return self._placed[1]
+
+    @cached_property
+    def slots(self) -> torch.Tensor:
+        """KV slot each row writes, int64 [rows], at the model."""
+        return self._placed[2]
+
+    @cached_property
+    def logit_rows(self) -> torch.Tensor:
+        """Rows whose logits are wanted, int64 [wanted], at the model."""
+        return torch.tensor(self.wanted, dtype=torch.int64).to(self.device)
+
+    @cached_property
+    def _placed(self) -> torch.Tensor:
+        return self.host.to(self.device)
+
+    @cached_property
+    def groups(self) -> list[LaneGroup]:
+        """The lanes in groups of similar size, for attention in blocks."""
+        # Scores come from products with queries * group_size rows; products of 8 rows and more give a row the same
+        # bits whatever the number of rows.
+        multiple = 8 // math.gcd(8, self.group_size)
+        buckets: dict[tuple[int, int], list[Lane]] = {}
+        for lane in self.lanes:
+            queries = -(-(len(lane.rows) - lane.first_query) // multiple) * multiple
+            blocks = -(-(len(lane.context) + len(lane.rows)) // KEY_BLOCK)
+            # Lanes of up to 4 blocks share a group, longer ones share it with lanes up to twice as long.
+            buckets.setdefault((_power_of_two(queries), max(4, _power_of_two(blocks))), []).append(lane)
+        _, positions, slots = self.host.numpy()
+        return [_group(lanes, multiple, slots, positions, self.device) for lanes in buckets.values()]
+
+    @cached_property
+    def slot_lanes(self) -> SlotLanes:
+        """The lanes for attention row by row."""
+        slots = self.host[2].numpy()
+        total = sum(len(lane.context) + len(lane.rows) for lane in self.lanes)
+        asked_for = sum(len(lane.rows) - lane.first_query for lane in self.lanes)
+        seen = np.empty(total, dtype=np.int64)
+        rows = np.empty(asked_for, dtype=np.int64)
+        counts = np.empty(asked_for, dtype=np.int64)
+        lanes = np.empty((len(self.lanes), 3), dtype=np.int64)
+        begin = first = longest = widest = 0
+        for index, lane in enumerate(self.lanes):
+            context = len(lane.context)
+            end = begin + context + len(lane.rows)
+            last = first + len(lane.rows) - lane.first_query
+            seen[begin : begin + context] = lane.context
+            seen[begin + context : end] = slots[lane.rows]
+            rows[first:last] = lane.rows[lane.first_query :]
+            counts[first:last] = range(context + lane.first_query + 1, end - begin + 1)
+            lanes[index] = begin, first, last
+            longest, widest = max(longest, end - begin), max(widest, last - first)
+            begin, first = end, last
+        return SlotLanes(seen, lanes, rows, counts, longest, widest)
+
+
+class BatchBuilder:
+    """Collects rows and lanes, then lays them out."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self._positions: list[int] = []
+        self._slots: list[int] = []
+        self._logit_rows: list[int] = []
+        self._lanes: list[Lane] = []
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def seen(self) -> int:
+        """Positions that the rows see, all together."""
+        return sum(self._positions) + len(self._positions)
+
+    def add_row(self, token: int, position: int, slot: int, wants_logits: bool) -> int:
+        """Add a row and return its index."""
+        row = len(self.tokens)
+        self.tokens.append(token)
+        self._positions.append(position)
+        self._slots.append(slot)
+        if wants_logits:
+            self._logit_rows.append(row)
+        return row
+
+    def want(self, row: int) -> None:
+        """Want the logits of a row that was added before, after all that are wanted so far."""
+        self._logit_rows.append(row)
+
+    def add_lane(self, context: np.ndarray, rows: list[int], first_query: int = 0) -> None:
+        """Add a lane over rows that were added before; see Lane."""
+        self._lanes.append(Lane(context, rows, first_query))
+
+    def build(self, group_size: int, device: torch.device) -> PackedBatch:
+        """Lay out the batch. group_size: query heads per key-value head of the model; device: where it is."""
+        # One tensor for all: to make one costs more than to fill it.
+        host = torch.tensor([self.tokens, self._positions, self._slots], dtype=torch.int64)
+        return PackedBatch(host, self._logit_rows, self._lanes, group_size, device)
+
+
+def _power_of_two(value: int) -> int:
+    return 1 << (value - 1).bit_length()
+
+
+def _group(
+    lanes: list[Lane], multiple: int, slots: np.ndarray, positions: np.ndarray, device: torch.device
+) -> LaneGroup:
+    def tensor(array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).to(device)
+
+    blocks = max(-(-(len(lane.context) + len(lane.rows)) // KEY_BLOCK) for lane in lanes)
+    queries = max(-(-(len(lane.rows) - lane.first_query) // multiple) * multiple for lane in lanes)
+    keys = np.full((len(lanes), blocks * KEY_BLOCK), PADDING_SLOT, dtype=np.int64)
+    rows = np.zeros((len(lanes), queries), dtype=np.int64)
+    query_positions = np.zeros((len(lanes), queries), dtype=np.int64)
+    results: list[np.ndarray] = []
+    for index, lane in enumerate(lanes):
+        path = np.array(lane.rows, dtype=np.int64)
+        context = len(lane.context)
+        keys[index, :context] = lane.context
+        keys[index, context : context + len(path)] = slots[path]
+        asked = path[lane.first_query :]
+        rows[index, : len(asked)] = asked
+        query_positions[index, : len(asked)] = positions[asked]
+        results.append(np.arange(len(asked)) + index * queries)
+    result = np.concatenate(results)
+    return LaneGroup(
+        keys=tensor(keys.reshape(-1)),
+        rows=tensor(rows.reshape(-1)),
+        positions=tensor(query_positions),
+        results=tensor(result),
+        result_rows=tensor(rows.reshape(-1)[result]),
+        lanes=len(lanes),
+        queries=queries,
+        blocks=blocks,
+    )

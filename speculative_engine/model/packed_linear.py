@@ -1,0 +1,42 @@
+"""Linear layers of drafters: weights packed once, and whatever bits the fastest product gives.
+
+A drafter's bits decide no token, so it need not pay what `row_exact` pays for its promise: up to half of a small
+layer's time.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+from speculative_engine.model.fused_layer import MakeLinear
+from speculative_engine.model.row_exact import product_for
+
+
+class PackedLinear(nn.Module):
+    """A linear layer over a weight that is packed where it can be."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.product = product_for(weight)(weight)
+        self.register_buffer("bias", bias, persistent=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """inputs [..., in_features] -> [..., out_features]"""
+        out = self.product(inputs.reshape(-1, self.in_features), self.bias)
+        return out.view(*inputs.shape[:-1], self.out_features)
+
+
+def replace_linears(model: nn.Module, make_linear: MakeLinear) -> None:
+    """Replace the linear layers of `model` by such as `make_linear` makes, in place."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, Conv1D):
+                weight = child.weight.data.t().contiguous()
+            elif type(child) is nn.Linear:
+                weight = child.weight.data
+            else:
+                continue
+            setattr(parent, name, make_linear(weight, None if child.bias is None else child.bias.data))

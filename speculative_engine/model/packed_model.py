@@ -1,0 +1,388 @@
+"""A Hugging Face decoder that runs packed batches over KV slots."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Literal
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import logging
+
+from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from speculative_engine.field_error import FieldError
+from speculative_engine.kv.kv_slots import KvCache, SlotPool
+from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
+from speculative_engine.model.cuda.bucketed_steps import BucketedSteps, Rows
+from speculative_engine.model.cuda.fixed_rows import FixedRows
+from speculative_engine.model.cuda.gpu_weights import GpuWeightsError, narrow_weights
+from speculative_engine.model.cuda.step_buckets import StepBuckets
+from speculative_engine.model.fused_layer import fuse_layers
+from speculative_engine.model.int8_linear import Int8Linear
+from speculative_engine.model.packed_attention import ATTENTION_NAME, packed_context
+from speculative_engine.model.packed_batch import PackedBatch
+from speculative_engine.model.packed_linear import PackedLinear, replace_linears
+from speculative_engine.model.ranks.rank_group import RankGroup
+from speculative_engine.model.ranks.sharded_layers import keep_own_parts, split_on
+from speculative_engine.model.ranks.split_check import SplitError, check_split
+from speculative_engine.model.row_exact import RowExactLinear, can_pack, make_row_exact
+from speculative_engine.model.shallow_model import check_layers, first_layers, keep_first_layers
+from speculative_engine.model.weights_fingerprint import weights_fingerprint
+
+Weights = Literal["checkpoint", "int8", "int4"]
+"""What linear layers keep: the checkpoint's weights as the model's type says, 8-bit integers with one scale for each
+output, or, on GPUs, 4-bit integers with one for each 64 inputs of an output."""
+
+__all__ = [
+    "ModelLoadError",
+    "PackedModel",
+    "UnsupportedModelError",
+    "Weights",
+    "check_model_splits",
+    "resolve_dtype",
+]
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class UnsupportedModelError(ModelLoadError):
+    """The model loads, but packed passes over it would not say what the model says."""
+
+
+def check_model_splits(source: str | Checkpoint, ranks: int, *, trust_remote_code: bool = False) -> None:
+    """Raises UnsupportedModelError for a model that cannot be split among so many ranks, by its configuration alone,
+    and ModelLoadError for what has none."""
+    checkpoint = Checkpoint.find(source)
+    source = checkpoint.name
+    try:
+        config = AutoConfig.from_pretrained(
+            checkpoint.directory, local_files_only=not checkpoint.from_hub, trust_remote_code=trust_remote_code
+        )
+        check_split(config, ranks)
+    except SplitError as error:
+        raise UnsupportedModelError(f"model {source}: {error}") from error
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelLoadError(f"model {source}: {_first_line(error)}") from error
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The weight type a `--dtype` setting means. "auto" is bfloat16 where the device computes in it, else float32."""
+    if name != "auto":
+        return _DTYPES[name]
+    if device.type == "cuda":
+        return torch.bfloat16
+    return torch.bfloat16 if can_pack(torch.bfloat16) else torch.float32
+
+
+class PackedModel:
+    """A decoder, its KV cache and the pool of its slots.
+
+    The library's model code runs as it is; only its attention function is ours, and on CPUs its linear layers are
+    replaced by packed ones, for a target by row-exact ones, and its activations too; for a drafter they may be of 8-bit
+    integers. One thread at a time may call it.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        slots: int,
+        name: str = "",
+        *,
+        row_exact: bool = True,
+        weights: Weights = "checkpoint",
+        buckets: StepBuckets | None = None,
+        reproducible: bool = False,
+        ranks: RankGroup | None = None,
+    ):
+        """row_exact: whether a row has the same bits in any company, on CPUs; drafters do without, and are faster.
+
+        buckets: sizes of steps; by default those there are on GPUs, and none on CPUs, nor among ranks, whose exchanges
+        are not captured. reproducible: make every pass of the same number of rows, in place of buckets, so that a row
+        has the same bits in any company on GPUs, too.
+
+        weights: integers are for drafters, in bfloat16; int4 on GPUs only. ranks: among whom from_pretrained has split
+        the model, one of whom this process is. Raises UnsupportedModelError.
+        """
+        self.name = name or type(model).__name__
+        self.checkpoint: Checkpoint | None = None
+        """The checkpoint it was loaded from."""
+        on_cpu = model.device.type == "cpu"
+        if weights != "checkpoint" and (model.dtype != torch.bfloat16 or (weights == "int4" and on_cpu)):
+            needed = "bfloat16 on a GPU" if weights == "int4" else "bfloat16"
+            raise UnsupportedModelError(
+                f"model {self.name}: weights {weights}: for {needed}, not for {_name_of(model.dtype)} on "
+                f"{model.device.type}"
+            )
+        assert weights == "checkpoint" or not row_exact, "a target says what its checkpoint says"
+        self.weights = weights
+        self.model = model.eval()
+        self.config = model.config.get_text_config(decoder=True)
+        self.device = model.device
+        self.dtype = model.dtype
+        self.parameters = sum(parameter.numel() for parameter in model.parameters())
+        self.vocab_size, self.hidden_size = map(int, model.get_output_embeddings().weight.shape)
+        self.context_length = int(getattr(self.config, "max_position_embeddings", None) or 2048)
+        self.architecture = type(model).__name__
+        self.eos_token_ids = _eos_token_ids(model)
+        heads = getattr(self.config, "num_attention_heads", None)
+        if not isinstance(heads, int) or heads < 1:
+            raise UnsupportedModelError(
+                f"model {self.name}: {self.architecture} has no attention heads; every layer of a model must attend, "
+                "because what a state-space layer carries along cannot be rolled back"
+            )
+        self._group_size = heads // int(getattr(self.config, "num_key_value_heads", None) or heads)
+        with ranks.exchange() if ranks is not None else nullcontext():
+            self.fingerprint = weights_fingerprint(model, weights)
+        """Differs where models would differ in what they say; see `weights_fingerprint`."""
+        self._ranks = ranks
+        if ranks is not None:
+            try:
+                keep_own_parts(model, ranks)
+            except SplitError as error:
+                raise UnsupportedModelError(f"model {self.name}: {error}") from error
+        if on_cpu:
+            make_linear = RowExactLinear if row_exact else Int8Linear if weights == "int8" else PackedLinear
+            if buckets is None:
+                fuse_layers(model, make_linear)
+            if row_exact:
+                make_row_exact(model)
+            else:
+                replace_linears(model, make_linear)
+        elif weights != "checkpoint":
+            try:
+                narrow_weights(model, 8 if weights == "int8" else 4)
+            except GpuWeightsError as error:
+                raise UnsupportedModelError(f"model {self.name}: weights {weights}: {error}") from error
+        model.set_attn_implementation(ATTENTION_NAME)
+        self.pool = SlotPool(slots)
+        self.cache = KvCache(slots)
+        self.steps: BucketedSteps | FixedRows | None = None
+        """Runs steps in fixed sizes, where they are."""
+        if reproducible:
+            self.steps = FixedRows(self._run)
+        elif buckets is not None or not (on_cpu or ranks):
+            self.steps = BucketedSteps(self._run_bucket, buckets or StepBuckets.within(slots), self.device)
+
+    @classmethod
+    def load(
+        cls,
+        source: str | Checkpoint,
+        *,
+        slots: int,
+        dtype: str = "auto",
+        device: str = "cpu",
+        trust_remote_code: bool = False,
+        row_exact: bool = True,
+        weights: Weights = "checkpoint",
+        layers: int | None = None,
+        reproducible: bool = False,
+        ranks: RankGroup | None = None,
+    ) -> PackedModel:
+        """Load from a directory or hub id; see `Checkpoint.find`.
+
+        slots: tokens that fit into the KV cache. row_exact, weights, reproducible: see the constructor. layers: load so
+        many first layers of the checkpoint, and read none of the others; None for all. ranks: load this rank's part, as
+        all of them have to; returns when all have, and raises RankLostError when one is lost. Raises ModelLoadError.
+        """
+        place = torch.device(device if ranks is None else ranks.device)
+        if place.type == "cuda" and not torch.cuda.is_available():
+            raise ModelLoadError(f"device {device}: this build of torch sees no CUDA device")
+        if not sys.stderr.isatty():  # a log has no use for progress bars
+            logging.disable_progress_bar()
+        checkpoint = Checkpoint.find(source)
+        source = checkpoint.name
+        local = not checkpoint.from_hub  # what the hub gave is here, too, but its code may be in other repositories
+        try:
+            config = AutoConfig.from_pretrained(
+                checkpoint.directory, local_files_only=local, trust_remote_code=trust_remote_code
+            )
+            if layers is not None:
+                keep_first_layers(config, layers)
+            if ranks is not None:
+                check_split(config, ranks.size)
+            with (
+                _without_report() if layers is not None else nullcontext(),
+                split_on(place, ranks) if ranks is not None else nullcontext() as split,
+            ):
+                model = AutoModelForCausalLM.from_pretrained(
+                    checkpoint.directory,
+                    config=config,
+                    dtype=resolve_dtype(dtype, place),
+                    local_files_only=local,
+                    trust_remote_code=trust_remote_code,
+                    distributed_config=split,
+                )
+        except SplitError as error:
+            raise UnsupportedModelError(f"model {source}: {error}") from error
+        except pickle.UnpicklingError as error:
+            raise ModelLoadError(
+                f"model {source}: its weights are a pickle that may be code, and is not read"
+            ) from error
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise ModelLoadError(f"model {source}: {_first_line(error)}") from error
+        if ranks is not None:
+            ranks.loaded()
+        model = model.to(place)
+        loaded = cls(
+            model, slots, name=source, row_exact=row_exact, weights=weights, reproducible=reproducible, ranks=ranks
+        )
+        loaded.checkpoint = checkpoint
+        return loaded
+
+    @property
+    def layers(self) -> int:
+        """Number of decoder layers of the checkpoint, or of the part of it that was loaded."""
+        return int(self.config.num_hidden_layers)
+
+    def first_layers(self, count: int) -> PackedModel:
+        """A view of the first `count` layers, with last norm and output head: it shares weights, cache and slots.
+
+        What it computes for a token in these layers is what the whole model computes, so it goes on from keys and
+        values that the whole model wrote. Raises ModelLoadError.
+        """
+        if self._ranks is not None:
+            raise ModelLoadError(
+                f"model {self.name}: its layers are split among {self._ranks.size} ranks (--tensor-parallel), which "
+                "run all of them or none"
+            )
+        view = copy.copy(self)
+        try:
+            check_layers(count, self.layers)
+            view.model = first_layers(self.model, count)
+        except (FieldError, ValueError) as error:
+            raise ModelLoadError(f"model {self.name}: {error}") from error
+        if isinstance(self.steps, BucketedSteps):
+            view.steps = BucketedSteps(view._run_bucket, self.steps.buckets, self.device)
+        elif self.steps is not None:
+            view.steps = FixedRows(view._run)
+        view.name = f"the first {count} layers of {self.name}"
+        return view
+
+    @property
+    def weight_type(self) -> str:
+        """The type of the weights, by name."""
+        return _name_of(self.dtype) if self.weights == "checkpoint" else self.weights
+
+    @property
+    def group_size(self) -> int:
+        """Query heads per key-value head."""
+        return self._group_size
+
+    @torch.inference_mode()
+    def forward(self, batch: PackedBatch) -> torch.Tensor:
+        """One forward pass: writes the rows' keys and values, returns logits [wanted rows, vocabulary].
+
+        Raises RankLostError where the model is split among ranks and one is lost.
+        """
+        self._announce(batch)
+        if self.steps is not None:
+            return self.steps.forward(batch)[0]
+        with packed_context(batch, self.cache):
+            return self._call(batch, batch.logit_rows)
+
+    @torch.inference_mode()
+    def forward_with_states(self, batch: PackedBatch) -> Rows:
+        """As `forward`, and what the output head got: last hidden states [wanted rows, hidden]."""
+        self._announce(batch)
+        return self._run(batch) if self.steps is None else self.steps.forward(batch)
+
+    def capture_graphs(self) -> None:
+        """Capture steps of fixed sizes as CUDA graphs, where there are any; see `graphs`. Passes have to be over the
+        cache there is now.
+
+        Raises ModelLoadError if there is no memory for them.
+        """
+        if not isinstance(self.steps, BucketedSteps):
+            return
+        try:
+            with torch.inference_mode():
+                self.steps.capture()
+        except torch.OutOfMemoryError as error:
+            reason = str(error).partition("\n")[0]
+            raise ModelLoadError(f"model {self.name}: no memory for CUDA graphs: {reason}") from error
+
+    @property
+    def captured(self) -> int:
+        """Number of sizes whose steps were captured."""
+        return self.steps.captured if isinstance(self.steps, BucketedSteps) else 0
+
+    @property
+    def graphs(self) -> str:
+        """What became of CUDA graphs, for logs: how many there are, or why there are none."""
+        unavailable = self.steps.unavailable if isinstance(self.steps, BucketedSteps) else None
+        return unavailable or str(self.captured if self.device.type == "cuda" else 0)
+
+    def _run(self, batch: PackedBatch) -> Rows:
+        with packed_context(batch, self.cache), self._states() as states:
+            logits = self._call(batch, batch.logit_rows)
+        return logits, states[0].reshape(len(logits), self.hidden_size)
+
+    def _run_bucket(self, batch: BucketedBatch, wanted: torch.Tensor | None) -> Rows:
+        batch.begin()
+        with packed_context(batch, self.cache), self._states() as states:
+            logits = self._call(batch, 0 if wanted is None else wanted)
+        return logits, states[0].reshape(len(logits), self.hidden_size)
+
+    def _call(self, batch: PackedBatch | BucketedBatch, wanted: torch.Tensor | int) -> torch.Tensor:
+        """The library's model, in the context of a pass. wanted: rows whose logits to return, 0 for all."""
+        out = self.model(
+            input_ids=batch.token_ids.unsqueeze(0),
+            position_ids=batch.positions.unsqueeze(0),
+            use_cache=False,
+            logits_to_keep=wanted,
+        )
+        logits: torch.Tensor = out.logits[0]
+        return logits
+
+    def keep_alive(self) -> float | None:
+        """To be called between passes: returns the seconds after which to call again if there is none until then, None
+        for never. Raises RankLostError.
+        """
+        return None if self._ranks is None else self._ranks.keep_alive()
+
+    def _announce(self, batch: PackedBatch) -> None:
+        if self._ranks is not None:
+            self._ranks.announce(batch)
+
+    @contextmanager
+    def _states(self) -> Iterator[list[torch.Tensor]]:
+        """The list that the output head's inputs go to in passes inside."""
+        states: list[torch.Tensor] = []
+        hook = self.model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
+        try:
+            yield states
+        finally:
+            hook.remove()
+
+
+@contextmanager
+def _without_report() -> Iterator[None]:
+    """Keep transformers from listing what it passes over in a checkpoint, where that is meant."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _eos_token_ids(model: PreTrainedModel) -> tuple[int, ...]:
+    generation = getattr(model, "generation_config", None)
+    ids = getattr(generation, "eos_token_id", None)
+    if ids is None:
+        ids = getattr(model.config, "eos_token_id", None)
+    if ids is None:
+        return ()
+    return tuple(ids) if isinstance(ids, list | tuple) else (int(ids),)

@@ -1,0 +1,107 @@
+"""A packed batch as one row of numbers, so that other processes can run the same forward pass.
+
+What a row may see changes little from step to step: a lane's context is told as the beginning of one that was told
+before (in this step or the last one), and the slots that follow it. Committed tokens are slots added, a rollback is a
+shorter beginning; what is told does not grow with the context.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from speculative_engine.model.packed_batch import Lane, PackedBatch
+
+_HEAD = 4
+_LANE = 5
+_MARK = 64
+"""Contexts are found again by their slot at the last multiple of this position, or the one before it: slots between
+are told anew."""
+
+
+class StepEncoder:
+    """Writes the batches of one process, in their order, for a `StepDecoder`."""
+
+    def __init__(self) -> None:
+        self._before: list[np.ndarray] = []
+        self._marks: dict[tuple[int, int], int] = {}
+
+    def encode(self, batch: PackedBatch) -> np.ndarray:
+        """The batch as int64 [numbers]."""
+        known, marks = list(self._before), dict(self._marks)
+        told: list[np.ndarray] = []
+        lanes = np.empty((len(batch.lanes), _LANE), dtype=np.int64)
+        tails: list[np.ndarray] = []
+        for index, lane in enumerate(batch.lanes):
+            reference, kept = _begun(lane.context, known, marks)
+            tail = lane.context[kept:]
+            lanes[index] = reference, kept, len(tail), len(lane.rows), lane.first_query
+            tails.append(tail)
+            context = (
+                known[reference] if kept == len(lane.context) == _length(known, reference) else lane.context.copy()
+            )
+            _mark(context, len(known), marks)
+            known.append(context)
+            told.append(context)
+        self._before, self._marks = told, {}
+        for index, context in enumerate(told):
+            _mark(context, index, self._marks)
+        head = [len(batch), len(batch.wanted), len(batch.lanes), batch.group_size]
+        parts: list[list[int] | np.ndarray] = [head, batch.host.numpy().reshape(-1), batch.wanted, lanes.reshape(-1)]
+        parts += [*tails, *(lane.rows for lane in batch.lanes)]
+        return np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
+
+
+class StepDecoder:
+    """Reads what a `StepEncoder` wrote, all of it and in its order."""
+
+    def __init__(self) -> None:
+        self._before: list[np.ndarray] = []
+
+    def decode(self, numbers: np.ndarray, device: torch.device) -> PackedBatch:
+        """The batch of int64 [numbers], whose memory it uses on. Raises ValueError for another length."""
+        rows, wanted, lane_count, group_size = (int(each) for each in numbers[:_HEAD])
+        lengths = [3 * rows, wanted, lane_count * _LANE]
+        *parts, rest = np.split(numbers[_HEAD:], np.cumsum(lengths))
+        lanes = parts[2].reshape(-1, _LANE)
+        lane_rows = rest[int(lanes[:, 2].sum()) :]
+        if len(lane_rows) != lanes[:, 3].sum():
+            raise ValueError(f"a packed step of {len(numbers)} numbers does not hold what its head says")
+        known = list(self._before)
+        told: list[Lane] = []
+        slot = row = 0
+        for reference, kept, tail, count, first_query in lanes.tolist():
+            begun = known[reference][:kept] if kept else rest[:0]
+            context = np.concatenate([begun, rest[slot : slot + tail]]) if tail else begun
+            known.append(context)
+            told.append(Lane(context, lane_rows[row : row + count].tolist(), first_query))
+            slot, row = slot + tail, row + count
+        self._before = [lane.context for lane in told]
+        host = torch.from_numpy(numbers[_HEAD : _HEAD + 3 * rows]).view(3, rows)
+        return PackedBatch(host, parts[1].tolist(), told, group_size, device)
+
+
+def _begun(context: np.ndarray, known: list[np.ndarray], marks: dict[tuple[int, int], int]) -> tuple[int, int]:
+    """Which known context begins as this one does, and for how many slots; 0 slots if none is found."""
+    last = (len(context) - 1) // _MARK * _MARK
+    for position in (last, last - _MARK):
+        if position < 0:
+            break
+        reference = marks.get((position, int(context[position])))
+        if reference is not None:
+            other = known[reference]
+            length = min(len(other), len(context))
+            differing = np.flatnonzero(other[:length] != context[:length])
+            return reference, int(differing[0]) if len(differing) else length
+    return 0, 0
+
+
+def _mark(context: np.ndarray, index: int, marks: dict[tuple[int, int], int]) -> None:
+    last = (len(context) - 1) // _MARK * _MARK
+    for position in (last, last - _MARK):
+        if position >= 0:
+            marks[position, int(context[position])] = index
+
+
+def _length(known: list[np.ndarray], reference: int) -> int:
+    return len(known[reference]) if known else -1

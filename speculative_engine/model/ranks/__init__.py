@@ -1,0 +1,1 @@
+"""A model split among processes."""

@@ -1,0 +1,147 @@
+"""A rank's part of a model that transformers has split among ranks, in plain layers.
+
+The library keeps parts as distributed tensors and goes through their dispatch at every layer. Here the parts become
+layers of their own, which then are packed, fused and made row-exact as those of a whole model are; between them lies
+one exchange where the plan has one. What the plan splits in other ways (experts) is left to the library's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel
+from transformers.distributed import DistributedConfig
+from transformers.distributed.utils import TransformersDeviceMesh
+from transformers.integrations.tensor_parallel import replace_layer_number_by_wildcard
+
+from speculative_engine.model.ranks.rank_group import RankGroup
+from speculative_engine.model.ranks.split_check import SplitError
+
+
+class SummedLinear(nn.Module):
+    """A linear layer whose inputs are split: each rank has a part of every output, and the parts are added up."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, ranks: RankGroup, *, whole: int | None = None):
+        """weight [outputs, inputs of this rank]; bias [outputs], the same at all ranks. whole: number of inputs of all
+        ranks, where each is given all of them and takes its own."""
+        super().__init__()
+        self.linear = _linear(weight, None)
+        self.register_buffer("bias", bias, persistent=False)
+        self._ranks = ranks
+        self._own: slice | None = None
+        if whole is not None:
+            first = ranks.rank * -(-whole // ranks.size)
+            self._own = slice(first, first + weight.shape[1])
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """inputs [..., inputs of this rank, or of all] -> [..., outputs]"""
+        own = inputs if self._own is None else inputs[..., self._own].contiguous()
+        out = self._ranks.summed(self.linear(own))
+        return out if self.bias is None else out + self.bias
+
+
+class GatheredLinear(nn.Module):
+    """A linear layer whose outputs are split, and wanted whole at every rank."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, outputs: int, ranks: RankGroup):
+        """weight [outputs of this rank, inputs]; outputs: of all ranks."""
+        super().__init__()
+        self._outputs = outputs
+        missing = -(-outputs // ranks.size) - len(weight)  # the last ranks may have fewer
+        if missing:
+            weight = nn.functional.pad(weight, (0, 0, 0, missing))
+            bias = None if bias is None else nn.functional.pad(bias, (0, missing))
+        self.linear = _linear(weight, bias)
+        self._ranks = ranks
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """inputs [..., inputs] -> [..., outputs]"""
+        out = self._ranks.joined(self.linear(inputs))
+        return out if out.shape[-1] == self._outputs else out[..., : self._outputs].contiguous()
+
+
+class SplitEmbedding(nn.Module):
+    """An embedding whose tokens are split: the rank that has a token gives its vector, the others zeros."""
+
+    def __init__(self, weight: torch.Tensor, tokens: int, ranks: RankGroup):
+        """weight [tokens of this rank, width]; tokens: of all ranks."""
+        super().__init__()
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self._first = ranks.rank * -(-tokens // ranks.size)
+        self._ranks = ranks
+
+    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """token_ids int64 [...] -> [..., width]"""
+        local = token_ids - self._first
+        here = (local >= 0) & (local < len(self.weight))
+        found = nn.functional.embedding(local.clamp(0, max(0, len(self.weight) - 1)), self.weight)
+        return self._ranks.summed(found * here.unsqueeze(-1))
+
+
+def keep_own_parts(model: PreTrainedModel, ranks: RankGroup) -> None:
+    """Replace the split layers of `model`, which from_pretrained has distributed, by this rank's own, in place.
+
+    Raises SplitError for a plan that cannot be followed.
+    """
+    styles: dict[str, str] = model.tp_plan
+    for path, module in list(model.named_modules()):
+        style = styles.get(replace_layer_number_by_wildcard(path))
+        weight = getattr(module, "weight", None)
+        if style is None or not isinstance(weight, DTensor):
+            continue
+        own, bias = _own(weight), _own(getattr(module, "bias", None))
+        assert own is not None
+        if style == "colwise" and type(module) is nn.Linear:
+            part: nn.Module = _linear(own, bias)
+        elif style == "rowwise" and type(module) is nn.Linear:
+            part = SummedLinear(own, bias, ranks)
+        elif style == "rowwise_split_input" and type(module) is nn.Linear:
+            part = SummedLinear(own, bias, ranks, whole=weight.shape[1])
+        elif style in ("colwise_gather_output", "colwise_rep") and type(module) is nn.Linear:
+            part = GatheredLinear(own, bias, len(weight), ranks)
+        elif style == "embedding_rowwise" and type(module) is nn.Embedding:
+            part = SplitEmbedding(own, len(weight), ranks)
+        elif isinstance(module, nn.Linear):
+            raise SplitError(f"--tensor-parallel: its plan splits {path} in a way that is not known here: {style}")
+        else:
+            continue
+        parent, _, name = path.rpartition(".")
+        setattr(model.get_submodule(parent), name, part)
+
+
+@contextmanager
+def split_on(device: torch.device, ranks: RankGroup) -> Iterator[DistributedConfig]:
+    """What to give from_pretrained inside, to have it split a model among `ranks` as its own plan says.
+
+    On CPUs transformers is not left to place the parts: it takes the kind of accelerator that torch was built for,
+    whether there is one or not, and wants the package accelerate for any place. On GPUs it needs that package.
+    """
+    config = DistributedConfig(tp_size=ranks.size)
+    if device.type != "cpu":
+        yield config
+        return
+    names = ("pp", "dp_replicate", "fsdp", "tp")
+    mesh = init_device_mesh("cpu", (1, 1, 1, ranks.size), mesh_dim_names=names)
+    meshes = TransformersDeviceMesh(mesh, mesh)
+    found = PreTrainedModel.prepare_distribute_model
+    PreTrainedModel.prepare_distribute_model = classmethod(lambda *_, **__: (config, None, meshes))
+    try:
+        yield config
+    finally:
+        PreTrainedModel.prepare_distribute_model = found
+
+
+def _own(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return tensor.to_local().detach() if isinstance(tensor, DTensor) else tensor
+
+
+def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    layer.weight = nn.Parameter(weight, requires_grad=False)
+    layer.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+    return layer

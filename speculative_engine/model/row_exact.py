@@ -1,0 +1,159 @@
+"""Layers that give a row the same bits whatever rows are beside it (law 1), on CPUs.
+
+Libraries choose kernels by shape: a product of few rows may sum in another order than one of many, and the last
+elements of a tensor, those that fill no vector register, go through scalar code whose exponential differs in the last
+bit. The replacements here keep each row on one path. They are also faster: weights are packed for oneDNN once, where
+`torch.nn.functional.linear` repacks bfloat16 weights at every call.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from transformers.activations import ACT2CLS
+from transformers.pytorch_utils import Conv1D
+
+from speculative_engine.kernels.row_product import CompiledProduct, can_multiply
+from speculative_engine.model.row_range import MOST_ROWS, row_range
+
+_SERIAL_ELEMENTS = 32768
+"""torch splits longer element-wise work among threads, at places that depend on the whole tensor's size."""
+_VECTOR_ELEMENTS = 64
+"""A multiple of every vectorised loop's step, so that no element is left over for scalar code."""
+
+
+def can_pack(dtype: torch.dtype) -> bool:
+    """Whether oneDNN's packed linear layer exists here for weights of `dtype`."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return bool(dtype == torch.float32)
+
+
+class PackedProduct(nn.Module):
+    """Rows times a weight that was packed for oneDNN once."""
+
+    def __init__(self, weight: torch.Tensor):
+        super().__init__()
+        self.register_buffer("stored", torch.ops.mkldnn._reorder_linear_weight(weight, None), persistent=False)
+
+    def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """rows [rows, inputs] -> [rows, outputs]"""
+        return torch.ops.mkldnn._linear_pointwise(rows, self.stored, bias, "none", [], "")
+
+
+class TurnedProduct(nn.Module):
+    """The weight times the rows, and the result turned: to the library the number of rows is then the number of
+    outputs, by which it does not choose the order of the sums."""
+
+    def __init__(self, weight: torch.Tensor):
+        super().__init__()
+        self.register_buffer("stored", weight, persistent=False)
+
+    def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """rows [rows, inputs] -> [rows, outputs]"""
+        # One row would go the way of a matrix times a vector, which takes a fifth longer than two rows.
+        wide = rows if len(rows) > 1 else torch.cat([rows, rows])
+        out = nn.functional.linear(self.stored, wide).t()[: len(rows)].contiguous()
+        return out if bias is None else out.add_(bias)
+
+
+class PlainProduct(TurnedProduct):
+    """The library's own linear layer."""
+
+    def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """rows [rows, inputs] -> [rows, outputs]"""
+        return nn.functional.linear(rows, self.stored, bias)
+
+
+def product_for(weight: torch.Tensor) -> type[nn.Module]:
+    """The fastest product there is for few rows and a weight [outputs, inputs]."""
+    if can_multiply(weight):
+        return CompiledProduct
+    return PackedProduct if can_pack(weight.dtype) else PlainProduct
+
+
+class RowExactLinear(nn.Module):
+    """A linear layer that multiplies as many rows at a time as give each the same bits: fewer are padded, more split.
+
+    Where the usual product would have to be split on this processor, it takes the turned one, if that need not be.
+    """
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        kind = product_for(weight)
+        self.rows = row_range(kind, self.out_features, self.in_features, weight.dtype)
+        if self.rows.most < MOST_ROWS:
+            turned = row_range(TurnedProduct, self.out_features, self.in_features, weight.dtype)
+            if turned.most > self.rows.most:
+                kind, self.rows = TurnedProduct, turned
+        self.product = kind(weight)
+        self.register_buffer("bias", bias, persistent=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """inputs [..., in_features] -> [..., out_features]"""
+        flat = inputs.reshape(-1, self.in_features)
+        if self.rows.least <= len(flat) <= self.rows.most:
+            out = self.product(flat, self.bias)
+        elif len(flat):
+            out = torch.cat([self._padded(part) for part in flat.split(self.rows.most)])
+        else:
+            out = flat.new_empty(0, self.out_features)
+        return out.view(*inputs.shape[:-1], self.out_features)
+
+    def _padded(self, rows: torch.Tensor) -> torch.Tensor:
+        missing = self.rows.least - len(rows)
+        if missing <= 0:
+            return self.product(rows, self.bias)
+        return self.product(torch.cat([rows, rows[:1].expand(missing, -1)]), self.bias)[: len(rows)]
+
+
+class RowExactActivation(nn.Module):
+    """An element-wise function applied in whole vectors, in pieces too short to be split among threads."""
+
+    def __init__(self, function: nn.Module):
+        super().__init__()
+        self.function = function
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """inputs [..., width] -> the same shape"""
+        width = inputs.shape[-1]
+        flat = inputs.reshape(-1, width)
+        spare = -width % _VECTOR_ELEMENTS
+        if spare:
+            flat = nn.functional.pad(flat, (0, spare))
+        rows = max(1, _SERIAL_ELEMENTS // flat.shape[1])
+        if flat.shape[0] <= rows or torch.get_num_threads() == 1:
+            out = self.function(flat)
+        else:
+            out = torch.cat([self.function(piece) for piece in flat.split(rows)])
+        return out[:, :width].reshape(inputs.shape) if spare else out.view(inputs.shape)
+
+
+_ACTIVATIONS = tuple(
+    {entry[0] if isinstance(entry, tuple) else entry for entry in ACT2CLS.values() if entry is not None}
+)
+
+
+def make_row_exact(model: nn.Module) -> None:
+    """Replace the linear layers and activation functions of `model` by row-exact ones, in place."""
+    for parent in list(model.modules()):
+        if isinstance(parent, RowExactActivation):
+            continue
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear:
+                # A copy, as weights in a mapped file are read a tenth slower than memory.
+                replacement: nn.Module = RowExactLinear(child.weight.data.clone(), _data(child.bias))
+            elif isinstance(child, Conv1D):
+                replacement = RowExactLinear(child.weight.data.t().contiguous(), _data(child.bias))
+            elif isinstance(child, _ACTIVATIONS):
+                replacement = RowExactActivation(child)
+            else:
+                continue
+            setattr(parent, name, replacement)
+
+
+def _data(bias: torch.Tensor | None) -> torch.Tensor | None:
+    return None if bias is None else bias.data

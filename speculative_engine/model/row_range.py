@@ -1,0 +1,80 @@
+"""How many rows a matrix product may have so that each gets the bits it would get beside any others, by trial.
+
+Libraries choose kernels by the number of rows, and kernels differ in the order of their sums: which numbers go together
+depends on the processor (oneDNN's AMX kernels change order beyond 32 rows where its AVX-512 ones do not) and on the
+shape of the weight. So it is measured and not assumed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import torch
+
+from speculative_engine.kernels.compiled_library import kernels_in_use
+
+Product = Callable[[torch.Tensor], torch.Tensor]
+
+_USUAL = 16
+"""The number of rows whose bits are the measure: steps have about so many."""
+MOST_ROWS = 256
+"""Rows beyond which products are always split; nobody looks further."""
+_LEAST = (1, 2, 4, 8, _USUAL)
+_MOST = (_USUAL, 32, 64, 128, MOST_ROWS)
+_TRIED = (
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 20, 24, 25, 31, 32, 33, 36, 37, 40, 47, 48, 49, 63, 64, 65, 80,
+    96, 97, 112, 127, 128, 129, 160, 161, 192, 224, 255, 256,
+)  # fmt: skip
+_MOST_OUTPUTS = 16384
+"""Outputs beyond it repeat what fewer do, and trying them all takes seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowRange:
+    """Numbers of rows, from `least` to `most`, that give a row the same bits."""
+
+    least: int
+    most: int
+    digest: str = field(default="", compare=False)
+    """SHA-256 (hex) of the sums that were tried: another order of them is another digest. Products beyond the tried
+    numbers of outputs and rows repeat these."""
+
+
+def row_range(make: Callable[[torch.Tensor], Product], outputs: int, inputs: int, dtype: torch.dtype) -> RowRange:
+    """Try products with a weight [outputs, inputs] of `dtype` on the calling thread, with its number of threads.
+
+    make: takes such a weight and returns the product with it, of rows [rows, inputs]. Results are remembered.
+    """
+    return _tried(make, min(outputs, _MOST_OUTPUTS), inputs, dtype, torch.get_num_threads(), kernels_in_use())
+
+
+@lru_cache(maxsize=256)
+def _tried(
+    make: Callable[[torch.Tensor], Product],
+    outputs: int,
+    inputs: int,
+    dtype: torch.dtype,
+    threads: int,
+    kernels: str,
+) -> RowRange:
+    weight, rows = _sensitive(outputs, inputs, dtype)
+    product = make(weight)
+    usual = torch.cat([product(part) for part in rows.split(_USUAL)])
+    equal = {count: torch.equal(product(rows[:count]), usual[:count]) for count in _TRIED}
+    least = next(low for low in _LEAST if all(equal[n] for n in _TRIED if low <= n <= _USUAL))
+    most = max(high for high in _MOST if all(equal[n] for n in _TRIED if _USUAL <= n <= high))
+    digest = hashlib.sha256(usual[:_USUAL].contiguous().view(torch.uint8).numpy()).hexdigest()
+    return RowRange(least, most, digest)
+
+
+def _sensitive(outputs: int, inputs: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """A weight and rows whose products are zero but for rounding, so that another order of a sum shows at once."""
+    generator = torch.Generator().manual_seed(inputs * 31 + outputs)
+    half = -(-inputs // 2)
+    order = torch.randperm(2 * half, generator=generator)[:inputs]
+    weight = torch.randn(outputs, half, generator=generator)
+    rows = torch.randn(MOST_ROWS, half, generator=generator)
+    return torch.cat([weight, -weight], 1)[:, order].to(dtype), torch.cat([rows, rows], 1)[:, order].to(dtype)

@@ -1,0 +1,97 @@
+"""Attention over committed keys by torch's `varlen_attn`, the flash attention kernel for sequences of any lengths.
+
+torch's own kernel takes keys one sequence after the other; it reads keys where they lie, by block tables, only with
+FlashAttention 3 or 4 installed beside it. So the keys are gathered first.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from speculative_engine.model.split_attention import Part
+
+MOST_DIM = 256
+"""Longest head that the kernel takes."""
+_HALF = (torch.bfloat16, torch.float16)
+
+
+@cache
+def _options() -> dict[str, object] | None:
+    """Options by which this version of torch is called, None where it has no such attention."""
+    try:
+        from torch.nn.attention.varlen import AuxRequest, varlen_attn
+    except ImportError:
+        return None
+    known = inspect.signature(varlen_attn).parameters
+    if "scale" not in known or "return_aux" not in known:
+        return None
+    grouped: dict[str, object] = {"enable_gqa": True} if "enable_gqa" in known else {}
+    return {"return_aux": AuxRequest(lse=True), **grouped}
+
+
+def fits(keys: Tensor, values: Tensor, window: int | None, softcap: float | None) -> bool:
+    """Whether the kernel computes with keys and values like these. It knows windows, but not those of a tree's rows,
+    whose positions are not one after the other."""
+    return (
+        keys.device.type == "cuda"
+        and keys.dtype in _HALF
+        and keys.shape[-1] == values.shape[-1]
+        and keys.shape[-1] % 8 == 0
+        and keys.shape[-1] <= MOST_DIM
+        and window is None
+        and softcap is None
+        and _options() is not None
+    )
+
+
+def attend_ranges(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    first_rows: Tensor,
+    first_keys: Tensor,
+    empty: Tensor,
+    scaling: float,
+) -> Part:
+    """Let the rows first_rows[i] to first_rows[i + 1] attend to the keys first_keys[i] to first_keys[i + 1], for all i.
+
+    query [heads, rows, dim]; keys and values, for which `fits`: [kv_heads, n, dim]; first_rows and first_keys int32,
+    ascending, of one length; the last of first_rows is the number of rows. empty [rows] bool: rows without keys.
+    """
+    from torch.nn.attention.varlen import varlen_attn
+
+    heads, rows, _ = query.shape
+    options = _options()
+    assert options is not None, "whoever calls this has asked whether it fits"
+    out, weight = varlen_attn(
+        query.transpose(0, 1).contiguous(),
+        keys.transpose(0, 1),
+        values.transpose(0, 1),
+        first_rows,
+        first_keys,
+        rows,
+        keys.shape[1],
+        scale=scaling,
+        **options,
+    )
+    if _by_head(keys.device, keys.dtype):
+        weight = weight.t()
+    # What the kernel tells of rows without keys has changed between its versions.
+    none = empty.unsqueeze(1)
+    return Part(out.float().masked_fill(none.unsqueeze(2), 0.0), weight.masked_fill(none, -torch.inf))
+
+
+@cache
+def _by_head(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether the kernel's log-sum-exps are [heads, rows]: its documentation and its code have disagreed."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    rows, heads = 3, 2
+    like = torch.zeros(rows, heads, 64, device=device, dtype=dtype)
+    ends = torch.tensor([0, rows], dtype=torch.int32, device=device)
+    _, weight = varlen_attn(like, like, like, ends, ends, rows, rows, scale=1.0, **(_options() or {}))
+    return tuple(weight.shape) == (heads, rows)

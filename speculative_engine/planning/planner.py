@@ -1,0 +1,161 @@
+"""Which nodes to verify, and whether to wait for more: one cost model for both.
+
+A step over a batch commits, in expectation, one token per sequence plus the probability of every verified node. The
+planner adds nodes best first over all sequences and stops where expected tokens per second are highest. Prompts that
+are computed in the same step get later what nodes take: each counts as a sequence that gains a token by the step, and
+the time of its rows is its own. Waiting is the same question with a time added: more nodes later against a step now.
+So draft length, tree width and giving up on a useless drafter follow from measured costs and calibrated probabilities,
+not from settings.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from speculative_engine.planning.acceptance_model import AcceptanceModel
+from speculative_engine.planning.drafter_timing import DrafterTiming, ProposalClock
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.tree.token_tree import Node, TokenTree
+
+_LEAST_PROBABILITY = 1e-3
+
+
+@dataclass(slots=True)
+class Candidate:
+    """One sequence that is ready to decode."""
+
+    tree: TokenTree
+    clocks: Mapping[str, ProposalClock]
+    """Of the drafters that draft for it now, by their names."""
+    max_nodes: int
+    """Most nodes to verify in one step."""
+    max_position: int
+    """Last position at which a verified node is of use."""
+    allows: Callable[[Node], bool] | None = None
+    """Whether a node may come to be committed, asked of parents before their children; None where any may."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What one step verifies."""
+
+    nodes: list[list[Node]]
+    """For each candidate the chosen nodes, parents before children."""
+    expected_tokens: float
+    seconds: float
+    """Expected time of the step."""
+    full: bool = False
+    """No further node could be verified, however good."""
+    leaf_probability: list[float] = field(default_factory=list)
+    """For each candidate the probability of the end of its likeliest path; what is drafted next hangs there."""
+
+
+class Planner:
+    """Holds the cost curve and each drafter's calibration and timing."""
+
+    def __init__(self, cost: StepCost, max_rows: int):
+        """max_rows: most rows of a step."""
+        self.cost = cost
+        self.models: dict[str, AcceptanceModel] = {}
+        self.timings: dict[str, DrafterTiming] = {}
+        self._kinds: dict[str, AcceptanceModel] = {}
+        self._max_rows = max_rows
+
+    def add_source(self, source: str, *, timed: bool = True, kind: str = "") -> None:
+        """Know a drafter; keeps what was learned if it is known already.
+
+        timed: whether it may be waited for. kind: of one that drafts for a single request; it begins with what is known
+        of others of its kind.
+        """
+        if source not in self.models:
+            alike = self._kinds.setdefault(kind, AcceptanceModel()) if kind else None
+            self.models[source] = AcceptanceModel(alike)
+        if timed:
+            self.timings.setdefault(source, DrafterTiming())
+
+    def remove_source(self, source: str) -> None:
+        """Forget a drafter."""
+        self.models.pop(source, None)
+        self.timings.pop(source, None)
+
+    def plan(
+        self, candidates: Sequence[Candidate], other_rows: int = 0, max_rows: int | None = None, prompts: int = 0
+    ) -> Plan:
+        """Choose the nodes of a step over `candidates` that also carries `other_rows` rows (prompt chunks).
+
+        max_rows: most rows of this step, where there is less room than usual. prompts: sequences whose prompts are not
+        computed yet, which a longer step delays as it does those of `candidates`.
+        """
+        base = len(candidates) + other_rows
+        most = self._max_rows if max_rows is None else min(max_rows, self._max_rows)
+        ordered: list[tuple[int, Node, float]] = []
+        heap: list[tuple[float, int, int, Node]] = []
+        taken = [0] * len(candidates)
+        leaf = [1.0] * len(candidates)
+        count = 0
+
+        def push(index: int, parent: Node, probability: float) -> None:
+            nonlocal count
+            if parent.position >= candidates[index].max_position:
+                return
+            allows = candidates[index].allows
+            for child in parent.children.values():
+                model = self.models.get(child.source)
+                value = probability * model.probability(child) if model else 0.0
+                if value >= _LEAST_PROBABILITY and (allows is None or allows(child)):
+                    count += 1
+                    heapq.heappush(heap, (-value, count, index, child))
+
+        for index, candidate in enumerate(candidates):
+            push(index, candidate.tree.root, 1.0)
+        while heap and base + len(ordered) < most:
+            value, _, index, node = heapq.heappop(heap)
+            if taken[index] >= candidates[index].max_nodes:
+                continue
+            taken[index] += 1
+            ordered.append((index, node, -value))
+            if node.rank == 0 and node.parent is not None:
+                leaf[index] = min(leaf[index], -value)
+            push(index, node, -value)
+
+        expected = float(len(candidates))
+        # What other rows take buys prompts, not tokens: a token costs what it does in a step without them.
+        sequences = len(candidates)
+        others = self.cost.seconds(base, sequences) - self.cost.seconds(sequences, sequences)
+        best_count, best_expected = 0, expected
+        best_rate = (expected + prompts) / (self.cost.seconds(base, sequences) - others)
+        for size, (_, _, probability) in enumerate(ordered, start=1):
+            expected += probability
+            rate = (expected + prompts) / (self.cost.seconds(base + size, sequences) - others)
+            if rate > best_rate:
+                best_count, best_rate, best_expected = size, rate, expected
+        nodes: list[list[Node]] = [[] for _ in candidates]
+        for index, node, _ in ordered[:best_count]:
+            nodes[index].append(node)
+        full = base + best_count >= most
+        return Plan(nodes, best_expected, self.cost.seconds(base + best_count, sequences), full, leaf)
+
+    def worthwhile_wait(self, plan: Plan, candidates: Sequence[Candidate], now: float) -> float:
+        """Seconds to wait for the next proposal before stepping with `plan`; 0 when stepping now is better."""
+        if plan.full:
+            return 0.0
+        gain, added, wait = 0.0, 0, 0.0
+        for index, candidate in enumerate(candidates):
+            if len(plan.nodes[index]) >= candidate.max_nodes:
+                continue
+            for source, clock in candidate.clocks.items():
+                expected = clock.expected_wait(now)
+                if expected is None:
+                    continue
+                gain += plan.leaf_probability[index] * self.models[source].next_probability()
+                added += 1
+                wait = max(wait, expected)
+                break
+        if not added:
+            return 0.0
+        rows = len(candidates) + sum(map(len, plan.nodes))
+        growth = self.cost.seconds(rows + added) - self.cost.seconds(rows)
+        later = (plan.expected_tokens + gain) / (plan.seconds + growth + wait)
+        return wait if later > plan.expected_tokens / plan.seconds else 0.0

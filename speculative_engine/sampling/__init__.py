@@ -1,0 +1,1 @@
+"""Tokens drawn from logits, under noise that drafters share."""

@@ -1,0 +1,82 @@
+"""The best tokens of each row under coupled noise in compiled code, for CPUs. See best_tokens.c.
+
+`coupled_sampler` does the same with torch where this was not built, and elsewhere: some hundred small calls.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+
+import torch
+from torch import Tensor
+
+from speculative_engine.kernels.compiled_library import HALF, library, loaded
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+
+
+class _Filters(ctypes.Structure):
+    _fields_ = (
+        ("top_k", ctypes.c_int64),
+        ("top_p", ctypes.c_double),
+        ("typical_p", ctypes.c_double),
+        ("log_min_p", ctypes.c_float),
+    )
+
+
+class _Call(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("logits", "temperatures", "seeds", "positions", "greedy", "filters")),
+        *((name, ctypes.c_void_p) for name in ("tokens", "scores", "log_probs")),
+        *((name, ctypes.c_int64) for name in ("row_count", "vocabulary", "stride", "wanted")),
+        ("half", ctypes.c_int32),
+    )
+
+
+def fits(logits: Tensor) -> bool:
+    """Whether the compiled code takes logits like these, [R, V]."""
+    return (
+        logits.device.type == "cpu"
+        and logits.dtype in HALF
+        and logits.shape[1] > 0
+        and (logits.stride(1) == 1 or logits.shape[1] == 1)
+        and library() is not None
+    )
+
+
+def best_tokens(
+    logits: Tensor, batch: SamplingBatch, k: int, *, log_probs: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The k best tokens of each row, best first, the lowest id first among equals.
+
+    logits [R, V], for which `fits`. Returns ids [R, k] int64, scores z / T + g [R, k] float32, and, if asked for,
+    log softmax(z / T) [R, k] float32; -1, -inf and -inf where a row has fewer, and throughout a row that holds NaN or
+    +inf, or nothing finite. Raises MemoryError.
+    """
+    rows, vocabulary = logits.shape
+    tokens = torch.empty((rows, k), dtype=torch.int64)
+    scores = torch.empty((rows, k), dtype=torch.float32)
+    found = torch.empty((rows, k), dtype=torch.float32) if log_probs else None
+    filters = (_Filters * rows)(*_filters(batch)) if batch.filters else None
+    call = _Call(
+        logits.data_ptr(), batch.temperatures.data_ptr(), batch.seeds.data_ptr(), batch.positions.data_ptr(),
+        batch.greedy.data_ptr(), None if filters is None else ctypes.addressof(filters),
+        tokens.data_ptr(), scores.data_ptr(), None if found is None else found.data_ptr(),
+        rows, vocabulary, logits.stride(0), k, HALF[logits.dtype],
+    )  # fmt: skip
+    if loaded().draftwire_best_tokens(ctypes.addressof(call)):
+        raise MemoryError(f"sampling from a vocabulary of {vocabulary}")
+    return tokens, scores, found
+
+
+def _filters(batch: SamplingBatch) -> list[tuple[int, float, float, float]]:
+    log_min_p = dict(zip(batch.min_p_rows, batch.log_min_p.tolist(), strict=True))
+    return [
+        (
+            batch.top_k.get(row, 0),
+            batch.top_p.get(row, 1.0),
+            batch.typical_p.get(row, 1.0),
+            log_min_p.get(row, -math.inf),
+        )
+        for row in range(len(batch))
+    ]

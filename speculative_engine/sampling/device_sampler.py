@@ -1,0 +1,110 @@
+"""Coupled sampling without a word from the device: all is queued, and nothing is asked before it is done.
+
+`coupled_sampler` opens the blocks of the vocabulary that can hold a winner, however many those are, so it has to ask
+how many. Here a fixed number of blocks is opened, the ones with the highest bounds: nearly always enough, and where it
+was not, the bound of the next block says so.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from speculative_engine.sampling.coupled_sampler import NO_TOKEN, log_probs_of
+from speculative_engine.sampling.gumbel import (
+    BLOCK,
+    block_first_arrivals,
+    gumbel_of_arrivals,
+    gumbel_of_waits,
+    winners_and_waits,
+)
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.sampling.token_filters import block_logits, block_tops
+
+_OPENED = 64
+"""Blocks of a row whose tokens are looked at."""
+
+
+class DeviceDraw(NamedTuple):
+    """One token a row, on the device."""
+
+    token_ids: Tensor
+    """[R] int64; -1 in bad rows, as `coupled_sampler.Sampled` has it."""
+    settled: Tensor
+    """[R] bool: no token of an unopened block can have a higher score, or as high a one."""
+
+
+class DeviceCandidates(NamedTuple):
+    """The k best tokens of each row, best first, on the device; see `coupled_sampler.Candidates`."""
+
+    token_ids: Tensor
+    """[R, k] int64; -1 where there are fewer, and in bad rows."""
+    log_probs: Tensor
+    """[R, k] float32."""
+    settled: Tensor
+    """[R] bool: no token of an unopened block can be among them."""
+
+
+class _Opened(NamedTuple):
+    """The tokens of the opened blocks, by ascending id."""
+
+    token_ids: Tensor
+    """[R, n] int64."""
+    scores: Tensor
+    """[R, n] float32: z / T + g; -inf beyond the vocabulary."""
+    following: Tensor
+    """[R] float32: a bound of the scores in other blocks; -inf where there are none, or they hold nothing."""
+    top: Tensor
+    """[R] float32: the row's largest logit."""
+
+    @property
+    def bad(self) -> Tensor:
+        """[R] bool: rows that `coupled_sampler` calls bad."""
+        return ~self.top.isfinite()
+
+
+def draw(logits: Tensor, batch: SamplingBatch, opened: int = _OPENED) -> DeviceDraw:
+    """What `coupled_sampler.sample` draws in settled rows. logits [R, V]; batch: without filters."""
+    found = _open(logits, batch, opened)
+    best = found.scores.amax(1)
+    # The lowest id wins among equals.
+    tied = found.token_ids.masked_fill(found.scores < best.unsqueeze(1), logits.shape[1])
+    return DeviceDraw(tied.amin(1).masked_fill_(found.bad, NO_TOKEN), (best > found.following) | found.bad)
+
+
+def draw_candidates(logits: Tensor, batch: SamplingBatch, k: int, opened: int = _OPENED) -> DeviceCandidates:
+    """What `coupled_sampler.top_candidates` finds in settled rows. logits [R, V]; batch: without filters; k <= 64."""
+    found = _open(logits, batch, opened)
+    bad = found.bad
+    scores, order = found.scores.sort(dim=1, descending=True, stable=True)  # stable: the lower id first among equals
+    scores, token_ids = scores[:, :k], found.token_ids.gather(1, order[:, :k])
+    missing = scores.isneginf() | bad.unsqueeze(1)
+    token_ids = token_ids.masked_fill(missing, NO_TOKEN)
+    log_probs = log_probs_of(logits, batch, found.top, token_ids)
+    settled = (scores[:, -1] > found.following) | found.following.isneginf() | bad
+    return DeviceCandidates(token_ids, log_probs, settled)
+
+
+def _open(logits: Tensor, batch: SamplingBatch, opened: int) -> _Opened:
+    block_top = block_tops(logits)
+    greedy = batch.greedy.unsqueeze(1)
+    first = block_first_arrivals(batch.seeds, batch.positions, block_top.shape[1])
+    noise_top = gumbel_of_arrivals(first).masked_fill_(greedy, 0)
+    bound = block_top / batch.temperatures + noise_top
+    width = min(opened + 1, bound.shape[1])
+    bounds, blocks = bound.topk(width, dim=1)
+    if width > opened:
+        following, blocks = bounds[:, opened], blocks[:, :opened]
+    else:
+        following = bound.new_full((len(batch),), -torch.inf)
+    blocks = blocks.sort(1).values
+    row = torch.arange(len(batch), device=logits.device)
+    scaled = block_logits(logits, row, blocks) / batch.temperatures.unsqueeze(2)
+    token_ids = blocks.unsqueeze(2) * BLOCK + torch.arange(BLOCK, device=logits.device)
+    winners, waits = winners_and_waits(batch.seeds, batch.positions, blocks, token_ids.flatten(1))
+    is_winner = winners.unsqueeze(2) == token_ids & (BLOCK - 1)
+    noise = gumbel_of_waits(first.gather(1, blocks).unsqueeze(2), waits.view_as(scaled), is_winner)
+    scores = scaled + noise.masked_fill_(greedy.unsqueeze(2), 0)
+    return _Opened(token_ids.flatten(1), scores.flatten(1), following, block_top.amax(1))

@@ -1,0 +1,106 @@
+"""Which scaled logits of each row stay, after all filters: from a least one on, and with typical_p up to a most one.
+
+typical_p keeps the tokens whose surprise, -log p, is nearest to the distribution's entropy H, until their probability
+reaches it (Meister et al., arXiv 2202.00666). With s = logit / T relative to the row's largest, and Z = sum exp(s),
+
+    -log p(v) - H = (log Z - s(v)) - (log Z - sum p s) = sum p s - s(v)
+
+so the distance is that of s from its own mean, no logarithm is taken, and what stays is one range of s. Tokens as near
+as the last one kept stay too. The sums are of integers, as for top_p: the same in any order, and in any batch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.sampling.token_filters import (
+    BINS,
+    BINS_PER_UNIT,
+    columns,
+    mass_of,
+    rank_reaching,
+    rows_a_pass,
+    thresholds,
+)
+
+_NO_MASS = -64.0
+"""Relative to the largest: e^-64 counts for nothing (see MASS_BITS)."""
+
+
+class KeptRange(NamedTuple):
+    """The least and the most logit / T that each row keeps."""
+
+    least: Tensor
+    """[R] float32; -inf where a row keeps all below."""
+    most: Tensor | None
+    """[R] float32, inf where a row keeps all above; None where no row has a typical_p."""
+
+    def drop(self, scaled: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
+        """Set to -inf, in place, what does not stay. scaled [n, ...] of the given rows."""
+        shape = (-1, *[1] * (scaled.dim() - 1))
+        scaled.masked_fill_(scaled < self.least[rows].view(shape), -torch.inf)
+        if self.most is not None:
+            scaled.masked_fill_(scaled > self.most[rows].view(shape), -torch.inf)
+        return scaled
+
+    def bound(self, block_top: Tensor) -> Tensor:
+        """The most that a token which stays can have, in place, -inf where none can. [R, blocks] -> [R, blocks]."""
+        block_top.masked_fill_(block_top < self.least.unsqueeze(1), -torch.inf)
+        return block_top if self.most is None else block_top.clamp_(max=self.most.unsqueeze(1))
+
+
+def kept_range(logits: Tensor, block_top: Tensor, batch: SamplingBatch) -> KeptRange | None:
+    """What each row keeps; None if no row filters.
+
+    logits [R, V], block_top [R, ceil(V / 64)] float32 their largest values by blocks of 64.
+    """
+    below = thresholds(logits, block_top, batch)
+    if not batch.typical_p:
+        return None if below is None else KeptRange(below, None)
+    least = torch.full((len(batch),), -torch.inf, dtype=torch.float32, device=logits.device)
+    most = torch.full_like(least, torch.inf)
+    if below is not None:
+        least.copy_(below)
+    typical, step = list(batch.typical_p), rows_a_pass(logits)
+    for first in range(0, len(typical), step):
+        rows = typical[first : first + step]
+        scaled = logits[rows] / batch.temperatures[rows]
+        if below is not None:
+            scaled = torch.where(scaled < below[rows].unsqueeze(1), -torch.inf, scaled)
+        p = torch.tensor([batch.typical_p[row] for row in rows], dtype=torch.float64, device=logits.device)
+        least[rows], most[rows] = _typical(scaled, p)
+    return KeptRange(least, most)
+
+
+def _typical(scaled: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
+    """Least and most of [n, V] float32, -inf where a token was dropped, that p [n] float64 keeps; both [n]."""
+    rows, device = len(scaled), scaled.device
+    relative = (scaled - scaled.amax(1, keepdim=True)).nan_to_num_(nan=-torch.inf)  # bad rows: any answer, but no fault
+    mass = mass_of(relative.clone())
+    total = mass.sum(1)
+    target = p * total.double()
+    moment = relative.clamp_(min=_NO_MASS).mul(mass.float()).to(torch.int64).sum(1)
+    mean = moment.double() / total.clamp(min=1)
+    distance = relative.sub_(mean.float().unsqueeze(1)).abs_()
+
+    # As for top_p: binned by size, and only the bin that holds the edge is sorted.
+    bin_index = (distance * BINS_PER_UNIT).clamp_(max=BINS - 1).to(torch.int64)
+    bins = torch.zeros((rows, BINS), dtype=torch.int64, device=device)
+    running = bins.scatter_add_(1, bin_index, mass).cumsum(1)
+    _, edge = rank_reaching(running, target)
+    edge.unsqueeze_(1)
+    before = (running - bins).gather(1, edge)
+    row, token = (bin_index == edge).nonzero(as_tuple=True)
+    column, width = columns(row, rows)
+    ranked = torch.full((rows, width), torch.inf, dtype=torch.float32, device=device)
+    masses = torch.zeros((rows, width), dtype=torch.int64, device=device)
+    ranked[row, column], masses[row, column] = distance[row, token], mass[row, token]
+    ranked, order = ranked.sort(dim=1)
+    _, rank = rank_reaching(before + masses.gather(1, order).cumsum(1), target)
+    kept = (distance <= ranked.gather(1, rank.unsqueeze(1))) & (mass > 0)
+    nothing = scaled.new_tensor(torch.inf)
+    return torch.where(kept, scaled, nothing).amin(1), torch.where(kept, scaled, -nothing).amax(1)

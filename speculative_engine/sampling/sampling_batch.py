@@ -1,0 +1,109 @@
+"""The sampling parameters of many rows as tensors, prepared once and used by one vectorised pass."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from speculative_engine.field_error import FieldError
+from speculative_engine.sampling.gumbel import MAX_POSITION
+from speculative_engine.sampling.sampling_params import SamplingParams
+
+FLOAT32_MAX = 3.0e38
+_NOTHING = torch.empty(0, dtype=torch.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingBatch:
+    """R rows of logits, each with its own request's parameters and its own absolute position.
+
+    A row's position is that of the token to be drawn: index in prompt + output. The `..._rows` say which rows need
+    what; they are kept on the host so that nobody pays, or waits for the device, to learn that no row does.
+    """
+
+    seeds: Tensor
+    """[R] int64: the bits of the uint64 seed."""
+    positions: Tensor
+    """[R] int64."""
+    temperatures: Tensor
+    """[R, 1] float32; 1 for greedy rows."""
+    greedy: Tensor
+    """[R] bool."""
+    sampled_rows: tuple[int, ...]
+    """Rows that are not greedy: they take noise. Greedy rows have no filters either, as none moves an argmax."""
+    top_k: dict[int, int]
+    """Row -> k, for rows that filter by it."""
+    top_p: dict[int, float]
+    """Row -> p, for rows that filter by it."""
+    min_p_rows: tuple[int, ...]
+    """Rows that filter by it."""
+    log_min_p: Tensor
+    """[len(min_p_rows)] float32."""
+    typical_p: dict[int, float]
+    """Row -> p, for rows that filter by it."""
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    @property
+    def filters(self) -> bool:
+        """Whether any row drops tokens."""
+        return bool(self.top_k or self.top_p or self.min_p_rows or self.typical_p)
+
+    @classmethod
+    def build(
+        cls,
+        params: Sequence[SamplingParams],
+        positions: Sequence[int],
+        device: torch.device | str = "cpu",
+    ) -> "SamplingBatch":
+        """One row for each of `params` (validated by whoever took them in) and `positions`."""
+        if len(params) != len(positions):
+            raise ValueError(f"{len(params)} rows of parameters, {len(positions)} positions")
+        for position in positions:
+            if not 0 <= position <= MAX_POSITION:
+                raise FieldError("position", f"must be in 0..{MAX_POSITION}, got {position}")
+        sampled = [row for row, p in enumerate(params) if not p.greedy]
+        min_p_rows = [row for row in sampled if params[row].min_p > 0]
+        temperatures = [1.0 if p.greedy else min(p.temperature, FLOAT32_MAX) for p in params]
+        log_min_p = _NOTHING
+        if min_p_rows:
+            log_min_p = torch.tensor([params[row].min_p for row in min_p_rows], dtype=torch.float64).log().float()
+        # One tensor for both: to make one costs more than to fill it.
+        integers = torch.tensor([[_as_int64(p.seed) for p in params], list(positions)], dtype=torch.int64).to(device)
+        return cls(
+            seeds=integers[0],
+            positions=integers[1],
+            temperatures=torch.tensor(temperatures, dtype=torch.float32, device=device).unsqueeze(1),
+            greedy=torch.tensor([p.greedy for p in params], dtype=torch.bool, device=device),
+            sampled_rows=tuple(sampled),
+            top_k={row: params[row].top_k for row in sampled if params[row].top_k > 0},
+            top_p={row: params[row].top_p for row in sampled if params[row].top_p < 1},
+            min_p_rows=tuple(min_p_rows),
+            log_min_p=log_min_p.to(device),
+            typical_p={row: params[row].typical_p for row in sampled if params[row].typical_p < 1},
+        )
+
+    def select(self, rows: Sequence[int]) -> "SamplingBatch":
+        """Some of the rows, in the order given."""
+        which = list(rows)
+        place = {row: index for index, row in enumerate(which)}
+        min_p = [(place[row], index) for index, row in enumerate(self.min_p_rows) if row in place]
+        return SamplingBatch(
+            seeds=self.seeds[which],
+            positions=self.positions[which],
+            temperatures=self.temperatures[which],
+            greedy=self.greedy[which],
+            sampled_rows=tuple(place[row] for row in self.sampled_rows if row in place),
+            top_k={place[row]: k for row, k in self.top_k.items() if row in place},
+            top_p={place[row]: p for row, p in self.top_p.items() if row in place},
+            min_p_rows=tuple(row for row, _ in min_p),
+            log_min_p=self.log_min_p[[index for _, index in min_p]],
+            typical_p={place[row]: p for row, p in self.typical_p.items() if row in place},
+        )
+
+
+def _as_int64(value: int) -> int:
+    """The int64 with the bits of a uint64."""
+    return value - (1 << 64) if value >= 1 << 63 else value

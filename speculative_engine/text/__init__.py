@@ -1,0 +1,1 @@
+"""The target's tokenizer, and texts by tokens."""

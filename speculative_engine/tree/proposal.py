@@ -1,0 +1,277 @@
+"""What a drafter proposes, and how a verifier reads it into its own copy of the token tree."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from speculative_engine.tree.draft_distribution import MOST_TOKENS, DraftDistribution, Draws
+from speculative_engine.tree.token_tree import Node, NodeState, TokenTree
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """New nodes of one sequence's tree. Node i has id `first_node_id + i`; ids start at 1 and are never reused.
+
+    `parent_ids` name nodes sent before, or 0 for the last of the `committed_length` tokens the drafter knew.
+    `log_probs` are the drafter's natural-log probabilities of each node given its parent, one per node or none.
+    `distributions` tell, by parent id, what a parent's nodes were drawn from, in their order here; for the rule of
+    rejection only.
+    """
+
+    committed_length: int
+    first_node_id: int
+    token_ids: Sequence[int]
+    parent_ids: Sequence[int]
+    log_probs: Sequence[float] = ()
+    distributions: Sequence[tuple[int, DraftDistribution]] = ()
+
+    @classmethod
+    def of(cls, tree: TokenTree, nodes: Sequence[Node]) -> Proposal:
+        """The proposal that adds numbered nodes, at least one, to a drafter's tree."""
+        root = tree.root
+        return cls(
+            committed_length=tree.committed_length,
+            first_node_id=nodes[0].id,
+            token_ids=[node.token for node in nodes],
+            parent_ids=[0 if node.parent is root or node.parent is None else node.parent.id for node in nodes],
+            log_probs=[node.log_prob for node in nodes],
+            distributions=[
+                (0 if parent is root else parent.id, parent.draws.distribution)
+                for parent in {id(node.parent): node.parent for node in nodes if node.parent is not None}.values()
+                if parent.draws is not None
+            ],
+        )
+
+
+class ProposalFault(enum.Enum):
+    """Why a proposal was refused."""
+
+    MALFORMED = "malformed"
+    CREDIT_EXCEEDED = "credit exceeded"
+
+
+class ProposalError(Exception):
+    """A proposal that no honest drafter sends. The sequence goes on without that drafter."""
+
+    def __init__(self, fault: ProposalFault, field: str, description: str):
+        super().__init__(f"{field}: {description}")
+        self.fault = fault
+        self.field = field
+        self.description = description
+
+
+@dataclass(frozen=True, slots=True)
+class MergeCount:
+    """What became of a proposal's nodes."""
+
+    added: int
+    """Nodes that are new in the tree."""
+    stale: int
+    """Nodes that a verdict had overtaken."""
+    foreseen: bool = False
+    """One of the nodes turned out to be the last committed token, drafted before the drafter knew it."""
+
+
+_UNKNOWN_LOG_PROB = -0.5
+"""Stands in for the log probability of drafters that send none; calibration does the rest."""
+_SUM_ERROR = 1e-4
+"""How far the sum of a distribution's probabilities may be from 1: float32 on the wire rounds to some 1e-7."""
+
+
+class ProposalReader:
+    """Reads one drafter's proposals into one sequence's tree.
+
+    Proposals and verdicts cross on the wire, so a proposal may build on tokens that have been committed since. Its
+    nodes are followed along the committed tokens: those that agree with them lead into the tree, the others are
+    stale. Node ids are forgotten once the drafter has shown that it knows a later committed length.
+
+    The credit bounds the nodes of the tree, and likewise those that turned out to be committed beyond the length that
+    the drafter knows: to the drafter both are live. So the reader keeps a few times as many ids as the credit, and
+    looks through them at most twice for each verdict, however many proposals come after it.
+
+    Where nodes are draws, a parent has those of whoever drew there first: two drafters' draws come from the same
+    numbers, so they are one draw and not two. Of the others' nodes there, those that are in the tree anyway count.
+    """
+
+    def __init__(self, source: str, max_tree_nodes: int, vocab_size: int, *, draws: bool = False):
+        """draws: the drafter has to say what its nodes were drawn from."""
+        self.source = source
+        self._draws = draws
+        self._max_tree_nodes = max_tree_nodes
+        self._vocab_size = vocab_size
+        self._next_id = 1
+        self._known_length = 0
+        # A live node of the tree, or the position of a committed token that the node turned out to be.
+        self._known: dict[int, Node | int] = {}
+        self._live = 0
+        """Number of `_known` that are nodes of the tree."""
+        self._ahead = 0
+        """Number of `_known` that are committed beyond the length that the drafter knows."""
+        self._seen_length = 0
+        """Committed length of the tree when `_known` was looked through last."""
+
+    def merge(self, proposal: Proposal, tree: TokenTree, tokens: Sequence[int]) -> MergeCount:
+        """Add the proposal's nodes to `tree`.
+
+        tokens: all committed tokens of the sequence, prompt included.
+        Raises ProposalError and leaves the tree as it is when the proposal contradicts itself or the credit.
+        """
+        self._check(proposal, tree)
+        if proposal.committed_length > self._known_length or tree.committed_length > self._seen_length:
+            self._known_length = proposal.committed_length
+            self._seen_length = tree.committed_length
+            self._forget()
+        self._check_credit(len(proposal.token_ids))
+        added = stale = 0
+        foreseen = False
+        log_probs = proposal.log_probs or [_UNKNOWN_LOG_PROB] * len(proposal.token_ids)
+        distributions = dict(proposal.distributions)
+        drawn = _by_parent(proposal) if distributions else {}
+        entered: set[int] = set()
+        for offset, (token, parent_id, log_prob) in enumerate(
+            zip(proposal.token_ids, proposal.parent_ids, log_probs, strict=True)
+        ):
+            parent: Node | int | None = proposal.committed_length - 1 if parent_id == 0 else self._resolve(parent_id)
+            if isinstance(parent, int) and parent == tree.root.position:
+                parent = tree.root
+            if parent_id in distributions and isinstance(parent, Node) and parent.draws is None:
+                parent.draws = Draws(tuple(drawn[parent_id]), distributions[parent_id])
+                entered.add(parent_id)
+            place: Node | int | None
+            if parent_id in distributions and isinstance(parent, Node) and parent_id not in entered:
+                place, new = parent.children.get(token), False
+            else:
+                place, new = self._place(parent, token, log_prob, tree, tokens)
+            if place is None:
+                stale += 1
+            else:
+                self._known[proposal.first_node_id + offset] = place
+                self._count(place)
+                added += new
+                foreseen |= place == tree.root.position
+        self._next_id = proposal.first_node_id + len(proposal.token_ids)
+        return MergeCount(added, stale, foreseen)
+
+    def _resolve(self, node_id: int) -> Node | int | None:
+        """Where the node is now: in the tree, among the committed tokens (its position), or nowhere (pruned)."""
+        known = self._known.get(node_id)
+        if not isinstance(known, Node) or known.state is NodeState.LIVE:
+            return known
+        return known.position if known.state is NodeState.COMMITTED else None
+
+    def _place(
+        self, parent: Node | int | None, token: int, log_prob: float, tree: TokenTree, tokens: Sequence[int]
+    ) -> tuple[Node | int | None, bool]:
+        if isinstance(parent, int):
+            return (parent + 1 if tokens[parent + 1] == token else None), False
+        if parent is None:
+            return None, False
+        return tree.add(parent, token, log_prob, self.source)
+
+    def _forget(self) -> None:
+        """Drop pruned nodes, and tokens committed before the root the drafter knows: it names neither again."""
+        self._known = {
+            node_id: known
+            for node_id in self._known
+            if (known := self._resolve(node_id)) is not None
+            and (isinstance(known, Node) or known >= self._known_length - 1)
+        }
+        self._live = self._ahead = 0
+        for known in self._known.values():
+            self._count(known)
+
+    def _count(self, known: Node | int) -> None:
+        if isinstance(known, Node):
+            self._live += 1
+        elif known >= self._known_length:
+            self._ahead += 1
+
+    def _check(self, proposal: Proposal, tree: TokenTree) -> None:
+        count = len(proposal.token_ids)
+        if count == 0:
+            raise _malformed("token_ids", "is empty")
+        if len(proposal.parent_ids) != count:
+            raise _malformed("parent_ids", f"has {len(proposal.parent_ids)} entries for {count} nodes")
+        if len(proposal.log_probs) not in (0, count):
+            raise _malformed("log_probs", f"has {len(proposal.log_probs)} entries for {count} nodes")
+        if proposal.first_node_id != self._next_id:
+            raise _malformed("first_node_id", f"is {proposal.first_node_id}, expected {self._next_id}")
+        known = max(1, self._known_length)
+        if not known <= proposal.committed_length <= tree.committed_length:
+            raise _malformed(
+                "committed_length", f"is {proposal.committed_length}, expected {known} to {tree.committed_length}"
+            )
+        for offset, (token, parent_id) in enumerate(zip(proposal.token_ids, proposal.parent_ids, strict=True)):
+            if not 0 <= token < self._vocab_size:
+                raise _malformed(f"token_ids[{offset}]", f"is {token}, the vocabulary has {self._vocab_size} tokens")
+            if not 0 <= parent_id < proposal.first_node_id + offset:
+                raise _malformed(f"parent_ids[{offset}]", f"is {parent_id}, a node that was not sent before")
+        for offset, log_prob in enumerate(proposal.log_probs):
+            if math.isnan(log_prob) or log_prob > 0:
+                raise _malformed(f"log_probs[{offset}]", f"is {log_prob}, not the logarithm of a probability")
+        self._check_distributions(proposal)
+
+    def _check_credit(self, count: int) -> None:
+        for known, what in ((self._live, "live nodes"), (self._ahead, "nodes of committed tokens")):
+            if known + count > self._max_tree_nodes:
+                raise ProposalError(
+                    ProposalFault.CREDIT_EXCEEDED,
+                    "token_ids",
+                    f"would make {known + count} {what}, the credit is {self._max_tree_nodes}",
+                )
+
+    def _check_distributions(self, proposal: Proposal) -> None:
+        if not self._draws:
+            if proposal.distributions:
+                raise _malformed("distributions", "were not asked for")
+            return
+        children = _by_parent(proposal)
+        for index, (parent_id, distribution) in enumerate(proposal.distributions):
+            where = f"distributions[{index}]"
+            drawn = children.pop(parent_id, None)
+            if drawn is None:
+                raise _malformed(
+                    f"{where}.parent_id", f"is {parent_id}, which has no nodes here or another distribution"
+                )
+            check_distribution(where, distribution, self._vocab_size)
+            if len(set(drawn)) < len(drawn):
+                raise _malformed("token_ids", f"has a token twice below the node {parent_id}")
+            if not set(drawn) <= set(distribution.token_ids):
+                raise _malformed(f"{where}.token_ids", f"lacks a token that was drawn below the node {parent_id}")
+        if children:
+            raise _malformed("distributions", f"has none for the node {min(children)}")
+
+
+def _by_parent(proposal: Proposal) -> dict[int, list[int]]:
+    """The tokens of a proposal by the id of their parent, in their order."""
+    children: dict[int, list[int]] = {}
+    for token, parent_id in zip(proposal.token_ids, proposal.parent_ids, strict=True):
+        children.setdefault(parent_id, []).append(token)
+    return children
+
+
+def check_distribution(where: str, distribution: DraftDistribution, vocab_size: int) -> None:
+    """Raises ProposalError, with the name of the field below `where`, for what is no distribution over tokens."""
+    token_ids, probabilities = distribution.token_ids, distribution.probabilities
+    if not 1 <= len(token_ids) <= MOST_TOKENS:
+        raise _malformed(f"{where}.token_ids", f"has {len(token_ids)} tokens, 1 to {MOST_TOKENS} are allowed")
+    if len(probabilities) != len(token_ids):
+        raise _malformed(f"{where}.probabilities", f"has {len(probabilities)} entries for {len(token_ids)} tokens")
+    if len(set(token_ids)) < len(token_ids):
+        raise _malformed(f"{where}.token_ids", "has a token twice")
+    for offset, token in enumerate(token_ids):
+        if not 0 <= token < vocab_size:
+            raise _malformed(f"{where}.token_ids[{offset}]", f"is {token}, the vocabulary has {vocab_size} tokens")
+    for offset, probability in enumerate(probabilities):
+        if not 0 < probability <= 1 + _SUM_ERROR:  # NaN, too
+            raise _malformed(f"{where}.probabilities[{offset}]", f"is {probability}, not a probability above 0")
+    total = math.fsum(probabilities)
+    if abs(total - 1) > _SUM_ERROR:
+        raise _malformed(f"{where}.probabilities", f"sum to {total:.6g}, not to 1")
+
+
+def _malformed(field: str, description: str) -> ProposalError:
+    return ProposalError(ProposalFault.MALFORMED, field, description)

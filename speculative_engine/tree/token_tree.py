@@ -1,0 +1,162 @@
+"""The token tree of one sequence: what drafters guess may follow its last committed token.
+
+Verifier and drafter hold mirrored trees. Both prune them by the same rule (`TokenTree.commit`), so the tree needs no
+message of its own: proposals add nodes, verdicts name the tokens to walk along.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+
+from speculative_engine.tree.draft_distribution import Draws
+
+
+class NodeState(enum.Enum):
+    """What became of a drafted token."""
+
+    LIVE = "live"
+    COMMITTED = "committed"
+    PRUNED = "pruned"
+
+
+class Node:
+    """One drafted token.
+
+    `position` is the absolute index of the token in prompt + output. `children` maps a token id to the node that
+    drafts it next. `log_prob` is the drafter's natural-log probability of the token given its parent, `rank` its
+    place among its parent's children in the order they were drafted, `source` the drafter that drafted it first.
+    """
+
+    __slots__ = (
+        "allowed",
+        "children",
+        "draws",
+        "id",
+        "log_prob",
+        "parent",
+        "position",
+        "rank",
+        "slot",
+        "source",
+        "state",
+        "token",
+    )
+
+    def __init__(self, token: int, parent: Node | None, position: int, log_prob: float, source: str, rank: int):
+        self.token = token
+        self.parent = parent
+        self.position = position
+        self.log_prob = log_prob
+        self.source = source
+        self.rank = rank
+        self.children: dict[int, Node] = {}
+        self.draws: Draws | None = None
+        """Which of the children were drawn, and from what; for the rule of rejection only."""
+        self.allowed: bool | None = None
+        """Whether the form of the output has room for it; None while nobody has asked, or there is no form."""
+        self.state = NodeState.LIVE
+        self.id = 0
+        """The drafter's number of the node on the wire; unused on the verifier's side, which may merge drafters."""
+        self.slot = -1
+        """KV slot that holds this token's keys and values, -1 while it has not been through the model."""
+
+    def __repr__(self) -> str:
+        return f"Node(token={self.token}, position={self.position}, children={list(self.children)})"
+
+    def subtree(self) -> Iterator[Node]:
+        """All nodes below this one, parents before their children; not the node itself."""
+        stack = list(self.children.values())
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.children.values())
+
+    def path_from(self, root: Node) -> list[Node]:
+        """The nodes from below `root` down to this one, in order."""
+        path: list[Node] = []
+        node: Node | None = self
+        while node is not root:
+            if node is None:
+                raise ValueError("node is not below the given root")
+            path.append(node)
+            node = node.parent
+        path.reverse()
+        return path
+
+
+class TokenTree:
+    """Drafted continuations of one sequence, rooted at its last committed token."""
+
+    def __init__(self, committed_length: int, root_token: int):
+        if committed_length < 1:
+            raise ValueError("a tree needs a committed token to grow from")
+        self.root = self._fresh_root(root_token, committed_length - 1)
+        self.size = 0
+        """Number of live nodes, the root not counted."""
+
+    @property
+    def committed_length(self) -> int:
+        """Number of committed tokens, prompt included."""
+        return self.root.position + 1
+
+    def add(self, parent: Node, token: int, log_prob: float = 0.0, source: str = "") -> tuple[Node, bool]:
+        """The node that drafts `token` after `parent`, and whether it is new."""
+        node = parent.children.get(token)
+        if node is not None:
+            return node, False
+        node = Node(token, parent, parent.position + 1, log_prob, source, len(parent.children))
+        parent.children[token] = node
+        self.size += 1
+        return node, True
+
+    def walk(self, tokens: Sequence[int]) -> list[Node]:
+        """The nodes that `tokens` pass through from the root, up to where they leave the tree."""
+        node, path = self.root, []
+        for token in tokens:
+            child = node.children.get(token)
+            if child is None:
+                break
+            path.append(child)
+            node = child
+        return path
+
+    def commit(self, tokens: Sequence[int]) -> tuple[list[Node], list[Node]]:
+        """Commit `tokens` and re-root the tree at the last of them.
+
+        Returns the walked nodes, which are committed now, and the pruned ones. If the last token is a node, it
+        becomes the root and its subtree survives; otherwise a fresh tree starts there.
+        """
+        if not tokens:
+            raise ValueError("a commit needs at least one token")
+        walked = self.walk(tokens)
+        survivor = walked[-1] if len(walked) == len(tokens) else None
+        for node in walked:
+            node.state = NodeState.COMMITTED
+        pruned: list[Node] = []
+        stack = list(self.root.children.values())
+        while stack:
+            node = stack.pop()
+            if node.state is NodeState.LIVE:
+                node.state = NodeState.PRUNED
+                pruned.append(node)
+            if node is not survivor:
+                stack.extend(node.children.values())
+        if survivor is None:
+            self.root = self._fresh_root(tokens[-1], self.root.position + len(tokens))
+            self.size = 0
+        else:
+            survivor.parent = None
+            self.root = survivor
+            self.size -= len(walked) + len(pruned)
+        return walked, pruned
+
+    @staticmethod
+    def _fresh_root(token: int, position: int) -> Node:
+        root = Node(token, None, position, 0.0, "", 0)
+        root.state = NodeState.COMMITTED
+        return root
+
+    def nodes(self) -> Iterator[Node]:
+        """All live nodes, parents before children; not the root."""
+        return self.root.subtree()
