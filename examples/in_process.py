@@ -7,9 +7,7 @@ import sys
 
 import torch
 
-from speculative_engine.acceptance.acceptance import Acceptance, RuleName
-from speculative_engine.in_process import InProcessGenerator
-from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine import Acceptance, InProcessGenerator, RuleName, SamplingParams
 
 target, draft, prompt = sys.argv[1:]
 torch.set_num_threads(1)

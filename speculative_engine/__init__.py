@@ -1,1 +1,29 @@
-"""The engine: token trees, coupled sampling, KV slots, packed model passes. Knows torch, knows no gRPC."""
+"""The engine: token trees, coupled sampling, KV slots, packed model passes. Knows torch, knows no gRPC.
+
+As a library it has the four names below; they are imported when they are asked for, since torch takes seconds.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from speculative_engine.acceptance.acceptance import Acceptance, RuleName
+    from speculative_engine.in_process import InProcessGenerator
+    from speculative_engine.sampling.sampling_params import SamplingParams
+
+__all__ = ["Acceptance", "InProcessGenerator", "RuleName", "SamplingParams"]
+
+_HOMES = {
+    "Acceptance": "acceptance.acceptance",
+    "InProcessGenerator": "in_process",
+    "RuleName": "acceptance.acceptance",
+    "SamplingParams": "sampling.sampling_params",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

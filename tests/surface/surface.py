@@ -22,6 +22,7 @@ import typer
 import draftwire
 import draftwire.edge
 import draftwire_vllm
+import speculative_engine
 from drafter_service.settings import DrafterSettings
 from draftwire.cli.app import app
 from draftwire.v1.error_reason_pb2 import ErrorReason
@@ -56,6 +57,7 @@ def collect() -> dict[str, Any]:
         "draftwire": _names(draftwire),
         "draftwire.edge": _names(draftwire.edge),
         "draftwire_vllm": _names(draftwire_vllm),
+        "speculative_engine": _names(speculative_engine),
         "classes of vLLM's configuration": [name for name in VLLM_CLASSES if _is_class(name)],
         "commands": dict(_commands()),
         "flags of the services": {
