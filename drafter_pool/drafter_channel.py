@@ -23,6 +23,9 @@ from service_runtime.message_stream import StreamBroken
 
 log = get_logger(__name__)
 
+_REFUSED_WHILE_WRITING = "Internal error from Core"
+"""What grpc.aio says, with INTERNAL, where a server refuses a call while a message is written to it."""
+
 
 def drafter_channels(
     channels: AsyncChannels, on_message: Callable[[int], None] = lambda _: None
@@ -67,9 +70,11 @@ async def _explained(
     message: str | None = None
     if error.code is grpc.StatusCode.UNAVAILABLE:
         message = connection_words(error.status.message, address, encrypted=channels.encrypted)
-    elif error.code is grpc.StatusCode.UNIMPLEMENTED:
+    elif error.code is grpc.StatusCode.UNIMPLEMENTED or error.status.message == _REFUSED_WHILE_WRITING:
         there = {each: await _has(channel, channels, each) for each in KINDS}
-        message = wrong_service(DRAFT.service, address, there, error.status.message)
+        if error.code is grpc.StatusCode.UNIMPLEMENTED or not there[DRAFT.service]:
+            message = wrong_service(DRAFT.service, address, there, error.status.message)
+            return StreamBroken.of(grpc.StatusCode.UNIMPLEMENTED, message)
     return error if message is None else StreamBroken.of(error.code, message)
 
 
