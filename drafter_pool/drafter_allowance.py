@@ -17,8 +17,8 @@ _SLACK = 1024
 _VERDICTS = 16
 """Verdicts of a sequence whose answers may come all at once. What was not said to more of them cannot be made up for:
 a drafter that falls silent does not save up for a flood."""
-_JUNK_BYTES = 1 << 20
-"""So many bytes of a message count as another one, whatever they are."""
+_MESSAGE_BYTES = 1 << 20
+"""Bytes of a message that count as one more message, whatever they are."""
 _LATE_SECONDS = 5.0
 """Seconds after the end of a sequence in which messages for it are still expected."""
 _OPENING = 2
@@ -73,7 +73,7 @@ class DrafterAllowance:
         # A message may hold a million entries: they are looked at only where there can be so many.
         if batch is not None and len(batch.proposals) > self._left:
             raise _flood()
-        self._left -= 1 + size // _JUNK_BYTES + (0 if batch is None else _entries(batch))
+        self._left -= 1 + size // _MESSAGE_BYTES + (0 if batch is None else _entries(batch))
         if self._left < 0:
             raise _flood()
 

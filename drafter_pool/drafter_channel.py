@@ -24,7 +24,7 @@ from service_runtime.message_stream import StreamBroken
 log = get_logger(__name__)
 
 _REFUSED_WHILE_WRITING = "Internal error from Core"
-"""What grpc.aio says, with INTERNAL, where a server refuses a call while a message is written to it."""
+"""The message of grpc.aio, with INTERNAL, when a server refuses a call to which a message is being written."""
 
 
 def drafter_channels(

@@ -10,7 +10,7 @@ MessageT = TypeVar("MessageT")
 
 
 class Decoded(NamedTuple):
-    """What decoding took."""
+    """Bytes decoded, and the time that took."""
 
     size: int
     """Bytes."""
@@ -40,6 +40,6 @@ class DecodingMeter(Generic[MessageT]):
             self._on_message(len(raw))
 
     def take(self) -> Decoded:
-        """Return what decoding took since this was asked last."""
+        """Return the bytes decoded since the last call of this, and the time that took."""
         taken, self._taken = self._taken, NOTHING_DECODED
         return taken

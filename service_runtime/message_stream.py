@@ -112,7 +112,7 @@ class MessageStream(Protocol[SendT_contra, RecvT_co]):
         ...
 
     def decoded(self) -> Decoded:
-        """What decoding messages took since this was asked last, where this side decodes and measures it."""
+        """Return the bytes decoded since the last call of this, and the time that took, where it is measured."""
         return NOTHING_DECODED
 
     def __aiter__(self) -> AsyncIterator[RecvT_co]:

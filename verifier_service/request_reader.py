@@ -106,7 +106,7 @@ class RequestReader:
         """kv_tokens: most tokens of one request that the KV cache, and the limit of a peer, have room for. pool: reads
         texts."""
         self._tokenizer = tokenizer
-        self._forms = StructuredOutputReader(tokenizer, vocab_size, eos_token_ids, pool)
+        self._forms = StructuredOutputReader(tokenizer, vocab_size, eos_token_ids)
         self._vocab_size = vocab_size
         self._longest = min(context_length, kv_tokens)
         self._bound_by = (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from draftwire.v1.structured_output_pb2 import StructuredOutput
 from service_runtime.errors import invalid_field
@@ -13,25 +14,29 @@ from speculative_engine.logits.grammar_form import GrammarForm, TokenMisfitError
 from speculative_engine.text.tokenizer import Tokenizer
 from verifier_service.text_pool import LaneLimits, TextPool
 
+FormT = TypeVar("FormT", bound=GrammarForm | None)
+
 _FIELD = "structured_output"
 _MOST_CHOICES = 4096
 _MOST_TEXT = 256 * 1024
 """Most bytes of a form."""
-COMPILING_LANES = (LaneLimits(1 << 12, 1 << 18), LaneLimits(float("inf"), 1 << 22))
+_COMPILING = (LaneLimits(1 << 12, 1 << 18), LaneLimits(float("inf"), 1 << 22))
 """Nobody's schema of a few lines waits for a grammar of many pages. In a lane peers take turns."""
+_KEPT = (LaneLimits(float("inf"), 1 << 24),)
+"""Forms that are compiled already, and tokens of outputs that go on under them, wait for no compiling."""
 _WAIT_SECONDS = 10.0
-"""For which a form waits until others are compiled, before its request is refused."""
+"""For which a form waits for those of others, before its request is refused."""
+_TOKEN_BYTES = 4
 
 
 class StructuredOutputReader:
     """Knows the target's vocabulary. Every fault is a ServiceError that names the field."""
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Iterable[int], pool: TextPool):
-        """pool: reads forms that are compiled already."""
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Iterable[int]):
         self._compiler = GrammarCompiler(tokenizer.to_json, vocab_size)
         self._eos_token_ids = frozenset(eos_token_ids)
-        self._pool = pool
-        self._compiling = TextPool(lanes=COMPILING_LANES, wait_seconds=_WAIT_SECONDS)
+        self._kept = TextPool(lanes=_KEPT, wait_seconds=_WAIT_SECONDS)
+        self._compiling = TextPool(lanes=_COMPILING, wait_seconds=_WAIT_SECONDS)
 
     async def read(
         self, asked: StructuredOutput, resumed: Sequence[int], *, ignore_eos: bool, peer: str = ""
@@ -43,15 +48,21 @@ class StructuredOutputReader:
         grammar = _grammar(asked)
         field = f"{_FIELD}.{asked.WhichOneof('form')}"
         ends = frozenset() if ignore_eos else self._eos_token_ids
+        size = len(grammar.text.encode())
 
-        def read() -> GrammarForm:
-            form = self._compiler.form(grammar, ends)
-            form.resume(resumed)
+        def read(make: Callable[[Grammar, Iterable[int]], FormT]) -> FormT:
+            form = make(grammar, ends)
+            if form is not None:
+                form.resume(resumed)
             return form
 
-        pool = self._pool if self._compiler.knows(grammar) else self._compiling
         try:
-            return await pool.run(read, len(grammar.text.encode()), peer)
+            kept = await self._kept.run(
+                lambda: read(self._compiler.kept_form), size + _TOKEN_BYTES * len(resumed), peer
+            )
+            if kept is not None:
+                return kept
+            return await self._compiling.run(lambda: read(self._compiler.form), size, peer)
         except GrammarError as error:
             raise invalid_field(field, str(error)) from error
         except TokenMisfitError as error:
@@ -61,6 +72,7 @@ class StructuredOutputReader:
 
     def close(self) -> None:
         """Ends its threads."""
+        self._kept.close()
         self._compiling.close()
 
 

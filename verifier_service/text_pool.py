@@ -18,7 +18,7 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 _RETRY_SECONDS = 1.0
-WAIT_SECONDS = 60.0
+_WAIT_SECONDS = 60.0
 """For which a text waits until others are read, before its request is refused."""
 _LEAST_SIZE = 64
 """Bytes that any text counts as, since what waits for it has a size, too."""
@@ -109,7 +109,7 @@ class TextPool:
         self,
         on_read: Callable[[int], None] | None = None,
         lanes: tuple[LaneLimits, ...] = LANES,
-        wait_seconds: float = WAIT_SECONDS,
+        wait_seconds: float = _WAIT_SECONDS,
     ) -> None:
         """on_read: is given the bytes of each text that has been read. lanes: smallest texts first. wait_seconds: for
         which a text waits at most until its reading begins."""

@@ -119,7 +119,7 @@ def _cached(repository: str, *, weights: bool) -> Path | None:
 
 
 def _has_weights(directory: Path) -> bool:
-    """Whether all files with weights are in a copy."""
+    """Return whether a copy has all the files with weights that its index names, or one at least."""
     names = [each.name for each in directory.iterdir() if each.is_file()]  # a link whose file is missing is none
     indices = [name for name in names if name.endswith(".index.json")]
     parts = {part for name in indices for part in json.loads((directory / name).read_text())["weight_map"].values()}

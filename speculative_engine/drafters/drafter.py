@@ -105,7 +105,7 @@ class SharedDrafter(Protocol):
 
 
 class RunningSpec(Protocol):
-    """What a drafter in the engine's thread needs of a request."""
+    """Bounds of a running request, for a drafter in the engine's thread."""
 
     @property
     def max_draft_tokens(self) -> int | None:
@@ -117,7 +117,7 @@ class RunningSpec(Protocol):
 
 
 class RunningSequence(Protocol):
-    """What a drafter in the engine's thread sees of a sequence (`engine.sequence.Sequence`)."""
+    """A running sequence, as a drafter in the engine's thread sees it; it is an `engine.sequence.Sequence`."""
 
     @property
     def spec(self) -> RunningSpec:

@@ -26,7 +26,7 @@ _PREFIX = "medusa_head."
 _MOST_HEADS, _MOST_LAYERS = 64, 16
 
 
-class ResBlock(nn.Module):  # torch is not followed
+class ResBlock(nn.Module):
     """A linear layer beside which its input goes on."""
 
     def __init__(self, hidden_size: int):
@@ -38,7 +38,7 @@ class ResBlock(nn.Module):  # torch is not followed
         return states + nn.functional.silu(self.linear(states))
 
 
-class MedusaHeads(nn.ModuleList):  # nor here
+class MedusaHeads(nn.ModuleList):
     """Head i, from 0, guesses the token i + 2 places after the one that the hidden state was computed for."""
 
     def __init__(self, heads: int, layers: int, hidden_size: int, vocab_size: int):

@@ -15,7 +15,7 @@ from speculative_engine.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class LocalModelOptions:
-    """Which model drafts."""
+    """Options of `local:draft`."""
 
     model: str = ""
     """Directory or hub id of a causal model with the target's tokenizer; to be given."""

@@ -1,1 +1,1 @@
-"""What a request may do to the target's logits: one kind of change a file, and forms of output."""
+"""Changes of the target's logits that a request may ask for, one kind a file; and structured output."""

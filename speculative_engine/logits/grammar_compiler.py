@@ -60,7 +60,14 @@ class GrammarCompiler:
 
     def form(self, grammar: Grammar, end_token_ids: Iterable[int]) -> GrammarForm:
         """The form for one sequence, whose end these tokens may tell. Raises GrammarError."""
-        compiled = self._compiled(grammar)
+        return self._begin(grammar, self._find(grammar) or self._compiled(grammar), end_token_ids)
+
+    def kept_form(self, grammar: Grammar, end_token_ids: Iterable[int]) -> GrammarForm | None:
+        """The same where it is compiled already, else None."""
+        kept = self._find(grammar)
+        return None if kept is None else self._begin(grammar, kept, end_token_ids)
+
+    def _begin(self, grammar: Grammar, compiled: _Compiled, end_token_ids: Iterable[int]) -> GrammarForm:
         quick = compiled.seconds < _QUICK
 
         def renew() -> LLMatcher:
@@ -69,19 +76,17 @@ class GrammarCompiler:
         end = self._loaded().eos_token
         return GrammarForm(compiled.matcher.deep_copy(), renew, end, self._vocab_size, end_token_ids, self._helper)
 
-    def knows(self, grammar: Grammar) -> bool:
-        """Return whether a form is kept, so that having it takes a moment."""
-        with self._keeping:
-            return grammar in self._kept
-
-    def _compiled(self, grammar: Grammar) -> _Compiled:
+    def _find(self, grammar: Grammar) -> _Compiled | None:
         with self._keeping:
             kept = self._kept.get(grammar)
-        if kept is not None and not _used_up(kept.matcher):
-            with self._keeping:
-                if grammar in self._kept:
-                    self._kept.move_to_end(grammar)
-            return kept
+        if kept is None or _used_up(kept.matcher):
+            return None
+        with self._keeping:
+            if grammar in self._kept:
+                self._kept.move_to_end(grammar)
+        return kept
+
+    def _compiled(self, grammar: Grammar) -> _Compiled:
         tokenizer = self._loaded()
         memory = self._trial.check(grammar)
         started = time.perf_counter()

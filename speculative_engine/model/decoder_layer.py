@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -19,7 +19,6 @@ from speculative_engine.kernels.int8_product import CompiledInt8Product
 from speculative_engine.kernels.row_product import CompiledProduct
 from speculative_engine.kernels.slot_attention import Room
 from speculative_engine.model.packed_attention import ForwardPass
-from speculative_engine.model.packed_batch import PackedBatch
 
 
 class _Linear(ctypes.Structure):
@@ -121,7 +120,7 @@ class CompiledLayer:
         loaded().draftwire_layer(self._address, shared.address, keys.data_ptr(), values.data_ptr())
 
     def _share(self, hidden: torch.Tensor, angles: Angles, under_way: ForwardPass) -> _Shared:
-        batch, cache = cast(PackedBatch, under_way.batch), under_way.cache  # those of fixed sizes have other layers
+        batch, cache = under_way.packed_batch, under_way.cache
         rows, heads, dim = hidden.shape[1], self._heads, self._parts.dim
         cosines, sines = (each[0].contiguous() for each in angles)
         lanes, threads = batch.slot_lanes, torch.get_num_threads()

@@ -8,7 +8,6 @@ row, more than half of a small draft model's time. The products that share an in
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 import torch
 from torch import nn
@@ -20,7 +19,6 @@ from speculative_engine.kernels.compiled_library import HALF, LANES, library
 from speculative_engine.kernels.layer_steps import gate, rms_norm, rotate
 from speculative_engine.model.decoder_layer import CompiledLayer, LayerParts, can_compile
 from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pass
-from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.model.ranks.sharded_layers import SummedLinear
 
 MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], nn.Module]
@@ -146,7 +144,7 @@ class FusedLayer(nn.Module):
     def _in_parts(self, hidden: torch.Tensor, position_embeddings: tuple[torch.Tensor, torch.Tensor]) -> None:
         """Where the products are the library's. hidden [rows, width] is changed."""
         under_way, parts = current_pass(), self._parts
-        batch, cache = cast(PackedBatch, under_way.batch), under_way.cache  # those of fixed sizes have other layers
+        batch, cache = under_way.packed_batch, under_way.cache
         cosines, sines = position_embeddings
         projected = self.project(self.input_norm(hidden))
         like = projected.view(len(hidden), -1, parts.dim).transpose(0, 1)[-parts.kv_heads :]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import AttentionInterface
@@ -41,6 +41,11 @@ class ForwardPass:
     cache: KvCache
     shared: object = None
     """What the first layer found out for those after it."""
+
+    @property
+    def packed_batch(self) -> PackedBatch:
+        """The batch, for layers that are compiled: no batch of fixed sizes comes to them."""
+        return cast(PackedBatch, self.batch)
 
 
 # Not passed as keyword arguments: some model classes drop those they do not know.

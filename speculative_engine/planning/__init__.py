@@ -1,1 +1,1 @@
-"""How many drafted nodes a step verifies, by what they cost and what they bring."""
+"""The planner: it chooses the nodes that a step verifies, by their cost and their expected gain."""

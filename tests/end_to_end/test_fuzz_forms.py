@@ -14,32 +14,17 @@ from draftwire import Client
 from draftwire.errors import InvalidFieldError
 from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.conftest import GatewayProcess
+from tests.support.hostile_forms import gbnf_rules, lark_rules, references
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import StartService
 
 SECONDS = 60.0
 SEED = 5
-COUNT = 3000
-
-
-def references() -> str:
-    links = ",".join(f'"a{n}":{{"$ref":"#/$defs/a{n + 1}"}}' for n in range(COUNT))
-    return f'{{"$ref":"#/$defs/a0","$defs":{{{links},"a{COUNT}":{{}}}}}}'
-
-
-def lark_rules() -> str:
-    return "\n".join(["start: r0", *(f"r{n}: r{n + 1}" for n in range(COUNT)), f'r{COUNT}: "a"'])
-
-
-def gbnf_rules() -> str:
-    return "\n".join(["root ::= r0", *(f"r{n} ::= r{n + 1}" for n in range(2 * COUNT)), f'r{2 * COUNT} ::= "a"'])
-
-
 CHAINS: dict[str, tuple[str, str, str]] = {
-    "references": ("json_schema", "json", references()),
-    "Lark rules": ("grammar", "grammar", lark_rules()),
-    "GBNF rules": ("ebnf", "grammar", gbnf_rules()),
+    "references": ("json_schema", "json", references(3000)),
+    "Lark rules": ("grammar", "grammar", lark_rules(3000)),
+    "GBNF rules": ("ebnf", "grammar", gbnf_rules(6000)),
 }
 """Each overflows the stack of the library of grammars. The SDK's name of its kind, the gateway's, and the text."""
 

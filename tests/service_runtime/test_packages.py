@@ -1,4 +1,4 @@
-"""What a program looks for before it starts is what its extra brings."""
+"""Programs look for the packages of their extra before they start."""
 
 import re
 import tomllib
@@ -21,6 +21,6 @@ def canonical(name: str) -> str:
 @pytest.mark.parametrize(("extra", "needed"), [("serve", SERVICES), ("gateway", GATEWAY)])
 def test_extras(extra: str, needed: Sequence[str]) -> None:
     declared = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"][extra]
-    names = {canonical(re.match(r"[\w.-]+", each)[0]) for each in declared}  # type: ignore[index]
+    names = {canonical(re.split(r"[^\w.-]", each, maxsplit=1)[0]) for each in declared}
     found = packages_distributions()
     assert {canonical(found[package][0]) for package in needed} == names

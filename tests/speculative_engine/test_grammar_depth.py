@@ -14,6 +14,7 @@ import pytest
 from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
 from speculative_engine.logits.grammar_depth import MOST_LEVELS, gbnf_levels, lark_levels, schema_levels
 from speculative_engine.logits.longest_path import longest_path
+from tests.support.hostile_forms import gbnf_rules, lark_rules, long_names, patterns
 
 TOKENIZER = Path(__file__).resolve().parents[2] / "models" / "target" / "tokenizer.json"
 COMPILE = """
@@ -52,24 +53,15 @@ def chain(count: int, link: Callable[[dict[str, Any]], Any]) -> str:
     return json.dumps({"$ref": "#/$defs/a0", "$defs": definitions | {f"a{count}": {"type": "string"}}})
 
 
-def lark(count: int, line: str, letter: str = "r") -> str:
-    lines = [line.format(name=f"{letter}{n}", next=f"{letter}{n + 1}") for n in range(count)]
-    return "\n".join([f"start: {letter}0", *lines, f'{letter}{count}: "a"'])
-
-
-def gbnf(count: int) -> str:
-    return "\n".join(["root ::= r0", *(f"r{n} ::= r{n + 1}" for n in range(count)), f'r{count} ::= "a"'])
-
-
 TOO_DEEP: dict[str, tuple[FormKind, str]] = {
     "references": (FormKind.JSON_SCHEMA, chain(3000, lambda ref: ref)),
     "arrays of references": (FormKind.JSON_SCHEMA, chain(3000, lambda ref: {"type": "array", "items": ref})),
     "anyOf with references": (FormKind.JSON_SCHEMA, chain(3000, lambda ref: {"anyOf": [ref, {"type": "null"}]})),
-    "Lark rules": (FormKind.LARK, lark(3000, "{name}: {next}")),
-    "Lark terminals": (FormKind.LARK, lark(6000, "{name}: {next}", "T")),
-    "Lark groups": (FormKind.LARK, lark(2000, '{name}: ("x" ({next} | /b/))? "y"')),
+    "Lark rules": (FormKind.LARK, lark_rules(3000, "{name}: {next}")),
+    "Lark terminals": (FormKind.LARK, lark_rules(6000, "{name}: {next}", "T")),
+    "Lark groups": (FormKind.LARK, lark_rules(2000, '{name}: ("x" ({next} | /b/))? "y"')),
     "a schema in a grammar": (FormKind.LARK, f"start: %json {chain(3000, lambda ref: ref)}"),
-    "GBNF rules": (FormKind.EBNF, gbnf(6000)),
+    "GBNF rules": (FormKind.EBNF, gbnf_rules(6000)),
 }
 
 
@@ -93,8 +85,8 @@ AS_DEEP_AS_ALLOWED: dict[str, tuple[FormKind, str]] = {
     "references": (FormKind.JSON_SCHEMA, chain(MOST_LEVELS - 10, lambda ref: ref)),
     "arrays": (FormKind.JSON_SCHEMA, chain(MOST_LEVELS // 2 - 5, lambda ref: {"type": "array", "prefixItems": [ref]})),
     "objects": (FormKind.JSON_SCHEMA, chain(MOST_LEVELS // 3 - 5, lambda ref: {"properties": {"p": ref}})),
-    "rules": (FormKind.LARK, lark(MOST_LEVELS - 10, "{name}: {next}")),
-    "groups": (FormKind.LARK, lark(MOST_LEVELS // 3 - 5, '{name}: ("x" ({next} | /b/))? "y"', "T")),
+    "rules": (FormKind.LARK, lark_rules(MOST_LEVELS - 10, "{name}: {next}")),
+    "groups": (FormKind.LARK, lark_rules(MOST_LEVELS // 3 - 5, '{name}: ("x" ({next} | /b/))? "y"', "T")),
 }
 
 
@@ -103,22 +95,16 @@ def test_what_the_bound_allows_compiles(name: str) -> None:
     assert compiled(*AS_DEEP_AS_ALLOWED[name]) == "compiled"
 
 
-def long_names(inner: str) -> str:
-    """A document with a long name, to which names and references in it are relative."""
-    return '{"$id":"http://a/' + "a/" * 20_000 + '","anyOf":[' + ",".join(inner.format(n) for n in range(6000)) + "]}"
-
-
-FORMS_THAT_NEVER_END: dict[str, tuple[FormKind, str]] = {
-    "patterns": (FormKind.JSON_SCHEMA, json.dumps({"allOf": [{"pattern": f"a{n}"} for n in range(64)]})),
-    "names": (FormKind.JSON_SCHEMA, long_names('{{"$id":"b{}/"}}')),
-    "references by name": (FormKind.JSON_SCHEMA, long_names('{{"$ref":"b{}"}}')),
+TOO_MUCH: dict[str, str] = {
+    "patterns": patterns(),
+    "names": long_names("$id"),
+    "references by name": long_names("$ref"),
 }
 
 
-@pytest.mark.parametrize("name", FORMS_THAT_NEVER_END)
+@pytest.mark.parametrize("name", TOO_MUCH)
 def test_time_and_memory_without_end_are_refused(name: str) -> None:
-    kind, text = FORMS_THAT_NEVER_END[name]
-    said = compiled(kind, text)
+    said = compiled(FormKind.JSON_SCHEMA, TOO_MUCH[name])
     assert "seconds to compile" in said or "MiB of memory" in said
 
 
@@ -188,10 +174,10 @@ class TestGrammars:
         ["{name}: {next}", "?{name}.5: {next}", '{name}[capture, stop="a: b"]: "c" {next}', "\t!{name} :\n {next}"],
     )
     def test_heads_of_lark_rules(self, line: str) -> None:
-        assert 100 <= lark_levels(lark(100, line)) <= 210
+        assert 100 <= lark_levels(lark_rules(100, line)) <= 210
 
     def test_groups_count_in_each_rule(self) -> None:
-        assert 300 <= lark_levels(lark(100, '{name}: ("x" [{next} | /b/])? "y"')) <= 310
+        assert 300 <= lark_levels(lark_rules(100, '{name}: ("x" [{next} | /b/])? "y"')) <= 310
 
     def test_a_circle_of_rules(self) -> None:
         assert lark_levels("start: start start | a\na: start") <= 5

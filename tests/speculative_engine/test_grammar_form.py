@@ -375,7 +375,9 @@ def test_limits_that_others_have_used_up(tokenizer: Tokenizer, encode: Encode, m
     monkeypatch.setattr(grammar_library, "LIMITS", LLParserLimits(max_lexer_states=5000))
     compiler = GrammarCompiler(tokenizer.to_json, PADDED)
     grammar = Grammar(*HOSTILE["states without end"][:2])
+    assert compiler.kept_form(grammar, [EOS]) is None
     first, second, third = (compiler.form(grammar, [EOS]) for _ in range(3))
+    assert compiler.kept_form(grammar, [EOS]) is not None
     second.commit(encode("ab"))
     draw = random.Random(1)
     alone = GrammarCompiler(tokenizer.to_json, PADDED).form(grammar, [EOS])
@@ -389,6 +391,7 @@ def test_limits_that_others_have_used_up(tokenizer: Tokenizer, encode: Encode, m
     third.commit(encode("ab"))
     assert next_tokens(third) == next_tokens(alone)
     assert next_tokens(first)
+    assert compiler.kept_form(grammar, [EOS]) is None, "it has to be compiled again"
     fourth = compiler.form(grammar, [EOS])
     fourth.commit(encode("ab"))
     assert next_tokens(fourth) == next_tokens(alone)

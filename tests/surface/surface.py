@@ -1,4 +1,4 @@
-"""What users of this project depend on, collected from the code.
+"""The public surface, collected from the code: all names that users write down somewhere.
 
     python -m tests.surface.surface
 

@@ -14,6 +14,7 @@ from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
 from draftwire.v1.structured_output_pb2 import Choices, StructuredOutput
 from draftwire.v1.verifier_service_pb2 import FinishReason
 from service_runtime.errors import ServiceError
+from tests.support.hostile_forms import long_names, patterns
 from tests.verifier_service.in_process_drafter import in_process_drafter
 from tests.verifier_service.in_process_verifier import (
     PATIENCE,
@@ -288,10 +289,8 @@ async def test_bad_forms_name_their_field(bundled: InProcessVerifier, name: str)
     assert not bundled.engine.running
 
 
-SLOW_AND_LARGE = StructuredOutput(
-    json_schema=json.dumps({"$id": "http://a/" + "a/" * 20_000, "anyOf": [{"$id": f"b{n}/"} for n in range(6000)]})
-)
-SLOW_AND_SMALL = StructuredOutput(json_schema=json.dumps({"allOf": [{"pattern": f"a{n}"} for n in range(64)]}))
+SLOW_AND_LARGE = StructuredOutput(json_schema=long_names("$id"))
+SLOW_AND_SMALL = StructuredOutput(json_schema=patterns())
 
 
 @pytest.mark.parametrize("form", [SLOW_AND_LARGE, SLOW_AND_SMALL], ids=["large", "small"])
