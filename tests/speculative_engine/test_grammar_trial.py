@@ -35,7 +35,7 @@ def trial() -> GrammarTrial:
 def test_what_takes_too_much_ends_alone_and_is_logged(trial: GrammarTrial, caplog: pytest.LogCaptureFixture) -> None:
     assert trial.check(FINE) >= 0
     before = children()
-    with pytest.raises(GrammarError, match="MiB of memory|seconds to compile"):
+    with pytest.raises(GrammarError, match=r"MiB of memory|seconds to compile"):
         trial.check(TOO_MUCH)
     [record] = caplog.records
     assert record.getMessage() == "a form of output ended its trial"
