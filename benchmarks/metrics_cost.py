@@ -15,13 +15,13 @@ from types import SimpleNamespace
 from prometheus_client import generate_latest
 
 from benchmarks.report import Spread, print_report
-from service_runtime.metric_families import counter, gauge, histogram
+from service_runtime.observability.metric_families import counter, gauge, histogram
 from speculative_engine.acceptance.acceptance import COUPLED
 from speculative_engine.engine.step_result import SequenceOutcome, StepResult
 from speculative_engine.planning.step_cost import StepCost
-from verifier_service.acceptance_counts import AcceptanceCounts
-from verifier_service.request_counts import RequestCounts
-from verifier_service.step_counts import StepCounts
+from verifier_service.counting.acceptance_counts import AcceptanceCounts
+from verifier_service.counting.request_counts import RequestCounts
+from verifier_service.counting.step_counts import StepCounts
 
 _BATCHES = (1, 16, 64)
 _COST = StepCost([1, 8, 64, 256], [0.002, 0.003, 0.008, 0.03])

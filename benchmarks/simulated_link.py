@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from benchmarks.simulated_models import ModelPair
 from benchmarks.simulated_services import SettledStep, SimulatedDrafter, SimulatedVerifier, Verdict, VirtualClock
-from drafter_pool.drafter_credit import DrafterCredit
+from drafter_pool.drafter.pause_policy import DrafterCredit
 from speculative_engine.tree.proposal import Proposal
 
 

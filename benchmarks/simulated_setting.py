@@ -9,7 +9,7 @@ from benchmarks.fixed_chain import FixedChainGrowth, FixedChainPlanner
 from benchmarks.simulated_link import SimulatedLink
 from benchmarks.simulated_models import Agreement, ModelPair, Place
 from benchmarks.simulated_services import Growth, SettledStep, SimulatedDrafter, SimulatedVerifier, Tally, VirtualClock
-from drafter_pool.drafter_credit import DrafterCredit
+from drafter_pool.drafter.pause_policy import DrafterCredit
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.planning.planner import Planner
 from speculative_engine.planning.step_cost import StepCost

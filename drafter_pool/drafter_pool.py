@@ -8,33 +8,33 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from drafter_pool import drafter_description
-from drafter_pool.announcement_rules import AnnouncementRules, check_announcer
-from drafter_pool.draft_messages import Dropped
-from drafter_pool.drafter_address import is_local, read_name, read_service_address
-from drafter_pool.drafter_choice import DrafterChoice
-from drafter_pool.drafter_clocks import DrafterClocks
-from drafter_pool.drafter_contact import ready
-from drafter_pool.drafter_link import Connect, DrafterLink
-from drafter_pool.drafter_standings import DrafterStandings
-from drafter_pool.drafting import Drafting
-from drafter_pool.heartbeats import Heartbeats
-from drafter_pool.link_stats import LinkStats
-from drafter_pool.model_replacement import ModelReplacements
-from drafter_pool.pool_changes import PoolChanges
-from drafter_pool.pool_counts import PoolCounts
-from drafter_pool.pool_member import MemberOwner, PoolMember
-from drafter_pool.pool_operations import PoolOperations
-from drafter_pool.proposal_source import ProposalFault, ProposalSink, ProposalSource, SequenceProposal
-from drafter_pool.roster import Roster, check_address
-from drafter_pool.speculated_request import SpeculatedRequest
+from drafter_pool.announcing.announcement_rules import AnnouncementRules, check_announcer
+from drafter_pool.announcing.drafter_fields import is_local, read_name, read_service_address
+from drafter_pool.announcing.heartbeats import Heartbeats
+from drafter_pool.changes.model_replacement import ModelReplacements
+from drafter_pool.changes.pool_changes import PoolChanges
+from drafter_pool.changes.pool_operations import PoolOperations
+from drafter_pool.drafter.clocks import DrafterClocks
+from drafter_pool.drafter.contact import ready
+from drafter_pool.drafter.draft_messages import Dropped
+from drafter_pool.drafter.drafter_stats import LinkStats
+from drafter_pool.drafter.pooled_drafter import MemberOwner, PoolMember
+from drafter_pool.drafter.proposal_source import ProposalFault, ProposalSink, ProposalSource, SequenceProposal
+from drafter_pool.drafter.service_drafter import Connect, DrafterLink
+from drafter_pool.drafter.speculated_request import SpeculatedRequest
+from drafter_pool.drafter.standings import DrafterStandings
+from drafter_pool.routing.description import describe
+from drafter_pool.routing.drafter_choice import DrafterChoice
+from drafter_pool.routing.drafting import Drafting
+from drafter_pool.routing.pool_counts import PoolCounts
+from drafter_pool.routing.roster import Roster, check_address
 from draftwire.v1.drafter_pool_service_pb2 import Drafter, Rollout
 from draftwire.v1.model_info_pb2 import PeerInfo
 from draftwire.v1.verdict_pb2 import Verdict
-from service_runtime.caller import Caller
 from service_runtime.errors import invalid_field, shutting_down
-from service_runtime.logs import get_logger
-from service_runtime.tasks import BackgroundTasks
+from service_runtime.process.logs import get_logger
+from service_runtime.process.tasks import BackgroundTasks
+from service_runtime.security.caller import Caller
 from speculative_engine.engine.step_result import SequenceOutcome, StepResult
 
 log = get_logger(__name__)
@@ -274,7 +274,7 @@ class DrafterPool(ProposalSource):
 
     def describe_one(self, link: PoolMember) -> Drafter:
         """The state of one drafter."""
-        return drafter_description.describe(link, self._roster, self._sink)
+        return describe(link, self._roster, self._sink)
 
     def link_stats(self) -> dict[str, LinkStats]:
         """What each drafter did, by name."""

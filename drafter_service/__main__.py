@@ -3,7 +3,7 @@
 import sys
 
 from draftwire.program import run_program
-from service_runtime.packages import NEEDED
+from service_runtime.process.packages import NEEDED
 
 
 def main() -> int:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from drafter_service.model_changes import ModelChanges
+from drafter_service.models.model_changes import ModelChanges
 from draftwire.v1.drafter_service_pb2 import VerifierShare
 from draftwire.version import __version__
-from service_runtime.metric_families import counter, gauge, histogram, info
+from service_runtime.observability.metric_families import counter, gauge, histogram, info
 from speculative_engine.kernels.compiled_library import library
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from drafter_service.settings import DrafterSettings
-from service_runtime.follower import run_follower
-from service_runtime.lifecycle import Shutdown, run_service
-from service_runtime.server import ServiceServer
-from service_runtime.settings import load_settings
-from service_runtime.startup_error import startup_errors
+from service_runtime.process.follower import run_follower
+from service_runtime.process.lifecycle import Shutdown, run_service
+from service_runtime.process.settings import load_settings
+from service_runtime.process.startup_error import startup_errors
+from service_runtime.rpc.server import ServiceServer
 from speculative_engine.checkpoint.checkpoint import ModelLoadError, check_source
 
 
@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _follow(settings: DrafterSettings, loaded: Callable[[], None]) -> None:
-    from drafter_service.loaded_model import follow
+    from drafter_service.models.loaded_model import follow
 
     follow(settings, loaded)
 

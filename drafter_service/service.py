@@ -4,24 +4,25 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from drafter_service.announcements import Announcements
-from drafter_service.loaded_heads import LoadedHeads, load_heads
-from drafter_service.loaded_model import LoadedModel, load_model
 from drafter_service.metrics import DrafterCollector
-from drafter_service.model_changes import ModelChanges
+from drafter_service.models.loaded_heads import LoadedHeads, load_heads
+from drafter_service.models.loaded_model import LoadedModel, load_model
+from drafter_service.models.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
+from drafter_service.verifiers.announcements import Announcements
 from draftwire.channel import AsyncChannels
 from draftwire.v1 import drafter_service_pb2_grpc
-from service_runtime.lifecycle import Shutdown, serve
-from service_runtime.logs import get_logger
-from service_runtime.metrics_server import serving_metrics
-from service_runtime.security import peer_channels
-from service_runtime.server import ServiceServer
-from service_runtime.slow_start import started
-from service_runtime.startup_error import StartupError
-from service_runtime.tasks import BackgroundTasks
-from service_runtime.tracing import running_tracing
+from service_runtime.observability.metrics_server import serving_metrics
+from service_runtime.observability.tracing import running_tracing
+from service_runtime.process.lifecycle import Shutdown
+from service_runtime.process.logs import get_logger
+from service_runtime.process.startup_error import StartupError
+from service_runtime.process.tasks import BackgroundTasks
+from service_runtime.process.threads import started
+from service_runtime.rpc.peer_channels import peer_channels
+from service_runtime.rpc.server import ServiceServer
+from service_runtime.rpc.serving import serve
 from speculative_engine.loading.rank_processes import RANK_ERRORS, running_ranks
 from speculative_engine.model.ranks.rank_group import RankGroup
 

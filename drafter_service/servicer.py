@@ -2,14 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
-from drafter_service.model_changes import ModelChanges
+from drafter_service.models.model_changes import ModelChanges
 from draftwire.v1 import drafter_service_pb2, drafter_service_pb2_grpc
-from service_runtime.caller import current_caller
 from service_runtime.errors import at_capacity, shutting_down
-from service_runtime.grpc_stream import accept_call
-from service_runtime.message_stream import MessageStream
-from service_runtime.peer_name import peer_name
-from service_runtime.roles import Role
+from service_runtime.rpc.grpc_stream import accept_call
+from service_runtime.rpc.message_stream import MessageStream
+from service_runtime.security.caller import current_caller, peer_name
+from service_runtime.security.roles import Role
 
 if TYPE_CHECKING:
     import grpc

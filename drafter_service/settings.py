@@ -4,10 +4,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from drafter_service.verifier_weights import parse_weights
-from service_runtime.address import Address, ListenAddress, PeerAddress
-from service_runtime.rank_settings import RankSettings
-from service_runtime.settings import PeerAddresses, StringList, Variable
+from drafter_service.verifiers.shares import parse_weights
+from service_runtime.process.address import Address, ListenAddress, PeerAddress
+from service_runtime.process.rank_settings import RankSettings
+from service_runtime.process.settings import PeerAddresses, StringList, Variable
 
 _WILDCARDS = ("0.0.0.0", "::")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from service_runtime.span import NO_SPAN, Span
+from service_runtime.observability.span import NO_SPAN, Span
 from speculative_engine.acceptance.acceptance import COUPLED, Acceptance
 from speculative_engine.planning.drafter_timing import ProposalClock
 from speculative_engine.sampling.sampling_params import SamplingParams

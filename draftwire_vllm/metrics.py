@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from drafter_pool.calibrations import calibrations
 from drafter_pool.drafter_pool import DrafterPool
 from drafter_pool.metrics import drafter_families
+from drafter_pool.routing.description import calibrations
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire.version import __version__
 from draftwire_vllm.batch_mirror import BatchMirror
-from service_runtime.metric_families import counter, gauge, info
+from service_runtime.observability.metric_families import counter, gauge, info
 
 
 class AdapterCollector(Collector):

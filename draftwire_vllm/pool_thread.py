@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 import uvloop
 
-from drafter_pool.announcement_rules import AnnouncementRules
-from drafter_pool.drafter_channel import drafter_channels
+from drafter_pool.announcing.announcement_rules import AnnouncementRules
+from drafter_pool.drafter.channel import drafter_channels
+from drafter_pool.drafter.proposal_source import ProposalFault
 from drafter_pool.drafter_pool import DrafterPool, PoolLimits
-from drafter_pool.drafter_pool_servicer import DrafterPoolServicer
-from drafter_pool.proposal_source import ProposalFault
+from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1.drafter_pool_service_pb2_grpc import add_DrafterPoolServiceServicer_to_server
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire.v1.verdict_pb2 import Verdict
@@ -22,14 +22,15 @@ from draftwire_vllm.metrics import AdapterCollector
 from draftwire_vllm.settings import AdapterSettings
 from draftwire_vllm.step_news import RequestNews
 from service_runtime.errors import ServiceError
-from service_runtime.handshake import introduce
-from service_runtime.lifecycle import Shutdown, serve
-from service_runtime.logs import get_logger
-from service_runtime.metrics_server import serving_metrics
-from service_runtime.security import peer_channels
-from service_runtime.server import ServiceServer
-from service_runtime.startup_error import StartupError
-from service_runtime.tasks import BackgroundTasks
+from service_runtime.observability.metrics_server import serving_metrics
+from service_runtime.process.lifecycle import Shutdown
+from service_runtime.process.logs import get_logger
+from service_runtime.process.startup_error import StartupError
+from service_runtime.process.tasks import BackgroundTasks
+from service_runtime.rpc.handshake import introduce
+from service_runtime.rpc.peer_channels import peer_channels
+from service_runtime.rpc.server import ServiceServer
+from service_runtime.rpc.serving import serve
 from speculative_engine.engine.step_result import SequenceOutcome
 
 log = get_logger(__name__)

@@ -13,8 +13,8 @@ import numpy as np
 from draftwire_vllm.adapted_request import AdaptedOrder
 from draftwire_vllm.pool_thread import PoolThread
 from draftwire_vllm.settings import AdapterSettings
-from service_runtime.logs import configure_logs, get_logger
-from service_runtime.settings import settings_from_environment
+from service_runtime.process.logs import configure_logs, get_logger
+from service_runtime.process.settings import settings_from_environment
 
 log = get_logger(__name__)
 

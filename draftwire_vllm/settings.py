@@ -7,8 +7,8 @@ from typing import Self
 from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from service_runtime.address import ListenAddress
-from service_runtime.settings import ServiceSettings, StringList
+from service_runtime.process.address import ListenAddress
+from service_runtime.process.settings import ServiceSettings, StringList
 
 
 class AdapterSettings(ServiceSettings):

@@ -9,7 +9,7 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from draftwire.v1.model_info_pb2 import ModelInfo
-from service_runtime.logs import get_logger
+from service_runtime.process.logs import get_logger
 from speculative_engine.text.tokenizer_fingerprint import tokenizer_fingerprint
 
 log = get_logger(__name__)

@@ -3,7 +3,7 @@
 Pages from outside docs/ (the README, for one) are pages of the site, and links lead to them. Links to source files lead
 into the repository, if REPOSITORY_URL says where that is; else the file's path is named in the link's place.
 A link whose text is a page's file gets the page's title. Pages with diagrams get mermaid, which comes with the site
-(third_party/mermaid).
+(third_party/mermaid). The catalogue of modules is made when the site is built.
 """
 
 import posixpath
@@ -14,6 +14,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from scripts.module_catalogue import catalogue
+
 ROOT = Path(__file__).resolve().parent.parent
 
 PAGES = {
@@ -23,6 +25,8 @@ PAGES = {
     "models/README.md": "models.md",
 }
 """Pages from outside docs/: where they are in the repository, and in the site."""
+MODULES = "modules.md"
+"""The page of the catalogue of modules."""
 DIRECTORIES = {"models": "models.md", "docs": "index.md"}
 """Directories that have a page."""
 
@@ -38,12 +42,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add what is not in docs/."""
     for source, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
+    files.append(File.generated(config, MODULES, content=catalogue()))
     files.append(File.generated(config, MERMAID, abs_src_path=str(ROOT / "third_party/mermaid/mermaid.tiny.js")))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Make links lead where they lead in a checkout."""
+    if page.file.src_uri == MODULES:
+        return markdown
     source = Path(str(page.file.abs_src_path)).relative_to(ROOT).parent.as_posix()
 
     def mended(found: re.Match[str]) -> str:

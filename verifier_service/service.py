@@ -5,30 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from drafter_pool.announcement_rules import AnnouncementRules
-from drafter_pool.drafter_address import is_local, read_service_address
-from drafter_pool.drafter_channel import drafter_channels
-from drafter_pool.drafter_pool_servicer import DrafterPoolServicer
+from drafter_pool.announcing.announcement_rules import AnnouncementRules
+from drafter_pool.announcing.drafter_fields import is_local, read_service_address
+from drafter_pool.drafter.channel import drafter_channels
+from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1.drafter_pool_service_pb2_grpc import add_DrafterPoolServiceServicer_to_server
 from draftwire.v1.verifier_service_pb2_grpc import add_VerifierServiceServicer_to_server
 from service_runtime.errors import ServiceError
-from service_runtime.lifecycle import Shutdown, serve
-from service_runtime.metrics_server import serving_metrics
-from service_runtime.security import peer_channels
-from service_runtime.server import ServiceServer
-from service_runtime.slow_start import started
-from service_runtime.startup_error import StartupError
-from service_runtime.tasks import BackgroundTasks
-from service_runtime.tracing import Tracing, running_tracing
+from service_runtime.observability.metrics_server import serving_metrics
+from service_runtime.observability.tracing import Tracing, running_tracing
+from service_runtime.process.lifecycle import Shutdown
+from service_runtime.process.startup_error import StartupError
+from service_runtime.process.tasks import BackgroundTasks
+from service_runtime.process.threads import started
+from service_runtime.rpc.peer_channels import peer_channels
+from service_runtime.rpc.server import ServiceServer
+from service_runtime.rpc.serving import serve
 from speculative_engine.loading.rank_processes import RANK_ERRORS, running_ranks
-from verifier_service.local_address import read_local_address
+from verifier_service.admission.peer_limits import PeerLimits
 from verifier_service.metrics.collector import VerifierCollector
-from verifier_service.peer_limits import PeerLimits
+from verifier_service.reading.local_address import read_local_address
+from verifier_service.reading.text_pool import TextPool
+from verifier_service.servicer import VerifierServicer
 from verifier_service.settings import VerifierSettings
 from verifier_service.target import Target, load_target, set_threads
-from verifier_service.text_pool import TextPool
 from verifier_service.verifier import Verifier
-from verifier_service.verifier_servicer import VerifierServicer
 
 
 async def run_verifier(settings: VerifierSettings, server: ServiceServer, shutdown: Shutdown) -> None:

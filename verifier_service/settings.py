@@ -6,9 +6,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from service_runtime.address import ListenAddress
-from service_runtime.rank_settings import RankSettings
-from service_runtime.settings import StringList
+from service_runtime.process.address import ListenAddress
+from service_runtime.process.rank_settings import RankSettings
+from service_runtime.process.settings import StringList
 from speculative_engine.kernels.kernel_names import Kernels
 
 

@@ -6,9 +6,9 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from drafter_pool.proposal_source import ProposalFault, ProposalSink, SequenceProposal
-from service_runtime.engine_thread import EngineThread
-from service_runtime.logs import get_logger
+from drafter_pool.drafter.proposal_source import ProposalFault, ProposalSink, SequenceProposal
+from service_runtime.process.engine_thread import EngineThread
+from service_runtime.process.logs import get_logger
 from speculative_engine.drafters.drafter import Drafter
 from speculative_engine.engine.scoring import ScoreSpec
 from speculative_engine.engine.sequence import SequenceSpec

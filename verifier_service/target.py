@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from draftwire.v1.model_info_pb2 import ModelInfo
-from service_runtime.logs import get_logger
-from service_runtime.startup_error import StartupError, startup_errors
+from service_runtime.process.logs import get_logger
+from service_runtime.process.startup_error import StartupError, startup_errors
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.verification_engine import VerificationEngine

@@ -9,22 +9,22 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 
-from drafter_pool.announcement_rules import AnnouncementRules
-from drafter_pool.draft_messages import hidden_state
-from drafter_pool.drafter_clocks import DrafterClocks
-from drafter_pool.drafter_link import Connect
+from drafter_pool.announcing.announcement_rules import AnnouncementRules
+from drafter_pool.drafter.clocks import DrafterClocks
+from drafter_pool.drafter.draft_messages import hidden_state
+from drafter_pool.drafter.proposal_source import ProposalFault, SequenceProposal
+from drafter_pool.drafter.service_drafter import Connect
+from drafter_pool.drafter.source import CALLER, GRAMMAR, PREDICTION, request_source
 from drafter_pool.drafter_pool import DrafterPool, PoolLimits
-from drafter_pool.proposal_source import ProposalFault, SequenceProposal
-from drafter_pool.request_source import CALLER, GRAMMAR, PREDICTION, request_source
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire.v1.verdict_pb2 import Verdict
 from draftwire.v1.verifier_service_pb2 import EngineStatus, GenerateRequest
 from service_runtime.errors import internal, shutting_down
-from service_runtime.handshake import CAPABILITY_HIDDEN_STATES, introduce
-from service_runtime.logs import get_logger
-from service_runtime.span import NO_SPAN
-from service_runtime.tasks import BackgroundTasks
-from service_runtime.tracing import NO_TRACING, Tracing
+from service_runtime.observability.span import NO_SPAN
+from service_runtime.observability.tracing import NO_TRACING, Tracing
+from service_runtime.process.logs import get_logger
+from service_runtime.process.tasks import BackgroundTasks
+from service_runtime.rpc.handshake import CAPABILITY_HIDDEN_STATES, introduce
 from speculative_engine.drafters.grammar import GrammarDrafter
 from speculative_engine.drafters.prediction import prediction_drafter
 from speculative_engine.engine.step_result import StepResult
@@ -34,22 +34,22 @@ from speculative_engine.planning.acceptance_model import AcceptanceModel
 from speculative_engine.sampling.log_probs import LogProbs
 from speculative_engine.text.tokenizer import Tokenizer
 from speculative_engine.tree.proposal import Proposal, ProposalError
-from verifier_service.acceptance_counts import AcceptanceCounts
-from verifier_service.admission import Admission
-from verifier_service.engine_status import engine_status
-from verifier_service.expected_wait import ExpectedWait
+from verifier_service.admission.admission import Admission
+from verifier_service.admission.expected_wait import ExpectedWait
+from verifier_service.admission.peer_limits import PeerLimits
+from verifier_service.counting.acceptance_counts import AcceptanceCounts
+from verifier_service.counting.engine_status import engine_status
+from verifier_service.counting.request_counts import RequestCounts
+from verifier_service.counting.step_counts import StepCounts
 from verifier_service.local_drafters import LocalDrafters
-from verifier_service.peer_limits import PeerLimits
-from verifier_service.request_call import RequestCall
-from verifier_service.request_counts import RequestCounts
-from verifier_service.request_reader import GenerateOrder, RequestReader
-from verifier_service.running_request import RunningRequest
-from verifier_service.scores import Scores
-from verifier_service.step_counts import StepCounts
+from verifier_service.reading.request import GenerateOrder, RequestReader
+from verifier_service.reading.text_pool import TextPool
+from verifier_service.reading.tokenizing import Tokenizing
+from verifier_service.running.request_call import RequestCall
+from verifier_service.running.running_request import RunningRequest
+from verifier_service.running.scores import Scores
+from verifier_service.running.traffic import Traffic
 from verifier_service.step_loop import StepLoop
-from verifier_service.text_pool import TextPool
-from verifier_service.tokenizing import Tokenizing
-from verifier_service.traffic import Traffic
 
 log = get_logger(__name__)
 

@@ -16,7 +16,7 @@ from benchmarks.fleet.model_pair_times import ModelPairTimes
 from benchmarks.simulated_link import SimulatedLink
 from benchmarks.simulated_models import ModelPair
 from benchmarks.simulated_services import SettledStep, SimulatedDrafter, SimulatedVerifier, Verdict, VirtualClock
-from drafter_pool.drafter_credit import DrafterCredit
+from drafter_pool.drafter.pause_policy import DrafterCredit
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.planning.planner import Planner
 from speculative_engine.planning.step_cost import StepCost

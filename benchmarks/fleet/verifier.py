@@ -16,7 +16,7 @@ from benchmarks.simulated_services import VirtualClock
 from speculative_engine.engine.prompt_shares import divide
 
 _EXPLORE = 0.05
-"""Part of the choices that go to any drafter, as in drafter_pool/drafter_choice.py."""
+"""Part of the choices that go to any drafter, as in drafter_pool/routing/drafter_choice.py."""
 _RETRY_SECONDS = 1.0
 """After which a request for which no drafter had room looks again."""
 

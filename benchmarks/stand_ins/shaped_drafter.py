@@ -17,7 +17,8 @@ from benchmarks.stand_ins.lying_drafter import LyingDrafter
 from benchmarks.stand_ins.pace import pace
 from benchmarks.stand_ins.slow_drafter import SlowDrafter
 from benchmarks.stand_ins.stalled_drafter import StalledDrafter
-from drafter_service import draft_loop, generation
+from drafter_service.conversation import draft_loop
+from drafter_service.models import serving_model as generation
 from drafter_service.process import main as serve
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.kv.fair_shares import SOLE, ServedVerifier

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from benchmarks.service_logs import unhandled
-from service_runtime.logs import configure_logs, get_logger
+from service_runtime.process.logs import configure_logs, get_logger
 
 
 @pytest.fixture

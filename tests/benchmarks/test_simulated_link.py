@@ -14,7 +14,7 @@ from benchmarks.simulated_services import (
     VirtualClock,
 )
 from benchmarks.simulated_setting import Curve
-from drafter_pool.drafter_credit import DrafterCredit
+from drafter_pool.drafter.pause_policy import DrafterCredit
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.planning.planner import Planner
 from speculative_engine.planning.step_cost import StepCost

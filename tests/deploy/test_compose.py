@@ -16,7 +16,7 @@ import yaml
 from drafter_service.settings import DrafterSettings
 from draftwire import Client
 from gateway.settings import GatewaySettings
-from service_runtime.settings import variable_of
+from service_runtime.process.settings import variable_of
 from tests.end_to_end.waiting import PATIENCE, sometimes
 from tests.support.compose_file import interpolated, read_compose, variables
 from tests.support.compose_processes import Running, running_services, wait_for_drafters

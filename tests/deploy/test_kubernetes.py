@@ -16,7 +16,7 @@ from drafter_service.settings import DrafterSettings
 from draftwire.endpoints import NAMES_SECONDS
 from draftwire.names import LONGEST_LOOKUP_SECONDS
 from gateway.settings import GatewaySettings
-from service_runtime.settings import variable_of
+from service_runtime.process.settings import variable_of
 from tests.end_to_end.waiting import PATIENCE
 from tests.support.dockerfile import Dockerfile
 from tests.support.kustomization import build, identity, merged, read_objects

@@ -18,8 +18,8 @@ from cryptography import x509
 from drafter_service.settings import DrafterSettings
 from draftwire import Client, PermissionDeniedError, RetryPolicy, Tls, TokenFile, UnauthenticatedError, UnavailableError
 from gateway.settings import GatewaySettings
-from service_runtime.accepted_tokens import AcceptedTokens
-from service_runtime.settings import variable_of
+from service_runtime.process.settings import variable_of
+from service_runtime.security.accepted_tokens import AcceptedTokens
 from tests.end_to_end.waiting import PATIENCE, sometimes
 from tests.support.compose_file import merged, read_compose, variables
 from tests.support.compose_processes import Running, running_services, wait_for_drafters

@@ -17,7 +17,7 @@ from draft_training.prompts import read_prompts
 from draft_training.replay_set import ReplaySet
 from draft_training.teacher import Question
 from draft_training.trainer import TrainingOptions
-from drafter_service.loaded_model import load_model
+from drafter_service.models.loaded_model import load_model
 from drafter_service.settings import DrafterSettings
 from speculative_engine.text.tokenizer import Tokenizer
 from tests.support.tiny_checkpoint import write_checkpoint

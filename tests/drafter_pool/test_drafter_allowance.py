@@ -2,7 +2,7 @@
 
 import pytest
 
-from drafter_pool.drafter_allowance import DrafterAllowance
+from drafter_pool.drafter.flood_limit import DrafterAllowance
 from draftwire.v1.drafter_service_pb2 import DraftResponse, Pong
 from draftwire.v1.proposal_pb2 import ProposalBatch
 from service_runtime.errors import ServiceError

@@ -4,10 +4,9 @@ import gc
 
 import pytest
 
-from drafter_pool import drafter_standings
-from drafter_pool.drafter_credit import DrafterCredit
-from drafter_pool.drafter_standing import DrafterStanding
-from drafter_pool.drafter_standings import DrafterStandings
+from drafter_pool.drafter import standings as drafter_standings
+from drafter_pool.drafter.pause_policy import DrafterCredit
+from drafter_pool.drafter.standings import DrafterStanding, DrafterStandings
 from draftwire.v1.model_info_pb2 import ModelInfo
 from tests.verifier_service.simulated_clocks import SimulatedClocks
 

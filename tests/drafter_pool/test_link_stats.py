@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from drafter_pool.link_stats import DraftingSpeed, LinkStats
+from drafter_pool.drafter.drafter_stats import DraftingSpeed, LinkStats
 
 
 def test_nothing_known() -> None:

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from drafter_service import model_changes
-from drafter_service.loaded_model import LoadedModel, model_info
-from drafter_service.model_changes import ModelChanges
+from drafter_service.models import model_changes
+from drafter_service.models.loaded_model import LoadedModel, model_info
+from drafter_service.models.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
 from draftwire.v1 import drafter_service_pb2
-from service_runtime.in_process_stream import in_process_call
-from service_runtime.lifecycle import Shutdown
-from service_runtime.startup_error import StartupError
+from service_runtime.process.lifecycle import Shutdown
+from service_runtime.process.startup_error import StartupError
+from service_runtime.rpc.in_process_stream import in_process_call
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.planning.step_cost import StepCost

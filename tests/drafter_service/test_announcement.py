@@ -10,9 +10,9 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from structlog.testing import capture_logs
 
-from drafter_service.announcement import Announcement
+from drafter_service.verifiers.announcement import Announcement
 from draftwire.v1 import drafter_pool_service_pb2
-from service_runtime.backoff import Backoff
+from service_runtime.rpc.backoff import Backoff
 
 
 class Pool:

@@ -10,11 +10,11 @@ import torch
 from google.rpc import error_details_pb2
 from transformers import AutoModelForCausalLM
 
-import drafter_service.draft_conversation as module
-from drafter_service import handshake
+import drafter_service.conversation.draft_conversation as module
+from drafter_service.conversation import handshake
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2
-from service_runtime.in_process_stream import in_process_call
-from service_runtime.message_stream import StreamBroken
+from service_runtime.rpc.in_process_stream import in_process_call
+from service_runtime.rpc.message_stream import StreamBroken
 from speculative_engine.sampling.coupled_sampler import SamplingBatch, sample
 from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.drafter_service.conftest import InProcessDrafter, MakeDrafter

@@ -6,8 +6,8 @@ from collections.abc import Hashable, Sequence
 
 import pytest
 
-from drafter_service.draft_loop import Commit, DraftLoop, DraftReport
-from drafter_service.sequence_key import SequenceKey
+from drafter_service.conversation.draft_loop import Commit, DraftLoop, DraftReport
+from drafter_service.conversation.opened_sequence import SequenceKey
 from service_runtime.errors import ServiceError
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
 from speculative_engine.planning.step_clock import StepClock

@@ -22,9 +22,9 @@ from draftwire.v1 import (
     drafter_service_pb2,
     drafter_service_pb2_grpc,
 )
-from service_runtime.grpc_stream import open_call
-from service_runtime.server import ServiceServer
-from service_runtime.settings import ServiceSettings
+from service_runtime.process.settings import ServiceSettings
+from service_runtime.rpc.grpc_stream import open_call
+from service_runtime.rpc.server import ServiceServer
 from tests.drafter_service.verifier_side import VerifierSide
 from tests.end_to_end.waiting import PATIENCE
 from tests.support.plain_channel import open_channel

@@ -9,8 +9,8 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2, verdict_pb2
-from service_runtime.in_process_stream import in_process_call
-from service_runtime.message_stream import StreamBroken
+from service_runtime.rpc.in_process_stream import in_process_call
+from service_runtime.rpc.message_stream import StreamBroken
 from tests.drafter_service.conftest import InProcessDrafter, MakeDrafter
 from tests.drafter_service.verifier_side import PATIENCE, Request
 from tests.support.tiny_checkpoint import CONTEXT, VOCABULARY

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from drafter_service.loaded_model import load_model
+from drafter_service.models.loaded_model import load_model
 from drafter_service.settings import DrafterSettings
-from service_runtime.startup_error import StartupError
+from service_runtime.process.startup_error import StartupError
 from speculative_engine.model import packed_model
 from speculative_engine.text.tokenizer import Tokenizer
 from tests.support.byte_tokenizers import write_byte_checkpoint

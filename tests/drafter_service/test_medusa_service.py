@@ -10,17 +10,17 @@ import pytest
 import torch
 from google.rpc import error_details_pb2
 
-from drafter_service.loaded_heads import load_heads
-from drafter_service.model_changes import ModelChanges
+from drafter_service.models.loaded_heads import load_heads
+from drafter_service.models.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
 from draftwire.v1.drafter_service_pb2 import ModelLoad, ModelLoadState
 from draftwire.v1.verdict_pb2 import HiddenState, VerdictBatch
-from service_runtime.handshake import CAPABILITY_HIDDEN_STATES
-from service_runtime.in_process_stream import in_process_call
-from service_runtime.lifecycle import Shutdown
-from service_runtime.message_stream import StreamBroken
-from service_runtime.startup_error import StartupError
+from service_runtime.process.lifecycle import Shutdown
+from service_runtime.process.startup_error import StartupError
+from service_runtime.rpc.handshake import CAPABILITY_HIDDEN_STATES
+from service_runtime.rpc.in_process_stream import in_process_call
+from service_runtime.rpc.message_stream import StreamBroken
 from speculative_engine.drafters.medusa_heads import MedusaHeads
 from tests.drafter_service.verifier_side import PATIENCE, Request, VerifierSide, detail
 from tests.support.tiny_checkpoint import VOCABULARY, write_checkpoint

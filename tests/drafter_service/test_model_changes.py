@@ -13,12 +13,13 @@ import pytest
 import torch
 from google.rpc import error_details_pb2
 
-from drafter_service import draft_conversation, model_changes
-from drafter_service.loaded_model import LoadedModel, NoMemoryError, load_model
+from drafter_service.conversation import draft_conversation
+from drafter_service.models import model_changes
+from drafter_service.models.loaded_model import LoadedModel, NoMemoryError, load_model
 from drafter_service.settings import DrafterSettings
 from draftwire.v1 import drafter_service_pb2, sampling_pb2
 from service_runtime.errors import ServiceError
-from service_runtime.in_process_stream import in_process_call
+from service_runtime.rpc.in_process_stream import in_process_call
 from tests.drafter_service.conftest import Held, InProcessDrafter, MakeDrafter
 from tests.drafter_service.verifier_side import PATIENCE, VerifierSide, detail
 from tests.support.tiny_checkpoint import write_checkpoint

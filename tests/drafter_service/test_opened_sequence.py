@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import structlog
 
-from drafter_service.model_changes import ModelChanges
+from drafter_service.models.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
 from draftwire.v1 import drafter_service_pb2
 from draftwire.v1.trace_context_pb2 import TraceContext
-from service_runtime.in_process_stream import in_process_call
-from service_runtime.lifecycle import Shutdown
+from service_runtime.process.lifecycle import Shutdown
+from service_runtime.rpc.in_process_stream import in_process_call
 from tests.drafter_service.conftest import InProcessDrafter, Loader
 from tests.drafter_service.verifier_side import VerifierSide
 from tests.support.recorded_spans import CALLER, TRACE, TRACEPARENT, RecordedSpans, events, parent_id, trace_id

@@ -3,7 +3,7 @@
 import pytest
 
 from drafter_service.settings import DrafterSettings
-from service_runtime.settings import load_settings
+from service_runtime.process.settings import load_settings
 
 
 def test_the_model_is_all_that_is_needed() -> None:

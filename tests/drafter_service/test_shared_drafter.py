@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from draftwire.v1 import drafter_service_pb2 as pb
-from service_runtime.caller import Caller, set_caller
-from service_runtime.roles import Role
+from service_runtime.security.caller import Caller, set_caller
+from service_runtime.security.roles import Role
 from tests.drafter_service.conftest import InProcessDrafter, MakeDrafter
 from tests.drafter_service.test_metrics import metric
 from tests.drafter_service.test_model_changes import eventually

@@ -6,10 +6,10 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
-from drafter_service import draft_loop
+from drafter_service.conversation import draft_loop
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, verdict_pb2
-from service_runtime.in_process_stream import in_process_call
-from service_runtime.message_stream import StreamBroken
+from service_runtime.rpc.in_process_stream import in_process_call
+from service_runtime.rpc.message_stream import StreamBroken
 from tests.drafter_service.conftest import Held, InProcessDrafter, MakeDrafter
 from tests.drafter_service.verifier_side import PATIENCE, Request, VerifierSide, detail, opening
 

@@ -1,6 +1,6 @@
 """What is noted of each verifier."""
 
-from drafter_service.verifier_account import VerifierAccounts
+from drafter_service.verifiers.shares import VerifierAccounts
 
 
 def test_streams_of_a_name_share_an_account_that_ends_with_the_last() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from google.rpc import error_details_pb2
 
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2, verdict_pb2
-from service_runtime.message_stream import MessageStream
+from service_runtime.rpc.message_stream import MessageStream
 from speculative_engine.tree.proposal import Proposal, ProposalReader
 from speculative_engine.tree.token_tree import TokenTree
 from tests.end_to_end.waiting import PATIENCE

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from drafter_pool import drafter_credit
+from drafter_pool.drafter import pause_policy as drafter_credit
 from draftwire import Client
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire_vllm import RemoteDrafter, pool_thread, remote_drafter

@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from draftwire import Client
 from draftwire_vllm import RemoteDrafter
-from service_runtime.startup_error import StartupError
+from service_runtime.process.startup_error import StartupError
 from tests.draftwire_vllm.conftest import Listen, MakeVllm, wrong
 from tests.draftwire_vllm.fake_vllm import FakeVllm, text_after, vllm_config
 from tests.verifier_service.in_process_verifier import Network

@@ -3,7 +3,7 @@
 import pytest
 
 from draftwire_vllm.settings import AdapterSettings
-from service_runtime.settings import SettingsError, settings_from_environment
+from service_runtime.process.settings import SettingsError, settings_from_environment
 
 
 def test_defaults_need_no_variable() -> None:

@@ -11,7 +11,7 @@ from google.protobuf import text_format
 
 from draftwire.v1.drafter_service_pb2 import DraftRequest, DraftResponse, SequenceError
 from service_runtime.errors import ServiceError
-from service_runtime.message_stream import MessageStream, StreamBroken
+from service_runtime.rpc.message_stream import MessageStream, StreamBroken
 
 Direction = Literal["up", "down"]
 """Up is from the verifier to the drafter."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from drafter_pool.drafter_link import DrafterLink
+from drafter_pool.drafter.service_drafter import DrafterLink
 from speculative_engine.tree.token_tree import Node, NodeState
 from tests.protocol.held_calls import HeldCall
 from tests.protocol.world import MAX_TREE_NODES, Drafter, World

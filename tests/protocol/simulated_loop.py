@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from service_runtime.backoff import Backoff
-from service_runtime.engine_thread import EngineThread
+from service_runtime.process.engine_thread import EngineThread
+from service_runtime.rpc.backoff import Backoff
 
 _MOST_ROUNDS = 10_000
 """Rounds of callbacks after which a loop that still has some is taken to run for ever."""
@@ -89,7 +89,7 @@ def stepped_threads() -> Iterator[list[SteppedThread]]:
     with (
         mock.patch.object(SteppedThread, "made", made, create=True),
         mock.patch("verifier_service.step_loop.EngineThread", SteppedThread),
-        mock.patch("drafter_service.draft_loop.EngineThread", SteppedThread),
+        mock.patch("drafter_service.conversation.draft_loop.EngineThread", SteppedThread),
         mock.patch.object(Backoff, "__init__", without_chance),
     ):
         yield made

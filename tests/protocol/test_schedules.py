@@ -13,11 +13,11 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drafter_pool.drafter_pool_servicer import DrafterPoolServicer
+from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pool_pb
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
 from service_runtime.errors import ServiceError
-from service_runtime.message_stream import MessageStream
+from service_runtime.rpc.message_stream import MessageStream
 from tests.protocol.checkpoints import Checkpoints
 from tests.protocol.plain_reference import PlainReference
 from tests.protocol.protocol_machine import NAMES, names, requests

@@ -17,12 +17,12 @@ from unittest import mock
 
 import structlog
 
-from drafter_pool.drafter_pool_servicer import DrafterPoolServicer
+from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pool_pb
 from draftwire.v1.drafter_service_pb2 import OpenSequence
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
 from service_runtime.errors import ServiceError
-from service_runtime.message_stream import MessageStream, StreamBroken
+from service_runtime.rpc.message_stream import MessageStream, StreamBroken
 from speculative_engine.drafters import draft_model
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
@@ -38,7 +38,7 @@ from tests.protocol.simulated_loop import SimulatedLoop, SteppedThread, stepped_
 from tests.verifier_service import loaded_models
 from tests.verifier_service.in_process_drafter import InProcessDrafter, in_process_drafter
 from tests.verifier_service.in_process_verifier import InProcessVerifier, Output, in_process_verifier
-from verifier_service.running_request import RunningRequest
+from verifier_service.running.running_request import RunningRequest
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_tools import protoc
 
 from draftwire.v1.model_info_pb2 import Limits, PeerInfo
-from service_runtime import handshake
 from service_runtime.errors import ServiceError
+from service_runtime.rpc import handshake
 from speculative_engine.tree import proposal
 
 ROOT = Path(__file__).resolve().parents[2]

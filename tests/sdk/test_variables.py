@@ -13,7 +13,7 @@ from draftwire.cli.app import app
 from draftwire.variables import VARIABLES, unknown_variables
 from draftwire_vllm.settings import AdapterSettings
 from gateway.settings import GatewaySettings
-from service_runtime.settings import variable_of
+from service_runtime.process.settings import variable_of
 from verifier_service.settings import VerifierSettings
 
 ROOT = Path(__file__).resolve().parents[2]

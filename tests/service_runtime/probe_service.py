@@ -8,11 +8,12 @@ from typing import Any
 
 import grpc
 
-from service_runtime.lifecycle import Shutdown, run_service, serve
-from service_runtime.server import ServiceServer
-from service_runtime.settings import ServiceSettings, load_settings
-from service_runtime.startup_error import StartupError
-from service_runtime.tasks import BackgroundTasks
+from service_runtime.process.lifecycle import Shutdown, run_service
+from service_runtime.process.settings import ServiceSettings, load_settings
+from service_runtime.process.startup_error import StartupError
+from service_runtime.process.tasks import BackgroundTasks
+from service_runtime.rpc.server import ServiceServer
+from service_runtime.rpc.serving import serve
 
 
 class Slow:

@@ -1,6 +1,6 @@
 import pytest
 
-from service_runtime.address import Address
+from service_runtime.process.address import Address
 
 
 @pytest.mark.parametrize(

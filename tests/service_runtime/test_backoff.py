@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from service_runtime.backoff import Backoff
+from service_runtime.rpc.backoff import Backoff
 
 
 class Highest(random.Random):

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from service_runtime.engine_thread import EngineThread, ThreadEnded, TooManyCommands
+from service_runtime.process.engine_thread import EngineThread, ThreadEnded, TooManyCommands
 from tests.end_to_end.waiting import PATIENCE
 
 

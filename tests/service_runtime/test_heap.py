@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from service_runtime import heap
-from service_runtime.heap import HeapTrimmer
+from service_runtime.process import heap
+from service_runtime.process.heap import HeapTrimmer
 from tests.end_to_end.waiting import PATIENCE
 
 BLOCK = 64 * 1024

@@ -6,9 +6,9 @@ import time
 import grpc
 import pytest
 
-from service_runtime import idle_watch
 from service_runtime.errors import ServiceError
-from service_runtime.idle_watch import IdleWatch
+from service_runtime.rpc import idle_watch
+from service_runtime.rpc.idle_watch import IdleWatch
 from tests.end_to_end.waiting import PATIENCE
 
 

@@ -9,7 +9,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from service_runtime.errors import at_capacity, invalid_field
-from service_runtime.interceptors import mark_routine
+from service_runtime.rpc.interceptors import mark_routine
 from tests.end_to_end.waiting import PATIENCE
 
 KINDS = ["unary_unary", "unary_stream", "stream_unary", "stream_stream"]

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from service_runtime.lifecycle import Shutdown
-from service_runtime.long_call import call_in_thread
+from service_runtime.process.lifecycle import Shutdown
+from service_runtime.process.threads import call_in_thread
 from tests.end_to_end.waiting import PATIENCE
 
 

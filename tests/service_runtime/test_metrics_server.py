@@ -10,11 +10,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from service_runtime import metrics_server
-from service_runtime.histogram import Histogram
-from service_runtime.metric_families import counter, gauge, histogram, info
-from service_runtime.metrics_server import MetricsServer, serving_metrics
-from service_runtime.startup_error import StartupError
+from service_runtime.observability import metrics_server
+from service_runtime.observability.histogram import Histogram
+from service_runtime.observability.metric_families import counter, gauge, histogram, info
+from service_runtime.observability.metrics_server import MetricsServer, serving_metrics
+from service_runtime.process.startup_error import StartupError
 from tests.end_to_end.waiting import PATIENCE
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.__main__ import _NEEDED as GATEWAY
-from service_runtime.packages import NEEDED as SERVICES
+from service_runtime.process.packages import NEEDED as SERVICES
 
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from service_runtime.caller import Caller, set_caller
-from service_runtime.peer_name import peer_host, peer_name
-from service_runtime.roles import Role
+from service_runtime.security.caller import Caller, peer_host, peer_name, set_caller
+from service_runtime.security.roles import Role
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from service_runtime.rank_settings import RankSettings
-from service_runtime.settings import load_settings
+from service_runtime.process.rank_settings import RankSettings
+from service_runtime.process.settings import load_settings
 
 
 @pytest.fixture

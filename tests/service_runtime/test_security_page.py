@@ -12,9 +12,9 @@ import pytest
 from draftwire import Tls, TokenFile
 from draftwire.channel import AsyncChannels
 from draftwire.security import Security
-from service_runtime.roles import ROLES_BY_METHOD, Role
-from service_runtime.server import ServiceServer
-from service_runtime.settings import ServiceSettings
+from service_runtime.process.settings import ServiceSettings
+from service_runtime.rpc.server import ServiceServer
+from service_runtime.security.roles import ROLES_BY_METHOD, Role
 from tests.end_to_end.waiting import PATIENCE
 from tests.service_runtime.conftest import SERVICE, Probe, add_probe_to_server
 

@@ -7,9 +7,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from service_runtime.server import ServiceServer
-from service_runtime.settings import ServiceSettings
-from service_runtime.startup_error import StartupError
+from service_runtime.process.settings import ServiceSettings
+from service_runtime.process.startup_error import StartupError
+from service_runtime.rpc.server import ServiceServer
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -97,7 +97,7 @@ async def test_grpc_itself_does_not_share_a_port(
     serve_probe: Any, make_probe: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The look before the bind may come too early; then grpc has to refuse."""
-    monkeypatch.setattr("service_runtime.server._check_bindable", lambda address: None)
+    monkeypatch.setattr("service_runtime.rpc.server._check_bindable", lambda address: None)
     async with serve_probe(make_probe()) as running:
         second = ServiceServer(ServiceSettings(listen=running.server.address))
         with pytest.raises(StartupError, match=f"cannot listen on {running.server.address}: "):

@@ -12,9 +12,9 @@ import pytest
 from draftwire import Tls
 from draftwire.channel import AsyncChannels
 from draftwire.security import Security
-from service_runtime.server import ServiceServer
-from service_runtime.settings import ServiceSettings
-from service_runtime.startup_error import StartupError
+from service_runtime.process.settings import ServiceSettings
+from service_runtime.process.startup_error import StartupError
+from service_runtime.rpc.server import ServiceServer
 from tests.end_to_end.waiting import PATIENCE
 from tests.service_runtime.conftest import SERVICE, Probe, add_probe_to_server
 from tests.support.certificates import Authority, Pair

@@ -1,6 +1,6 @@
 """Times by part as a message."""
 
-from service_runtime.step_times import step_times
+from service_runtime.observability.step_times import step_times
 
 
 def test_each_part_has_its_field() -> None:

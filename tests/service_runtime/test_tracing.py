@@ -4,10 +4,10 @@ import time
 import pytest
 
 from draftwire.v1.trace_context_pb2 import TraceContext
-from service_runtime.settings import ServiceSettings
-from service_runtime.span import NO_SPAN, Interval
-from service_runtime.startup_error import StartupError
-from service_runtime.tracing import NO_TRACING, running_tracing
+from service_runtime.observability.span import NO_SPAN, Interval
+from service_runtime.observability.tracing import NO_TRACING, running_tracing
+from service_runtime.process.settings import ServiceSettings
+from service_runtime.process.startup_error import StartupError
 from tests.support.recorded_spans import (
     CALLER,
     TRACE,

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from drafter_pool import drafter_credit, sequence_move
+from drafter_pool.changes import sequence_move
+from drafter_pool.drafter import pause_policy as drafter_credit
 from tests.end_to_end.waiting import PATIENCE
 from tests.support.tiny_checkpoint import write_checkpoint
 from tests.verifier_service.in_process_drafter import InProcessDrafter, in_process_drafter

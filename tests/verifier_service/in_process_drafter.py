@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from drafter_service.loaded_model import LoadedModel, Translation, model_info
-from drafter_service.model_changes import ModelChanges
+from drafter_service.models.loaded_model import LoadedModel, Translation, model_info
+from drafter_service.models.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
-from service_runtime.lifecycle import Shutdown
+from service_runtime.process.lifecycle import Shutdown
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from tests.verifier_service.loaded_models import loaded_model

@@ -15,15 +15,15 @@ from typing import Any
 import grpc
 import torch
 
-from drafter_pool.drafter_clocks import DrafterClocks
-from drafter_pool.drafter_link import Connect
+from drafter_pool.drafter.clocks import DrafterClocks
+from drafter_pool.drafter.service_drafter import Connect
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.model_info_pb2 import ModelInfo
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.token_log_probs_pb2 import TokenLogProbs
-from service_runtime.in_process_stream import InProcessStream, in_process_call
-from service_runtime.message_stream import MessageStream, StreamBroken
-from service_runtime.tasks import BackgroundTasks
+from service_runtime.process.tasks import BackgroundTasks
+from service_runtime.rpc.in_process_stream import InProcessStream, in_process_call
+from service_runtime.rpc.message_stream import MessageStream, StreamBroken
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.verification_engine import StepResult, VerificationEngine
 from speculative_engine.model.packed_model import PackedModel
@@ -31,8 +31,8 @@ from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.text.tokenizer import Tokenizer
 from tests.end_to_end.waiting import PATIENCE
 from tests.verifier_service.loaded_models import loaded_model
-from verifier_service.peer_limits import PeerLimits
-from verifier_service.running_request import RunningRequest
+from verifier_service.admission.peer_limits import PeerLimits
+from verifier_service.running.running_request import RunningRequest
 from verifier_service.verifier import Verifier
 
 PROMPT = [5, 9, 14, 23, 42, 7]

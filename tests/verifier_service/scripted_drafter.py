@@ -11,7 +11,7 @@ from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo, PeerInfo
 from draftwire.v1.proposal_pb2 import Proposal, ProposalBatch
 from draftwire.v1.verdict_pb2 import Verdict
-from service_runtime.message_stream import MessageStream
+from service_runtime.rpc.message_stream import MessageStream
 
 Stream = MessageStream[Any, Any]
 

@@ -12,7 +12,7 @@ from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import AcceptancePreset, AcceptanceRule, SpeculationOptions
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
 from service_runtime.errors import ServiceError
-from service_runtime.handshake import CAPABILITY_DISTRIBUTIONS
+from service_runtime.rpc.handshake import CAPABILITY_DISTRIBUTIONS
 from tests.verifier_service.in_process_drafter import InProcessDrafter
 from tests.verifier_service.in_process_verifier import InProcessVerifier, order, sampled
 from tests.verifier_service.scripted_drafter import Opening, ScriptedDrafter, batch, hello

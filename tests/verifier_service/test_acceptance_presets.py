@@ -3,7 +3,7 @@
 import pytest
 
 from draftwire.v1.speculation_pb2 import AcceptancePreset
-from verifier_service.acceptance_presets import looks_like
+from verifier_service.reading.acceptance import looks_like
 
 PROMPTS = {
     "code": [

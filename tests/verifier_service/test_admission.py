@@ -6,8 +6,8 @@ import pytest
 
 from service_runtime.errors import ServiceError
 from speculative_engine.planning.step_cost import StepCost
-from verifier_service.admission import Admission
-from verifier_service.expected_wait import ExpectedWait
+from verifier_service.admission.admission import Admission
+from verifier_service.admission.expected_wait import ExpectedWait
 
 COST = StepCost([1, 256], [0.01, 0.01])
 

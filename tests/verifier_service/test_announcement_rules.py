@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from drafter_pool import roster
-from drafter_pool.announcement_rules import AnnouncementRules
-from service_runtime.caller import Caller
+from drafter_pool.announcing.announcement_rules import AnnouncementRules
+from drafter_pool.routing import roster
 from service_runtime.errors import ServiceError
-from service_runtime.roles import Role
-from service_runtime.startup_error import StartupError
+from service_runtime.process.startup_error import StartupError
+from service_runtime.security.caller import Caller
+from service_runtime.security.roles import Role
 from tests.verifier_service.in_process_verifier import InProcessVerifier, in_process_verifier
 from verifier_service.service import announcement_rules
 from verifier_service.settings import VerifierSettings

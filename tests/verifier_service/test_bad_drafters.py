@@ -9,13 +9,15 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
-from drafter_pool import drafter_allowance, drafter_conversation, drafter_handshake
+from drafter_pool.drafter import conversation as drafter_conversation
+from drafter_pool.drafter import flood_limit as drafter_allowance
+from drafter_pool.drafter import handshake as drafter_handshake
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
-from service_runtime.message_stream import StreamBroken
+from service_runtime.rpc.message_stream import StreamBroken
 from tests.verifier_service.in_process_verifier import PATIENCE, PROMPT, Handler, InProcessVerifier, order, sampled
 from tests.verifier_service.scripted_drafter import (
     Answer,

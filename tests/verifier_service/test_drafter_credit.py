@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from drafter_pool import drafter_credit
-from drafter_pool.drafter_credit import DrafterCredit
+from drafter_pool.drafter import pause_policy as drafter_credit
+from drafter_pool.drafter.pause_policy import DrafterCredit
 from draftwire.v1.drafter_service_pb2 import DraftResponse
 from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order
 from tests.verifier_service.scripted_drafter import Opening, ScriptedDrafter, batch

@@ -8,13 +8,15 @@ import pytest
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc.status_pb2 import Status
 
-from drafter_pool import circuit_breaker, drafter_conversation, heartbeats
+from drafter_pool.announcing import heartbeats
+from drafter_pool.drafter import circuit_breaker
+from drafter_pool.drafter import conversation as drafter_conversation
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire.v1.proposal_pb2 import Proposal, ProposalBatch
 from service_runtime.errors import at_capacity
-from service_runtime.handshake import CAPABILITY_PING
+from service_runtime.rpc.handshake import CAPABILITY_PING
 from tests.verifier_service.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, order
 from tests.verifier_service.running import Running, failure
 from tests.verifier_service.scripted_drafter import Opening, Stream, hello, right
@@ -242,7 +244,7 @@ class TestWhoAttachedIt:
 async def test_a_drafter_that_hangs_in_its_handshake_again_and_again(
     verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from drafter_pool import drafter_handshake
+    from drafter_pool.drafter import handshake as drafter_handshake
 
     monkeypatch.setattr(drafter_handshake, "_HANDSHAKE_SECONDS", 0.05)
 

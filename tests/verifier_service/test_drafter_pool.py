@@ -6,8 +6,10 @@ from typing import Any
 import grpc
 import pytest
 
-from drafter_pool import heartbeats, roster, sequence_move
-from drafter_pool.drafter_pool_servicer import DrafterPoolServicer
+from drafter_pool.announcing import heartbeats
+from drafter_pool.changes import sequence_move
+from drafter_pool.routing import roster
+from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.speculation_pb2 import SpeculationOptions

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from drafter_pool import sequence_move
-from drafter_pool.drafter_pool_servicer import DrafterPoolServicer
+from drafter_pool.changes import sequence_move
+from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.drafter_service_pb2 import DraftResponse, OpenSequence, SequenceOpened

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from drafter_pool.draft_messages import openings, tell_sampling
+from drafter_pool.drafter.draft_messages import openings, tell_sampling
 from draftwire.v1.drafter_service_pb2 import DraftRequest
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.verifier_service_pb2 import FinishReason, GenerateRequest

@@ -6,7 +6,7 @@ from collections import deque
 import pytest
 
 from speculative_engine.planning.step_cost import StepCost
-from verifier_service.expected_wait import ExpectedWait
+from verifier_service.admission.expected_wait import ExpectedWait
 
 STEADY = StepCost([1, 256], [0.01, 0.01])
 LINEAR = StepCost([1, 257], [0.01, 0.01 + 256 * 0.001])

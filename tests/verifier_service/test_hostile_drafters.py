@@ -9,11 +9,11 @@ from typing import Any
 import grpc
 import pytest
 
-from drafter_pool import drafter_credit
+from drafter_pool.drafter import pause_policy as drafter_credit
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from service_runtime.errors import ServiceError
-from service_runtime.message_stream import StreamBroken
+from service_runtime.rpc.message_stream import StreamBroken
 from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order
 from tests.verifier_service.running import Running
 from tests.verifier_service.scripted_drafter import Opening, ScriptedDrafter, batch, right

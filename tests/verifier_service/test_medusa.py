@@ -9,13 +9,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from drafter_service.loaded_heads import load_heads
-from drafter_service.model_changes import ModelChanges
+from drafter_service.models.loaded_heads import load_heads
+from drafter_service.models.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
 from draftwire.v1.speculation_pb2 import SpeculationOptions
 from service_runtime.errors import ServiceError
-from service_runtime.lifecycle import Shutdown
+from service_runtime.process.lifecycle import Shutdown
 from speculative_engine.drafters.medusa_heads import MedusaHeads
 from tests.support.medusa_training import train_heads
 from tests.support.tiny_checkpoint import VOCABULARY

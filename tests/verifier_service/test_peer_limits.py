@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from draftwire.v1 import verifier_service_pb2 as pb
-from service_runtime.caller import Caller, set_caller
 from service_runtime.errors import ServiceError
-from service_runtime.peer_name import peer_name
-from service_runtime.roles import Role
+from service_runtime.security.caller import Caller, peer_name, set_caller
+from service_runtime.security.roles import Role
 from tests.verifier_service.in_process_verifier import InProcessVerifier, in_process_verifier, order
-from verifier_service.peer_limits import PeerLimits
-from verifier_service.verifier_servicer import VerifierServicer
+from verifier_service.admission.peer_limits import PeerLimits
+from verifier_service.servicer import VerifierServicer
 
 
 class From:

@@ -12,8 +12,8 @@ from draftwire.v1.verifier_service_pb2 import PromptReport
 from speculative_engine.sampling.log_probs import LogProbs
 from speculative_engine.text.tokenizer import Tokenizer
 from tests.support.byte_tokenizers import END, backend
-from verifier_service import prompt_telling
-from verifier_service.prompt_telling import PromptTelling
+from verifier_service.running import prompt_telling
+from verifier_service.running.prompt_telling import PromptTelling
 
 TEXT = "naïve 日本 🐍 self(other)"
 

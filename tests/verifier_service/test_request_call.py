@@ -23,8 +23,8 @@ from tests.support.recorded_spans import (
 )
 from tests.verifier_service.in_process_verifier import PATIENCE, InProcessVerifier, in_process_verifier, order
 from tests.verifier_service.scripted_drafter import ScriptedDrafter
-from verifier_service.request_call import request_call
-from verifier_service.running_request import RunningRequest
+from verifier_service.running.request_call import request_call
+from verifier_service.running.running_request import RunningRequest
 
 METADATA = (("traceparent", TRACEPARENT), ("x-request-id", "mine"))
 

@@ -15,9 +15,9 @@ from service_runtime.errors import ServiceError
 from speculative_engine.acceptance.acceptance import COUPLED
 from speculative_engine.logits.logit_changes import NO_CHANGES, LogitChanges
 from speculative_engine.text.tokenizer import Tokenizer
-from verifier_service import acceptance_reader
-from verifier_service.request_reader import GenerateOrder, RequestReader
-from verifier_service.text_pool import TextPool
+from verifier_service.reading import acceptance as acceptance_reader
+from verifier_service.reading.request import GenerateOrder, RequestReader
+from verifier_service.reading.text_pool import TextPool
 
 VOCABULARY, CONTEXT = 200, 64
 MODELS = Path(__file__).resolve().parents[2] / "models"

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from drafter_pool import drafter_rollout
-from drafter_pool.drafter_pool_servicer import DrafterPoolServicer
-from drafter_pool.drafter_rollout import DrafterRollout
+from drafter_pool.changes import rollout as drafter_rollout
+from drafter_pool.changes.rollout import DrafterRollout
+from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import RolloutState
 from draftwire.v1.speculation_pb2 import SpeculationOptions

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drafter_pool.drafter_pool_servicer import DrafterPoolServicer
+from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.speculation_pb2 import SpeculationOptions
 from service_runtime.errors import ServiceError

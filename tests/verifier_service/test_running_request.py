@@ -21,10 +21,10 @@ from speculative_engine.sampling.log_probs import LogProbs
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
 from tests.verifier_service.in_process_verifier import PATIENCE, Output
-from verifier_service import running_request
-from verifier_service.rejected_drafts import MOST_REJECTED
-from verifier_service.request_reader import GenerateOrder
-from verifier_service.running_request import RunningRequest
+from verifier_service.reading.request import GenerateOrder
+from verifier_service.running import running_request
+from verifier_service.running.chunk_parts import MOST_REJECTED
+from verifier_service.running.running_request import RunningRequest
 
 PROMPT = [1, 2, 3]
 

@@ -13,8 +13,8 @@ from tests.support.tiny_checkpoint import CONTEXT, VOCABULARY
 from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order
 from tests.verifier_service.running import Running
 from tests.verifier_service.test_peer_limits import ONE
-from verifier_service.peer_limits import PeerLimits
-from verifier_service.verifier_servicer import VerifierServicer
+from verifier_service.admission.peer_limits import PeerLimits
+from verifier_service.servicer import VerifierServicer
 
 TEXT = [3 + index * 7 % 90 for index in range(100)]
 

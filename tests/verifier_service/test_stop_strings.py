@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifier_service.stop_strings import StopStrings
+from verifier_service.running.stop_strings import StopStrings
 
 LETTERS = st.sampled_from("abc")
 STOPS = st.lists(st.text(LETTERS, min_size=1, max_size=4), max_size=4)

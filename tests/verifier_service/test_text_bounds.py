@@ -17,8 +17,8 @@ from draftwire.v1.structured_output_pb2 import Choices, StructuredOutput
 from service_runtime.errors import ServiceError
 from tests.support.byte_tokenizers import write_byte_checkpoint
 from tests.verifier_service.in_process_verifier import PATIENCE, InProcessVerifier, in_process_verifier, order
-from verifier_service.peer_limits import PeerLimits
-from verifier_service.verifier_servicer import VerifierServicer
+from verifier_service.admission.peer_limits import PeerLimits
+from verifier_service.servicer import VerifierServicer
 
 MEGABYTES = 15_000_000
 LARGE = "def f(x):\n    return x\n" * (MEGABYTES // 22)

@@ -32,7 +32,7 @@ from tests.verifier_service.running import failure
 from tests.verifier_service.scripted_caller import ScriptedCaller, knowing
 from tests.verifier_service.test_peer_limits import ONE
 from tests.verifier_service.test_verify_conversation import call
-from verifier_service.verifier_servicer import VerifierServicer
+from verifier_service.servicer import VerifierServicer
 
 ASKED: dict[str, Any] = {"log_probs": 5, "prompt_log_probs": 3, "echo": True}
 REPEATED = PROMPT * 8

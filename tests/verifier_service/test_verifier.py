@@ -16,7 +16,7 @@ from tests.verifier_service.in_process_verifier import (
     order,
     sampled,
 )
-from verifier_service.verifier_servicer import VerifierServicer
+from verifier_service.servicer import VerifierServicer
 
 
 async def nobody_reads(metadata: object) -> None:

@@ -15,8 +15,8 @@ from draftwire.v1.proposal_pb2 import Proposal
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
 from service_runtime.errors import ServiceError
-from service_runtime.in_process_stream import InProcessStream, in_process_call
-from service_runtime.message_stream import StreamBroken
+from service_runtime.rpc.in_process_stream import InProcessStream, in_process_call
+from service_runtime.rpc.message_stream import StreamBroken
 from tests.verifier_service.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, greedy, order, sampled
 from tests.verifier_service.scripted_caller import Draft, ScriptedCaller, knowing, lying, silent
 from tests.verifier_service.scripted_drafter import Opening, ScriptedDrafter, right

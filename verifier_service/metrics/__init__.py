@@ -1,1 +1,1 @@
-"""The verifier in Prometheus' terms; vLLM's names and meanings where it has them."""
+"""The verifier's Prometheus metrics."""

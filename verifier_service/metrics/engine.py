@@ -9,9 +9,9 @@ from prometheus_client.metrics_core import Metric
 
 from draftwire.v1.verifier_service_pb2 import EngineStatus
 from service_runtime.duration import seconds_of
-from service_runtime.metric_families import counter, gauge, histogram
-from service_runtime.step_times import seconds_by_part
-from verifier_service.step_counts import StepCounts
+from service_runtime.observability.metric_families import counter, gauge, histogram
+from service_runtime.observability.step_times import seconds_by_part
+from verifier_service.counting.step_counts import StepCounts
 
 
 def engine_families(status: EngineStatus, steps: StepCounts) -> Iterator[Metric]:

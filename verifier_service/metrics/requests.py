@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
 
-from service_runtime.metric_families import counter, histogram
-from verifier_service.request_counts import ENDINGS, RequestCounts
+from service_runtime.observability.metric_families import counter, histogram
+from verifier_service.counting.request_counts import ENDINGS, RequestCounts
 
 _REFUSALS = ("AT_CAPACITY", "CONTEXT_EXCEEDED", "INVALID_FIELD")
 """Reasons that are told from the start, so that the first refusal shows as an increase."""

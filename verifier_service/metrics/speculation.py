@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from prometheus_client.metrics_core import Metric
 
 from draftwire.acceptance import RULE_NAMES
-from service_runtime.metric_families import counter
-from verifier_service.acceptance_counts import AcceptanceCounts, RuleCount
+from service_runtime.observability.metric_families import counter
+from verifier_service.counting.acceptance_counts import AcceptanceCounts, RuleCount
 
 
 def speculation_families(counts: AcceptanceCounts) -> Iterator[Metric]:

@@ -1,0 +1,1 @@
+"""Drafters that register themselves: their addresses, heartbeats and the rules for both."""

@@ -1,0 +1,92 @@
+"""Which announcements of drafters are heeded: those of hosts that may be announced, under names of their own."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Self
+
+import grpc
+
+from drafter_pool.drafter.pooled_drafter import PoolMember
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from service_runtime.errors import ServiceError, failed_precondition, invalid_field
+from service_runtime.process.address import Address
+from service_runtime.process.settings import ServiceSettings
+from service_runtime.security.caller import Caller
+from service_runtime.security.roles import Role
+
+_ANY_LABELS = "*."
+
+
+class AnnouncementRules:
+    """What an operator allows. The verifier calls an announced address, and sends it prompts and its token: without a
+    limit whoever may announce a drafter chooses where they go."""
+
+    def __init__(self, hosts: Sequence[str] = (), *, token_in_the_clear: bool = False) -> None:
+        """hosts: the only ones that may be announced: names, `*.` and a domain, IP addresses or networks; none allows
+        all. token_in_the_clear: the verifier has a token, shows it without TLS, and asks those who announce for none.
+
+        Raises ValueError for a host that is none of these.
+        """
+        self._networks = [network for network in map(_network, hosts) if network is not None]
+        self._names = [_name(host) for host in hosts if _network(host) is None]
+        self._restricted = bool(hosts)
+        self._token_in_the_clear = token_in_the_clear
+
+    @classmethod
+    def of(cls, settings: ServiceSettings, hosts: Sequence[str]) -> Self:
+        """The rules of a service with these settings. Raises ValueError for a host that is none."""
+        token_in_the_clear = settings.token_file is not None and settings.tls_ca is None
+        return cls(hosts, token_in_the_clear=token_in_the_clear and settings.accepted_tokens is None)
+
+    def check(self, address: str) -> None:
+        """Raise ServiceError unless a drafter at an address, HOST:PORT, may announce itself."""
+        if self._token_in_the_clear:
+            raise failed_precondition(
+                ErrorReason.ERROR_REASON_NOT_ENABLED,
+                "anybody could announce a drafter here and be shown this verifier's token: beside --token-file, "
+                "announcing needs --accepted-tokens or --tls-ca",
+            )
+        host = Address.parse(address).host.lower().rstrip(".")
+        if self._restricted and not self._allows(host):
+            raise invalid_field("address", f"{host!r} is not among the hosts that may be announced (--announced-host)")
+
+    def _allows(self, host: str) -> bool:
+        try:
+            own = ipaddress.ip_address(host)
+        except ValueError:
+            return any(
+                host.endswith(name.removeprefix("*")) if name.startswith(_ANY_LABELS) else host == name
+                for name in self._names
+            )
+        return any(own in network for network in self._networks)
+
+
+def check_announcer(link: PoolMember, caller: Caller | None, *, leaving: bool) -> None:
+    """Raise ServiceError if a drafter is not this caller's: another token announced it, or it is to leave and none
+    did. An administrator may; and where no tokens are asked for, nobody is told from anybody."""
+    if caller is None or Role.ADMIN in caller.roles or link.announcer == caller.name:
+        return
+    if link.announcer is not None or leaving:
+        raise ServiceError(
+            grpc.StatusCode.ALREADY_EXISTS,
+            ErrorReason.ERROR_REASON_DRAFTER_EXISTS,
+            f"drafter {link.name} was not announced with the token of {caller.name}",
+        )
+
+
+def _network(host: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.ip_network(host.strip("[]"))
+    except ValueError:
+        return None
+
+
+def _name(host: str) -> str:
+    """A name in its one form."""
+    name = host.lower().rstrip(".")
+    labels = name.removeprefix(_ANY_LABELS).split(".")
+    if not all(label and label.replace("-", "").replace("_", "").isalnum() and label.isascii() for label in labels):
+        raise ValueError(f"must be a name, *.DOMAIN, an IP address or a network such as 10.0.0.0/8, got {host!r}")
+    return name

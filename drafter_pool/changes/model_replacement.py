@@ -1,0 +1,89 @@
+"""Follows a drafter to another model that its service has loaded, make before break."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from drafter_pool.changes.pool_operations import PoolOperations, What
+from drafter_pool.changes.swap import move_all
+from drafter_pool.drafter.contact import ready
+from drafter_pool.drafter.service_drafter import DrafterLink
+from drafter_pool.routing.drafting import Drafting
+from drafter_pool.routing.roster import Roster
+from service_runtime.errors import ServiceError
+from service_runtime.process.logs import get_logger
+from service_runtime.process.tasks import BackgroundTasks
+
+log = get_logger(__name__)
+
+
+class ModelReplacements:
+    """One at a time for a drafter, and not while something else is done with it. Used in the event loop only."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        drafting: Drafting,
+        operations: PoolOperations,
+        tasks: BackgroundTasks,
+        make: Callable[[str, str], DrafterLink],
+        on_replaced: Callable[[DrafterLink], None],
+    ) -> None:
+        """make gets the name and address of a link to make; on_replaced the new link that has taken over."""
+        self._roster = roster
+        self._drafting = drafting
+        self._operations = operations
+        self._tasks = tasks
+        self._make = make
+        self._on_replaced = on_replaced
+        self._following: set[DrafterLink] = set()
+
+    def begin(self, link: DrafterLink, delay: float) -> None:
+        """A drafter said that new streams get another model; delay: seconds before that is followed."""
+        if self._roster.get(link.name) is link and link not in self._following:
+            self._following.add(link)
+            self._tasks.spawn(self._follow(link, delay), name=f"new model of {link.name}")
+
+    async def _follow(self, link: DrafterLink, delay: float) -> None:
+        name = link.name
+        try:
+            await asyncio.sleep(delay)
+            await self._operations.wait_until_free(name)
+            # A link that was lost meanwhile finds the new model when it connects again.
+            if self._roster.get(name) is link and link.ready:
+                await self._operations.run(replacement_of(name), [name], lambda: self._replace(link))
+        except ServiceError as error:
+            log.warning("new model not taken", drafter=name, address=link.address, reason=error.message)
+            link.show_error(error)
+        finally:
+            self._following.discard(link)
+
+    async def _replace(self, old: DrafterLink) -> None:
+        """Open a second stream to a drafter, let it have the drafter's name and sequences, and end the first.
+
+        Raises ServiceError if the second one does not become ready: then the first one stays.
+        """
+        new = self._make(old.name, old.address)
+        self._roster.start(new)
+        taken = False
+        try:
+            await ready(new)
+            taken = self._roster.get(old.name) is old  # not released meanwhile
+        finally:
+            if not taken:
+                self._roster.end(new)
+        if not taken:
+            return
+        new.inherit(old)
+        self._roster.succeed(old, new)
+        moves = await move_all(self._drafting, old, new)
+        self._drafting.abandon(old)
+        self._roster.end(old)
+        log.info("model replaced", drafter=new.name, moves={how.name: count for how, count in moves.items()})
+        self._on_replaced(new)
+
+
+def replacement_of(name: str) -> What:
+    """What the operation is called among those of the pool."""
+    return ("new model of", name)

@@ -1,0 +1,121 @@
+"""Changes of the pool that take a while, and outlive the calls that asked for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from service_runtime.errors import ServiceError, failed_precondition, invalid_field, shutting_down
+from service_runtime.process.logs import get_logger
+from service_runtime.process.tasks import BackgroundTasks
+
+log = get_logger(__name__)
+
+ResultT = TypeVar("ResultT")
+What = tuple[object, ...]
+"""What an operation does and to whom; equal ones are the same operation."""
+
+_REMEMBERED = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One change, while it runs and afterwards."""
+
+    what: What
+    drafters: frozenset[str]
+    result: asyncio.Future[Any]
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self.what))
+
+
+class PoolOperations:
+    """Runs each operation in a task of its own, one at a time for a drafter. Used in the event loop only.
+
+    A call waits for its operation; when the call is cancelled, the operation goes on. Another call for the same
+    operation joins it while it runs, and one with the same request id gets its result afterwards, too.
+    """
+
+    def __init__(self, tasks: BackgroundTasks) -> None:
+        self._tasks = tasks
+        self._running: list[Operation] = []
+        self._by_request: OrderedDict[str, Operation] = OrderedDict()
+
+    async def run(self, what: What, drafters: Iterable[str], work: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """The result of an operation on some drafters. Raises ServiceError: its own, or BUSY."""
+        result: ResultT = await self.result(self.known(what) or self.start(what, drafters, work))
+        return result
+
+    async def result(self, operation: Operation, request_id: str = "") -> Any:
+        """Wait for an operation, which goes on when the caller is cancelled. Raises its ServiceError."""
+        if request_id:
+            self._by_request[request_id] = operation
+            self._by_request.move_to_end(request_id)
+            if len(self._by_request) > _REMEMBERED:
+                self._by_request.popitem(last=False)
+        return await asyncio.shield(operation.result)
+
+    def known(self, what: What, request_id: str = "") -> Operation | None:
+        """The same operation if it runs, or was done under this request id; one that failed may be tried again.
+
+        Raises ServiceError (INVALID_FIELD) when the request id stands for another operation.
+        """
+        operation = self._by_request.get(request_id) if request_id else None
+        if operation is not None:
+            if operation.what != what:
+                raise invalid_field("request_id", f"{request_id!r} was given to another call: {operation}")
+            if not operation.result.done() or operation.result.exception() is None:
+                return operation
+        return next((running for running in self._running if running.what == what), None)
+
+    def check_free(self, drafters: Iterable[str]) -> None:
+        """Raise ServiceError (BUSY) if an operation on one of the drafters is under way."""
+        for name in drafters:
+            for operation in self._running:
+                if name in operation.drafters:
+                    raise busy(name, str(operation))
+
+    async def wait_until_free(self, name: str) -> None:
+        """Wait until no operation on a drafter is under way."""
+        while waiting := {operation.result for operation in self._running if name in operation.drafters}:
+            await asyncio.wait(waiting)
+
+    async def after(self, what: What) -> None:
+        """Wait until an operation is not under way."""
+        while (running := self.known(what)) is not None:
+            await asyncio.wait({running.result})
+
+    def start(self, what: What, drafters: Iterable[str], work: Callable[[], Awaitable[Any]]) -> Operation:
+        """Begin an operation. Raises ServiceError (BUSY)."""
+        drafters = frozenset(drafters)
+        self.check_free(drafters)
+        result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        operation = Operation(what, drafters, result)
+        self._running.append(operation)
+
+        async def run() -> None:
+            try:
+                outcome = await work()
+            except ServiceError as error:
+                log.warning("pool operation failed", operation=str(operation), reason=error.message)
+                result.set_exception(error)
+            else:
+                result.set_result(outcome)
+            finally:
+                self._running.remove(operation)
+                if not result.done():  # cancelled, or a fault of this program, which the task's owner reports
+                    result.set_exception(shutting_down())
+                result.exception()  # seen, also when no call waits for it any more
+
+        self._tasks.spawn(run(), name=f"pool operation {what[0]}")
+        return operation
+
+
+def busy(drafter: str, operation: str) -> ServiceError:
+    """FAILED_PRECONDITION: another change of the drafter is under way."""
+    return failed_precondition(ErrorReason.ERROR_REASON_BUSY, f"drafter {drafter} is busy: {operation} is under way")

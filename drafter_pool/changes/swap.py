@@ -1,0 +1,74 @@
+"""Swapping a drafter for another, and emptying one that goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from drafter_pool.changes.sequence_move import Move, move
+from drafter_pool.drafter.contact import unreachable
+from drafter_pool.drafter.pooled_drafter import PoolMember
+from drafter_pool.routing.drafted_request import DraftedRequest
+from drafter_pool.routing.drafter_choice import DrafterChoice
+from drafter_pool.routing.drafting import Drafting
+from drafter_pool.routing.roster import Roster
+from service_runtime.errors import ServiceError
+from service_runtime.process.logs import get_logger
+
+log = get_logger(__name__)
+
+
+async def move_all(drafting: Drafting, old: PoolMember, new: PoolMember) -> Counter[Move]:
+    """Move the sequences of one drafter to another; how each move ended."""
+    return Counter(await asyncio.gather(*(move(drafting, drafted, old, new) for drafted in drafting.drafted_by(old))))
+
+
+async def swap(drafting: Drafting, old: PoolMember, new: PoolMember) -> int:
+    """Move every sequence of one drafter to another; how many moved. The old one then drains and has none.
+
+    Raises ServiceError (UNAVAILABLE) if the new one is not ready, or has not caught up with every sequence in time:
+    then the old one goes on, and what has moved stays where it is.
+    """
+    if not new.ready:
+        raise unreachable(new.address)
+    old.drain()
+    drafting.redirect(old.name, new.name)
+    stays = True
+    try:
+        moves = await move_all(drafting, old, new)
+        if moves[Move.LATE] or not new.ready:
+            raise _incomplete(new, moves)
+        stays = False
+    finally:
+        if stays:
+            drafting.counts.failed_swaps += 1
+            old.resume()
+        drafting.stop_redirecting(old.name, back=stays)
+    drafting.counts.swaps += 1
+    drafting.counts.moved_sequences += moves[Move.DONE]
+    drafting.abandon(old)
+    log.info("drafter swapped", old=old.name, new=new.name, moved=moves[Move.DONE])
+    return moves[Move.DONE]
+
+
+async def empty(drafting: Drafting, roster: Roster, choice: DrafterChoice, old: PoolMember) -> None:
+    """Move every sequence of a drafter that goes to others, each once its new drafter has caught up; what nobody
+    takes in time goes on plainly."""
+    old.drain()
+
+    async def leave(drafted: DraftedRequest) -> None:
+        others = [
+            link
+            for link in roster.members
+            if link.ready and link.has_room and drafted.takes(link) and not link.has(drafted.sequence_id)
+        ]
+        new = choice.among(others)
+        if new is not None:
+            await move(drafting, drafted, old, new)
+
+    await asyncio.gather(*(leave(drafted) for drafted in drafting.drafted_by(old)))
+    drafting.abandon(old)
+
+
+def _incomplete(new: PoolMember, moves: Counter[Move]) -> ServiceError:
+    return unreachable(new.address, f"it has caught up with {moves[Move.DONE]} of {moves.total()} sequences")

@@ -1,0 +1,87 @@
+"""How drafters are reached over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import grpc
+
+from drafter_pool.drafter.conversation import DraftStream
+from drafter_pool.drafter.service_drafter import Connect
+from draftwire.channel import AsyncChannels
+from draftwire.connection_words import connection_words
+from draftwire.health import PROBE_SECONDS, check_request, health_check
+from draftwire.methods import DRAFT
+from draftwire.wrong_service import KINDS, wrong_service
+from service_runtime.errors import invalid_field
+from service_runtime.process.logs import get_logger
+from service_runtime.rpc.decoding_meter import DecodingMeter
+from service_runtime.rpc.grpc_stream import open_call
+from service_runtime.rpc.handshake import shown
+from service_runtime.rpc.message_stream import StreamBroken
+
+log = get_logger(__name__)
+
+_REFUSED_WHILE_WRITING = "Internal error from Core"
+"""The message of grpc.aio, with INTERNAL, when a server refuses a call to which a message is being written."""
+
+
+def drafter_channels(
+    channels: AsyncChannels, on_message: Callable[[int], None] = lambda _: None
+) -> Callable[[str], Connect]:
+    """Of a drafter's address, how to reach it: over a channel of its own each time. What this gives raises
+    ServiceError when that is not allowed.
+
+    on_message: is given the bytes of each message that a drafter sends.
+    """
+
+    def reach(address: str) -> Connect:
+        try:
+            channels.check(address)
+        except ValueError as error:
+            raise invalid_field("address", str(error)) from error
+
+        @asynccontextmanager
+        async def connect() -> AsyncIterator[DraftStream]:
+            async with channels.open(address) as channel:
+                meter = DecodingMeter(DRAFT.response.FromString, on_message)
+                draft = channel.stream_stream(
+                    DRAFT.path, request_serializer=DRAFT.request.SerializeToString, response_deserializer=meter
+                )
+                try:
+                    async with open_call(draft, metadata=channels.metadata(), meter=meter) as stream:
+                        yield stream
+                except StreamBroken as error:
+                    raise await _explained(error, channel, channels, address) from error
+
+        return connect
+
+    return reach
+
+
+async def _explained(
+    error: StreamBroken, channel: grpc.aio.Channel, channels: AsyncChannels, address: str
+) -> StreamBroken:
+    """The same end of a stream, said for those who read of it in a list of drafters."""
+    if error.reason_name is not None:
+        return error  # the drafter's own words
+    log.debug("a stream ended", address=address, reason=shown(str(error)))
+    message: str | None = None
+    if error.code is grpc.StatusCode.UNAVAILABLE:
+        message = connection_words(error.status.message, address, encrypted=channels.encrypted)
+    elif error.code is grpc.StatusCode.UNIMPLEMENTED or error.status.message == _REFUSED_WHILE_WRITING:
+        there = {each: await _has(channel, channels, each) for each in KINDS}
+        if error.code is grpc.StatusCode.UNIMPLEMENTED or not there[DRAFT.service]:
+            message = wrong_service(DRAFT.service, address, there, error.status.message)
+            return StreamBroken.of(grpc.StatusCode.UNIMPLEMENTED, message)
+    return error if message is None else StreamBroken.of(error.code, message)
+
+
+async def _has(channel: grpc.aio.Channel, channels: AsyncChannels, service: str) -> bool:
+    """Whether a server tells the health of a service, and so has it."""
+    try:
+        await health_check(channel)(check_request(service), timeout=PROBE_SECONDS, metadata=channels.metadata())
+    except grpc.aio.AioRpcError:  # it knows no such service, or tells no health
+        return False
+    return True

@@ -1,0 +1,129 @@
+"""What travels on a Draft stream, made from what the verifier knows and turned into what its engine takes."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+
+import grpc
+import torch
+from google.rpc import status_pb2
+
+from drafter_pool.drafter.speculated_request import SpeculatedRequest
+from draftwire.v1 import sampling_pb2
+from draftwire.v1.drafter_service_pb2 import DraftRequest, OpenSequence
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
+from draftwire.v1.speculation_pb2 import AcceptanceRule
+from draftwire.v1.verdict_pb2 import HiddenState
+from service_runtime.errors import ServiceError, failed_precondition
+from service_runtime.rpc.handshake import printable
+from service_runtime.rpc.message_stream import StreamBroken
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.tree.draft_distribution import DraftDistribution
+from speculative_engine.tree.proposal import Proposal, ProposalError, ProposalFault
+
+_CHUNK_TOKENS = 16384
+_MAX_STATUS_TEXT = 1000
+_MAX_STATUS_BYTES = 8192
+
+
+class Dropped(enum.Enum):
+    """Why a drafter drafts no more for a sequence."""
+
+    LOST = "the stream ended"
+    OUT_OF_STEP = "it fell out of step, and may be asked again at once"
+    FULL = "it has no room, and may be asked again when it said"
+    REFUSED = "it cannot, or may not, draft for the sequence"
+
+
+def openings(request: SpeculatedRequest, epoch: int, max_tree_nodes: int) -> Iterator[DraftRequest]:
+    """Open a sequence with the tokens it has, in chunks."""
+    acceptance = AcceptanceRule.ACCEPTANCE_RULE_REJECTION if request.order.acceptance.draws else None
+    for offset in range(0, len(request.tokens), _CHUNK_TOKENS):
+        yield DraftRequest(
+            open=OpenSequence(
+                sequence_id=request.sequence_id,
+                epoch=epoch,
+                sampling=tell_sampling(request.order.sampling),
+                committed_length=len(request.tokens),
+                offset=offset,
+                token_ids=request.tokens[offset : offset + _CHUNK_TOKENS],
+                max_tree_nodes=max_tree_nodes,
+                max_length=request.order.max_length,
+                acceptance=acceptance,
+                dynamic_temperature=request.order.dynamic_temperature,
+                request_id="" if offset else request.order.request_id,
+                trace_context=None if offset else request.span.context,
+            )
+        )
+
+
+def tell_sampling(params: SamplingParams) -> sampling_pb2.SamplingParams:
+    """How tokens are drawn, for whoever drafts.
+
+    The changes to the logits are not told: lists of tokens would go with every opening, and what they make of a guess
+    is seen in whether it is accepted.
+    """
+    return sampling_pb2.SamplingParams(
+        temperature=params.temperature,
+        top_k=params.top_k,
+        top_p=params.top_p,
+        min_p=params.min_p,
+        typical_p=params.typical_p,
+        seed=params.seed,
+    )
+
+
+def hidden_state(state: torch.Tensor | None) -> HiddenState | None:
+    """A state of the target's as a verdict carries it."""
+    if state is None:
+        return None
+    values: bytes = state.cpu().contiguous().view(torch.uint8).numpy().tobytes()
+    return HiddenState(dtype=str(state.dtype).removeprefix("torch."), values=values)
+
+
+def proposal(message: ProposalMessage) -> Proposal:
+    """A drafter's proposal as the engine reads it."""
+    return Proposal(
+        committed_length=message.committed_length,
+        first_node_id=message.first_node_id,
+        token_ids=list(message.token_ids),
+        parent_ids=list(message.parent_ids),
+        log_probs=list(message.log_probs),
+        distributions=[
+            (each.parent_id, DraftDistribution(list(each.token_ids), list(each.probabilities)))
+            for each in message.distributions
+        ],
+    )
+
+
+def proposal_error(error: ProposalError) -> ServiceError:
+    """Why the engine refused a proposal, as the drafter is told."""
+    if error.fault is ProposalFault.CREDIT_EXCEEDED:
+        return ServiceError(grpc.StatusCode.RESOURCE_EXHAUSTED, ErrorReason.ERROR_REASON_CREDIT_EXCEEDED, str(error))
+    return ServiceError(grpc.StatusCode.INVALID_ARGUMENT, ErrorReason.ERROR_REASON_MALFORMED_PROPOSAL, str(error))
+
+
+def bounded(status: status_pb2.Status) -> status_pb2.Status:
+    """A drafter's error in a size and with characters that fit into a list of drafters."""
+    kept = status_pb2.Status(code=status.code, message=printable(status.message[:_MAX_STATUS_TEXT]))
+    if status.ByteSize() <= _MAX_STATUS_BYTES:
+        kept.details.extend(status.details)
+    return kept
+
+
+def handshake_fault(message: str) -> ServiceError:
+    """The drafter's first message is no handshake, or a later one is."""
+    return failed_precondition(ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED, message)
+
+
+def breaks_protocol(error: StreamBroken | ServiceError) -> bool:
+    """Whether the end of a conversation is a fault of the drafter's program: a message out of place, one that cannot
+    be read, or too many. Models that do not fit are none, nor is a peer that finds fault with this side."""
+    if isinstance(error, ServiceError):
+        return error.reason in (
+            ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED,
+            ErrorReason.ERROR_REASON_CREDIT_EXCEEDED,
+        )
+    return error.code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.DATA_LOSS)

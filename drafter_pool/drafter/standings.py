@@ -1,0 +1,122 @@
+"""The standings of drafters' addresses, of those that were attached before, too."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import OrderedDict, deque
+from weakref import WeakValueDictionary
+
+from drafter_pool.drafter.circuit_breaker import CircuitBreaker
+from drafter_pool.drafter.clocks import DrafterClocks
+from drafter_pool.drafter.drafter_stats import DraftingSpeed
+from drafter_pool.drafter.pause_policy import DrafterCredit
+from draftwire.v1.model_info_pb2 import ModelInfo
+
+REPLACEMENT_SECONDS = 5.0
+"""From one model of an address to the next; an earlier one is a fault."""
+_FULL_SECONDS = 3600.0
+"""Least seconds between two times that an account is filled because a drafter or its model is new at the address."""
+_TRIAL_SECONDS = 60.0
+"""Least seconds between two times that a paused drafter is tried at once because its model is new."""
+_FIRST_OPENINGS = 4
+_FIRST_SECONDS = 60.0
+"""So many sequences in so many seconds go to a drafter for the reason that nothing is known of it yet."""
+
+
+class DrafterStanding:
+    """The standing of an address, whatever model answers there and under whatever names it is attached.
+
+    A new model begins with what the one before it has left in the account. It is worth a trial once a minute, and a
+    full account once an hour, so a better model recovers within seconds, and one that is always new gains nothing.
+    """
+
+    def __init__(self, clocks: DrafterClocks) -> None:
+        self.breaker = CircuitBreaker(clocks.now)
+        self.credit = DrafterCredit()
+        self.speed = DraftingSpeed()
+        """Of the model that answered last."""
+        self._now = clocks.now
+        self._model: bytes | None = None
+        self._filled_at = self._tried_at = self._now()
+        self._replaced_at = -math.inf
+        self._announced = False
+        """The drafter has said that its model was replaced, and the new one has not answered yet."""
+        self._first_openings: deque[float] = deque(maxlen=_FIRST_OPENINGS)
+
+    def meet(self, model: ModelInfo) -> bool:
+        """A model answers at the address. False if it is another one, unannounced and too soon."""
+        digest = hashlib.sha256(model.SerializeToString(deterministic=True)).digest()
+        known, self._model = self._model, digest
+        if known == digest or known is None:
+            self._announced = False
+            return True
+        self.speed = DraftingSpeed()
+        self._renew()
+        announced, self._announced = self._announced, False
+        return announced or self._replacement_delay() == 0
+
+    def replaced(self) -> float:
+        """The drafter says that its model was replaced. Seconds until that may be followed; 0 unless it is too soon
+        after the replacement before."""
+        self._announced = True
+        return self._replacement_delay()
+
+    def attached(self) -> None:
+        """A link to the address was made."""
+        self._renew()
+
+    @property
+    def goes_first(self) -> bool:
+        """Whether the address may have requests for the reason that nothing is known of its model."""
+        return len(self._first_openings) < _FIRST_OPENINGS or self._now() - self._first_openings[0] > _FIRST_SECONDS
+
+    def count_opening(self, speed: DraftingSpeed) -> None:
+        """A sequence was opened with a model of the address, of this speed."""
+        if not speed.measured:
+            self._first_openings.append(self._now())
+        speed.count_opening()
+
+    def _replacement_delay(self) -> float:
+        """Take the next time at which a replacement is due, and how long it is until then."""
+        now = self._now()
+        self._replaced_at = max(now, self._replaced_at + REPLACEMENT_SECONDS)
+        return self._replaced_at - now
+
+    def _renew(self) -> None:
+        now = self._now()
+        if now - self._filled_at >= _FULL_SECONDS:
+            self._filled_at = self._tried_at = now
+            self.credit.fill()
+        elif now - self._tried_at >= _TRIAL_SECONDS:
+            self._tried_at = now
+            self.credit.try_now()
+
+
+_MOST = 1024
+"""Addresses that are remembered beside those that are attached."""
+
+
+class DrafterStandings:
+    """Standings by address: a drafter that is detached, or leaves, and comes back, is no other one."""
+
+    def __init__(self, clocks: DrafterClocks) -> None:
+        self._clocks = clocks
+        self._held: WeakValueDictionary[str, DrafterStanding] = WeakValueDictionary()
+        """All that anybody holds, those of living links among them."""
+        self._latest: OrderedDict[str, DrafterStanding] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def of(self, address: str) -> DrafterStanding:
+        """The standing of an address, for a link to it that is made."""
+        standing = self._held.get(address)
+        if standing is None:
+            standing = self._held[address] = DrafterStanding(self._clocks)
+        self._latest[address] = standing
+        self._latest.move_to_end(address)
+        if len(self._latest) > _MOST:
+            self._latest.popitem(last=False)
+        standing.attached()
+        return standing

@@ -1,0 +1,1 @@
+"""The choice of a drafter for each request, and the roster that it is made from."""

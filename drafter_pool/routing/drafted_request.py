@@ -1,0 +1,46 @@
+"""A request as the pool of drafters sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from drafter_pool.drafter.pooled_drafter import PoolMember
+from drafter_pool.drafter.speculated_request import SpeculatedRequest
+
+
+@dataclass(slots=True, eq=False)
+class DraftedRequest:
+    """A running request that wants drafters."""
+
+    request: SpeculatedRequest
+    names: dict[str, str]
+    """The only drafters it takes, by the names it gave; a swap puts the new one's name here. Empty: any."""
+    labels: Mapping[str, str]
+    """What its drafters have to carry."""
+    number: int
+    """How many drafters draft for it at once, if there are so many and it named none."""
+    avoided: set[PoolMember] = field(default_factory=set)
+    """Drafters that cannot draft for it: they refused it, or it refused their proposal."""
+    reopened: int = 0
+    """How often it was opened again with a drafter that fell out of step."""
+    over: bool = False
+
+    @property
+    def sequence_id(self) -> int:
+        """The sequence."""
+        return self.request.sequence_id
+
+    @property
+    def wanted(self) -> int:
+        """How many drafters are to draft for it at once."""
+        return len(set(self.names.values())) or self.number
+
+    def takes(self, link: PoolMember) -> bool:
+        """Whether a drafter may draft for it."""
+        return (
+            link not in self.avoided
+            and (not self.names or link.name in self.names.values())
+            and self.labels.items() <= link.labels.items()
+            and (link.draws or not self.request.order.acceptance.draws)
+        )

@@ -1,0 +1,213 @@
+"""Which drafter drafts for which request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from drafter_pool.drafter.draft_messages import Dropped
+from drafter_pool.drafter.pooled_drafter import PoolMember
+from drafter_pool.drafter.proposal_source import ProposalSink
+from drafter_pool.drafter.speculated_request import SpeculatedRequest
+from drafter_pool.routing.drafted_request import DraftedRequest
+from drafter_pool.routing.drafter_choice import DrafterChoice
+from drafter_pool.routing.pool_counts import Fallback, PoolCounts
+from drafter_pool.routing.roster import Roster
+from service_runtime.process.logs import get_logger
+
+log = get_logger(__name__)
+
+_REOPENINGS = 3
+"""How often a sequence is opened again with a drafter that fell out of step."""
+
+Preference = Callable[[PoolMember, Sequence[PoolMember]], PoolMember]
+"""Says whether another of the drafters is to have the sequence that one was chosen for."""
+
+
+@dataclass(slots=True)
+class _Redirection:
+    """A swap under way, as requests that name the old drafter see it."""
+
+    new: str
+    renamed: list[tuple[DraftedRequest, str]] = field(default_factory=list)
+    """Requests that get the new one in the old one's place, and the names by which they had asked."""
+
+
+class Drafting:
+    """Opens requests with drafters and closes them. Used in the event loop only."""
+
+    def __init__(
+        self, sink: ProposalSink, roster: Roster, choice: DrafterChoice, max_tree_nodes: int, drafters_per_request: int
+    ):
+        self._sink = sink
+        self._roster = roster
+        self._choice = choice
+        self._max_tree_nodes = max_tree_nodes
+        self._drafters_per_request = drafters_per_request
+        self._requests: dict[int, DraftedRequest] = {}
+        # By the old drafter's name, while a swap is under way.
+        self._redirected: dict[str, _Redirection] = {}
+        self._retries: dict[PoolMember, asyncio.TimerHandle] = {}
+        self.counts = PoolCounts()
+        self.prefer: Preference = lambda chosen, _: chosen
+        """How a roll-out gets its share."""
+
+    def admit(self, request: SpeculatedRequest) -> None:
+        """Draft for a request from now on, if it wants and drafters are ready."""
+        order = request.order
+        if order.speculate:
+            names = {name: name for name in order.drafter_names}
+            number = order.drafters or self._drafters_per_request
+            drafted = DraftedRequest(request, names, order.labels, number)
+            for old in self._redirected:
+                self._rename(drafted, old)
+            self._requests[request.sequence_id] = drafted
+            self.assign(drafted)
+
+    def release(self, request: SpeculatedRequest) -> None:
+        """Stop drafting for a request."""
+        drafted = self._requests.pop(request.sequence_id, None)
+        if drafted is None:
+            return
+        drafted.over = True
+        for link in self._roster:
+            self.close(drafted, link)
+
+    def drafted_by(self, link: PoolMember) -> list[DraftedRequest]:
+        """The requests that are open with a drafter."""
+        return [drafted for drafted in self._requests.values() if link.has(drafted.sequence_id)]
+
+    def assign(self, drafted: DraftedRequest) -> None:
+        """Open a request with drafters until it has as many as it wants."""
+        sequence_id = drafted.sequence_id
+        having = sum(link.has(sequence_id) for link in self._roster)
+        while having < drafted.wanted and not drafted.request.finished:
+            eligible = [
+                link
+                for link in self._roster.members
+                if link.ready and link.has_room and drafted.takes(link) and not link.has(sequence_id)
+            ]
+            chosen = self._choice.among(eligible)
+            if chosen is None:
+                return
+            self.open(drafted, chosen if drafted.names else self.prefer(chosen, eligible))
+            having += 1
+
+    def refill(self) -> None:
+        """Give drafters to requests that lack some: one has become ready, or has room again."""
+        if any(link.ready and link.has_room for link in self._roster.members):
+            for drafted in list(self._requests.values()):
+                self.assign(drafted)
+
+    def welcome(self, link: PoolMember) -> None:
+        """A drafter's connection is new: what it refused before, it may draft for now."""
+        for drafted in self._requests.values():
+            drafted.avoided.discard(link)
+        self.refill()
+
+    def open(self, drafted: DraftedRequest, link: PoolMember) -> None:
+        """Open a request with a drafter."""
+        self._sink.attach(drafted.sequence_id, link.source, hidden_states=link.takes_states)
+        link.open(drafted.request, self._max_tree_nodes)
+        drafted.request.span.event("drafter opened", told(link))
+
+    def close(self, drafted: DraftedRequest, link: PoolMember) -> None:
+        """Close a request with a drafter, if it is open there."""
+        if link.has(drafted.sequence_id):
+            had_room = link.has_room
+            link.close(drafted.sequence_id)
+            self._sink.detach(drafted.sequence_id, link.source)
+            if not drafted.over:
+                drafted.request.span.event("drafter closed", told(link))
+            if link.has_room and not had_room:
+                self.refill()
+
+    def recheck(self, link: PoolMember) -> None:
+        """What a drafter may draft for has changed."""
+        for drafted in self.drafted_by(link):
+            if not drafted.takes(link):
+                self.close(drafted, link)
+                self._go_on(drafted, Fallback.REFUSED)
+        self.refill()
+
+    def avoid(self, sequence_id: int, link: PoolMember) -> None:
+        """Give a sequence another drafter; it gets this one back only with a new connection."""
+        drafted = self._requests.get(sequence_id)
+        if drafted is not None:
+            drafted.avoided.add(link)
+            self._go_on(drafted, Fallback.REFUSED)
+
+    def dropped(self, link: PoolMember, sequence_ids: Sequence[int], why: Dropped) -> None:
+        """A drafter drafts no more for some sequences: they go on with another one, or plainly."""
+        for sequence_id in sequence_ids:
+            self._sink.detach(sequence_id, link.source)
+            drafted = self._requests.get(sequence_id)
+            if drafted is None:
+                continue
+            drafted.request.span.event("drafter lost", {**told(link), "draftwire.reason": why.value})
+            if why is Dropped.OUT_OF_STEP:
+                drafted.reopened += 1
+            if why is Dropped.REFUSED or (why is Dropped.OUT_OF_STEP and drafted.reopened > _REOPENINGS):
+                drafted.avoided.add(link)
+            self._go_on(drafted, Fallback[why.name])
+        if why is Dropped.FULL:
+            self._retry(link)
+
+    def abandon(self, link: PoolMember) -> None:
+        """Close all that is left with a drafter, and give it to others."""
+        timer = self._retries.pop(link, None)
+        if timer is not None:
+            timer.cancel()
+        left = self.drafted_by(link)
+        for drafted in left:
+            self.close(drafted, link)
+        for drafted in self._requests.values():
+            drafted.avoided.discard(link)
+        for drafted in left:
+            self._go_on(drafted, Fallback.RELEASED)
+
+    def redirect(self, old: str, new: str) -> None:
+        """Requests that name a drafter get another one, while a swap is under way."""
+        self._redirected[old] = _Redirection(new)
+        for drafted in self._requests.values():
+            self._rename(drafted, old)
+
+    def stop_redirecting(self, old: str, *, back: bool) -> None:
+        """The swap is over; `back`: the old drafter stays, and has its requests again."""
+        redirection = self._redirected.pop(old)
+        if back:
+            for drafted, asked in redirection.renamed:
+                drafted.names[asked] = old
+            self.refill()
+
+    def _go_on(self, drafted: DraftedRequest, why: Fallback) -> None:
+        """Give a request that has lost a drafter another one, and count it if it then has none."""
+        self.assign(drafted)
+        if not drafted.request.finished and not any(link.has(drafted.sequence_id) for link in self._roster):
+            self.counts.fallbacks[why] += 1
+
+    def _rename(self, drafted: DraftedRequest, old: str) -> None:
+        redirection = self._redirected[old]
+        for asked, name in drafted.names.items():
+            if name == old:
+                drafted.names[asked] = redirection.new
+                redirection.renamed.append((drafted, asked))
+
+    def _retry(self, link: PoolMember) -> None:
+        """Ask a full drafter again when it said."""
+        timer = self._retries.pop(link, None)
+        if timer is not None:
+            timer.cancel()
+
+        def retry() -> None:
+            self._retries.pop(link, None)
+            self.refill()
+
+        # A little later than has_room turns true again.
+        self._retries[link] = asyncio.get_running_loop().call_later(link.full_seconds + 0.01, retry)
+
+
+def told(link: PoolMember) -> dict[str, str]:
+    """A drafter as the events of a trace tell it."""
+    return {"draftwire.drafter": link.name, "draftwire.drafter.address": link.address}

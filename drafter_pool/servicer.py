@@ -1,0 +1,85 @@
+"""draftwire.v1.DrafterPoolService over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from drafter_pool.announcing.drafter_fields import read_labels
+from drafter_pool.announcing.heartbeats import HEARTBEAT_SECONDS
+from drafter_pool.drafter_pool import DrafterPool
+from draftwire.v1 import drafter_pool_service_pb2 as pb
+from draftwire.v1.drafter_pool_service_pb2_grpc import DrafterPoolServiceServicer
+from service_runtime.errors import invalid_field
+from service_runtime.rpc.interceptors import mark_routine
+from service_runtime.security.caller import current_caller
+
+
+class DrafterPoolServicer(DrafterPoolServiceServicer):
+    """Turns calls into the pool's own terms; errors go through the call interceptor."""
+
+    def __init__(self, pool: DrafterPool):
+        self._pool = pool
+
+    async def AttachDrafter(self, request: pb.AttachDrafterRequest, context: Any) -> pb.AttachDrafterResponse:
+        """See the contract."""
+        labels = read_labels("labels", request.labels)
+        trusted = request.trusted if request.HasField("trusted") else None
+        link = await self._pool.attach(_given("address", request.address), request.name, labels, trusted)
+        return pb.AttachDrafterResponse(drafter=self._pool.describe_one(link))
+
+    async def DetachDrafter(self, request: pb.DetachDrafterRequest, context: Any) -> pb.DetachDrafterResponse:
+        """See the contract."""
+        return pb.DetachDrafterResponse(drafter=await self._pool.detach(_given("name", request.name)))
+
+    async def SwapDrafter(self, request: pb.SwapDrafterRequest, context: Any) -> pb.SwapDrafterResponse:
+        """See the contract."""
+        link, moved = await self._pool.swap(
+            _given("old_name", request.old_name), _given("new_name", request.new_name), request.request_id
+        )
+        return pb.SwapDrafterResponse(drafter=self._pool.describe_one(link), moved_sequences=moved)
+
+    async def StartRollout(self, request: pb.StartRolloutRequest, context: Any) -> pb.StartRolloutResponse:
+        """See the contract."""
+        rollout = await self._pool.start_rollout(
+            _given("old_name", request.old_name), _given("new_name", request.new_name), request.share
+        )
+        return pb.StartRolloutResponse(rollout=rollout)
+
+    async def FinishRollout(self, request: pb.FinishRolloutRequest, context: Any) -> pb.FinishRolloutResponse:
+        """See the contract."""
+        rollout = await self._pool.finish_rollout(_given("new_name", request.new_name), request.promote)
+        return pb.FinishRolloutResponse(rollout=rollout)
+
+    async def ListRollouts(self, request: pb.ListRolloutsRequest, context: Any) -> pb.ListRolloutsResponse:
+        """See the contract."""
+        return pb.ListRolloutsResponse(rollouts=self._pool.describe_rollouts())
+
+    async def ListDrafters(self, request: pb.ListDraftersRequest, context: Any) -> pb.ListDraftersResponse:
+        """See the contract."""
+        return pb.ListDraftersResponse(drafters=self._pool.describe())
+
+    async def WatchDrafters(
+        self, request: pb.WatchDraftersRequest, context: Any
+    ) -> AsyncIterator[pb.WatchDraftersResponse]:
+        """See the contract."""
+        while True:
+            version = self._pool.version
+            yield pb.WatchDraftersResponse(drafters=self._pool.describe())
+            await self._pool.change_after(version)
+
+    async def RegisterDrafter(self, request: pb.RegisterDrafterRequest, context: Any) -> pb.RegisterDrafterResponse:
+        """See the contract."""
+        labels = read_labels("labels", request.labels)
+        address = _given("address", request.address)
+        if not self._pool.register(address, request.name, request.leaving, labels, current_caller()):
+            mark_routine()  # heartbeats, which would be most of the log
+        response = pb.RegisterDrafterResponse()
+        response.heartbeat_interval.FromNanoseconds(round(HEARTBEAT_SECONDS * 1e9))
+        return response
+
+
+def _given(field: str, value: str) -> str:
+    if not value:
+        raise invalid_field(field, "must not be empty")
+    return value

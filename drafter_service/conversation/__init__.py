@@ -1,0 +1,1 @@
+"""One verifier's Draft stream, as the drafter serves it."""

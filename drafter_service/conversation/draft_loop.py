@@ -1,0 +1,328 @@
+"""The thread that drafts: one packed batch a step for the sequences of all verifiers."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, cast
+
+import torch
+
+from drafter_service.conversation.drafting_counts import DraftingCounts
+from drafter_service.conversation.opened_sequence import SequenceKey
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.step_times_pb2 import StepTimes
+from service_runtime.errors import ServiceError, at_capacity, failed_precondition
+from service_runtime.observability.step_times import step_times
+from service_runtime.process.engine_thread import EngineThread, TooManyCommands
+from speculative_engine.drafters.drafter import (
+    DrafterFullError,
+    DraftSpec,
+    LimitedDrafter,
+    OutOfSyncError,
+    SharedDrafter,
+    StateDrafter,
+)
+from speculative_engine.kv.fair_shares import ServedVerifier
+from speculative_engine.kv.slot_queue import SlotUse
+from speculative_engine.tree.proposal import Proposal
+
+ResultT = TypeVar("ResultT")
+
+_RETRY_SECONDS = 1.0
+"""When a verifier may try again where there was no room: sequences end within seconds."""
+_MAX_WAITING = 1024
+"""Commands of one stream that may wait for the thread: many steps' worth of verdicts."""
+
+
+@dataclass(slots=True)
+class DraftReport:
+    """What one step brought for one stream."""
+
+    opened: list[SequenceKey] = field(default_factory=list)
+    """Sequences that caught up with their committed tokens."""
+    proposals: list[tuple[SequenceKey, Proposal]] = field(default_factory=list)
+    """New nodes, at most one proposal a sequence."""
+    faults: list[tuple[SequenceKey, ServiceError]] = field(default_factory=list)
+    """Sequences that failed and are closed."""
+    pongs: list[int] = field(default_factory=list)
+    """Numbers of the pings that the thread has seen."""
+    seconds: float = 0.0
+    """Time of the step."""
+    rows: int = 0
+    """Of the step, for this stream."""
+    preemptions: int = 0
+    """Times one of its sequences gave up KV slots to others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One verdict."""
+
+    key: SequenceKey
+    committed_length: int
+    """Committed tokens after it."""
+    tokens: Sequence[int]
+    """The last of them, which it committed."""
+    max_tree_nodes: int | None = None
+    """Credit until the next one; None: the opening's."""
+    state: torch.Tensor | None = None
+    """The target's last hidden state behind them, for a drafter that drafts from it."""
+
+
+class _Stream:
+    """One stream's listener, and how much of what it posted the thread has yet to take.
+
+    The loop alone counts what is posted and the thread alone what is taken, so neither needs a lock.
+    """
+
+    __slots__ = ("listener", "posted", "posted_tokens", "taken", "taken_tokens", "verifier")
+
+    def __init__(self, listener: Callable[[DraftReport], None], verifier: ServedVerifier) -> None:
+        self.listener = listener
+        self.verifier = verifier
+        self.posted = self.posted_tokens = 0
+        self.taken = self.taken_tokens = 0
+
+
+class DraftLoop:
+    """Owns the drafter and the thread that runs it; lives in the event loop and is called from there only.
+
+    Calls post commands, which the thread runs in their order between two steps. What a step brought comes back with
+    one call into the event loop, whatever the number of streams and sequences. There every stream's listener, which
+    must not raise, gets its own report.
+
+    What may wait for the thread is bounded for each stream, so that one that floods it gets the error and no other.
+    """
+
+    def __init__(
+        self,
+        drafter: LimitedDrafter,
+        *,
+        on_failure: Callable[[BaseException], None],
+        threads: int | None = None,
+        max_streams: int = 64,
+        max_waiting_tokens: int = 1 << 20,
+        keep_alive: Callable[[], float | None] | None = None,
+    ) -> None:
+        """`on_failure` is told when the thread has ended by a fault.
+
+        threads: CPU threads of a forward pass. max_streams: streams that are attached at once. max_waiting_tokens:
+        tokens of one stream's openings and verdicts that may wait for the thread; openings may take half of it.
+        keep_alive: see PackedModel.keep_alive; called when there is nothing to draft.
+        """
+        self._drafter = drafter
+        self._shared = drafter if isinstance(drafter, SharedDrafter) else None
+        self._clock = drafter.clock
+        self._threads = threads
+        self._keep_alive = keep_alive
+        self._max_waiting_tokens = max_waiting_tokens
+        # A stream's successor may be there before what the stream posted is taken: hence twice.
+        self._engine = EngineThread(
+            self._step, name="draft-loop", on_failure=on_failure, max_commands=2 * max_streams * _MAX_WAITING
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._streams: dict[int, _Stream] = {}
+        self._last_stream = 0
+        # Not a command: a stream's sequences must be freed even where no more commands are taken.
+        self._ended_streams: deque[int] = deque()
+        # The thread's own, from here on.
+        self._keys: dict[int, set[SequenceKey]] = {}
+        self._reports: dict[int, DraftReport] = {}
+        self.counts = DraftingCounts()
+
+    def start(self) -> None:
+        """Starts the thread; to be called in the event loop that the reports go to."""
+        self._loop = asyncio.get_running_loop()
+        threads = self._threads
+        if threads is not None:
+            # OpenMP keeps the number for each calling thread, so it has to be set in the one that computes.
+            self._engine.post(lambda: torch.set_num_threads(threads))
+        self._engine.start()
+
+    async def stop(self) -> None:
+        """Ends the thread after the step it is at, and lets go of the drafter. To be called once."""
+        await self._engine.stop()
+        # And with these the model's memory, whoever still holds the loop.
+        del self._drafter
+        self._keep_alive = None
+        self._shared = None
+
+    def attach(self, listener: Callable[[DraftReport], None], name: str = "", weight: float = 1.0) -> int:
+        """A new stream, by its number. `listener` gets its reports until `detach`.
+
+        name: of the verifier; all streams of one share what is due to its weight.
+        """
+        self._last_stream += 1
+        verifier = ServedVerifier(name, weight, self._last_stream)
+        self._streams[self._last_stream] = _Stream(listener, verifier)
+        return self._last_stream
+
+    def detach(self, stream: int) -> None:
+        """Ends a stream: closes its sequences, and its listener is called no more."""
+        self._streams.pop(stream, None)
+        self._ended_streams.append(stream)
+        try:
+            self._engine.post(lambda: None)
+        except TooManyCommands:
+            return  # the thread is awake, then, and sees that the stream has ended
+
+    def open(self, key: SequenceKey, spec: DraftSpec) -> None:
+        """Drafts for a sequence from now on. Raises ServiceError when too much of the stream's waits already."""
+        spec = replace(spec, verifier=self._streams[key.stream].verifier)
+        self._post(key.stream, lambda: self._open(key, spec), len(spec.tokens), self._max_waiting_tokens // 2)
+
+    def commit(self, commits: Sequence[Commit]) -> None:
+        """Follows verdicts of one stream; those about sequences that failed are of no effect. Raises as `open`.
+
+        Verdicts that came together go together, so that their sequences share the next step.
+        """
+        tokens = sum(len(commit.tokens) for commit in commits)
+        self._post(commits[0].key.stream, lambda: self._commit(commits), tokens, self._max_waiting_tokens)
+
+    def close(self, keys: Sequence[SequenceKey]) -> None:
+        """Frees sequences of one stream; one that is not open is passed over. Raises ServiceError as `open`."""
+        self._post(keys[0].stream, lambda: self._close(keys))
+
+    def ping(self, stream: int, number: int) -> None:
+        """Has the thread say, by the stream's next report, that it works. Raises ServiceError as `open`."""
+        self._post(stream, lambda: self._report(stream).pongs.append(number))
+
+    @property
+    def drafted_nodes(self) -> int:
+        """Nodes proposed."""
+        return self.counts.nodes
+
+    @property
+    def sequences(self) -> int:
+        """Number of open sequences, about: the thread may be at opening and closing some."""
+        return sum(map(len, list(self._keys.values())))
+
+    def slot_use(self) -> dict[ServedVerifier, SlotUse]:
+        """What each stream with open sequences has of the KV slots, about; nothing where there are none."""
+        return self._shared.slot_use() if self._shared is not None else {}
+
+    def part_seconds(self) -> dict[str, float]:
+        """Where the time of its steps goes, in seconds by part."""
+        return self._clock.seconds()
+
+    def step_times(self) -> StepTimes:
+        """Where the time of its steps goes."""
+        return step_times(self._clock.steps, self._clock.seconds(), self._clock.cpu_around_forward)
+
+    async def open_sequences(self) -> int:
+        """Number of open sequences, once all that was posted before has been done."""
+
+        def count() -> int:
+            self._close_ended_streams()
+            return sum(len(keys) for keys in self._keys.values())
+
+        return await self._engine.call(count)
+
+    async def call(self, function: Callable[[], ResultT]) -> ResultT:
+        """Runs `function` in the thread, after all that was posted before, and returns its result.
+
+        A model that hangs answers nobody: give it a deadline. Raises ThreadEnded, and TooManyCommands.
+        """
+        return await self._engine.call(function)
+
+    def _post(self, number: int, command: Callable[[], None], tokens: int = 0, most_tokens: int = 0) -> None:
+        stream = self._streams[number]
+        waiting_tokens = stream.posted_tokens - stream.taken_tokens
+        too_many_tokens = waiting_tokens and tokens and waiting_tokens + tokens > most_tokens
+        if stream.posted - stream.taken >= _MAX_WAITING or too_many_tokens:
+            raise at_capacity("the drafter is too far behind with what the verifier told it", _RETRY_SECONDS)
+        stream.posted += 1
+        stream.posted_tokens += tokens
+
+        def take() -> None:
+            stream.taken += 1
+            stream.taken_tokens += tokens
+            self._clock.enter("wire")
+            command()
+
+        self._engine.post(take)
+
+    # From here on: in the thread.
+
+    def _open(self, key: SequenceKey, spec: DraftSpec) -> None:
+        if key.stream not in self._streams:
+            return  # the stream's end, which is no command, may have been seen before this one
+        try:
+            self._drafter.open(key, spec)
+        except DrafterFullError as error:
+            self._report(key.stream).faults.append((key, at_capacity(str(error), _RETRY_SECONDS)))
+        else:
+            self._keys.setdefault(key.stream, set()).add(key)
+
+    def _commit(self, commits: Sequence[Commit]) -> None:
+        for commit in commits:
+            if commit.key not in self._keys.get(commit.key.stream, ()):
+                continue
+            try:
+                self._drafter.commit(commit.key, commit.committed_length, commit.tokens)
+                self._drafter.limit(commit.key, commit.max_tree_nodes)
+                if commit.state is not None:
+                    cast(StateDrafter, self._drafter).see(commit.key, commit.state)
+            except OutOfSyncError as error:
+                self._close([commit.key])
+                fault = failed_precondition(ErrorReason.ERROR_REASON_OUT_OF_SYNC, str(error))
+                self._report(commit.key.stream).faults.append((commit.key, fault))
+
+    def _close(self, keys: Sequence[SequenceKey]) -> None:
+        for key in keys:
+            self._keys.get(key.stream, set()).discard(key)
+            self._drafter.close(key)
+
+    def _close_ended_streams(self) -> None:
+        while self._ended_streams:
+            stream = self._ended_streams.popleft()
+            for key in self._keys.pop(stream, ()):
+                self._drafter.close(key)
+            self._reports.pop(stream, None)
+
+    def _step(self) -> float | None:
+        """One step, if there is anything to draft; then wait for a command, if there is not."""
+        self._clock.enter("wire")
+        self._close_ended_streams()
+        self._hand_over()  # signs of life and faults wait for no step
+        self._clock.enter("plan")
+        busy = self._drafter.busy
+        if busy:
+            growth = self._drafter.grow()
+            self._clock.enter("wire")
+            for opened in cast(list[SequenceKey], growth.opened):
+                self._report(opened.stream).opened.append(opened)
+            nodes = 0
+            for key, proposal in cast(dict[SequenceKey, Proposal], growth.proposals).items():
+                report = self._report(key.stream)
+                report.proposals.append((key, proposal))
+                nodes += len(proposal.token_ids)
+                report.seconds = growth.seconds
+            for verifier, rows in growth.rows.items():
+                self._report(verifier.stream).rows = rows
+            for verifier, times in growth.preempted.items():
+                self._report(verifier.stream).preemptions = times
+            if growth.proposals:
+                self.counts.stepped(growth.seconds, len(growth.proposals), nodes)
+            self._hand_over()
+            return 0.0
+        self._clock.enter("wait" if any(self._keys.values()) else None)
+        return None if self._keep_alive is None else self._keep_alive()
+
+    def _hand_over(self) -> None:
+        if self._reports:
+            reports, self._reports = self._reports, {}
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(self._hand_out, reports)
+
+    def _report(self, stream: int) -> DraftReport:
+        return self._reports.setdefault(stream, DraftReport())
+
+    # In the event loop again.
+
+    def _hand_out(self, reports: dict[int, DraftReport]) -> None:
+        for number, report in reports.items():
+            stream = self._streams.get(number)
+            if stream is not None:  # else it has ended meanwhile
+                stream.listener(report)

@@ -1,0 +1,93 @@
+"""What a drafter says of itself in its first message, and what follows from the verifier's."""
+
+import asyncio
+from typing import Any
+
+from drafter_service.settings import DrafterSettings
+from draftwire.v1 import drafter_service_pb2, model_info_pb2
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from service_runtime.errors import ServiceError, failed_precondition
+from service_runtime.process.logs import get_logger
+from service_runtime.rpc.handshake import (
+    CAPABILITY_DISTRIBUTIONS,
+    CAPABILITY_HIDDEN_STATES,
+    CAPABILITY_PING,
+    check_peer,
+    introduce,
+    shown,
+)
+from service_runtime.rpc.message_stream import MessageStream
+
+log = get_logger(__name__)
+
+_HANDSHAKE_SECONDS = 10.0
+"""Time a verifier has to say hello and to take the answer."""
+
+
+def own_hello(
+    settings: DrafterSettings, model: model_info_pb2.ModelInfo, *, hidden_states: bool = False
+) -> model_info_pb2.PeerInfo:
+    """What this drafter says of itself. hidden_states: whether it drafts from the target's, and keeps no keys."""
+    capabilities = [CAPABILITY_PING]
+    if hidden_states:
+        capabilities.append(CAPABILITY_HIDDEN_STATES)
+    elif settings.target_tokenizer is None:  # whoever translates has drawn from other tokens than it proposes
+        capabilities.append(CAPABILITY_DISTRIBUTIONS)
+    return introduce(
+        model,
+        model_info_pb2.Limits(
+            max_sequences=settings.max_sequences,
+            max_tree_nodes=settings.max_tree_nodes,
+            max_message_bytes=settings.max_message_bytes,
+            # A sequence that would not fit into an empty KV cache is refused for its length, not for want of room.
+            max_sequence_tokens=model.context_length
+            if hidden_states
+            else min(model.context_length, settings.kv_slots - settings.max_tree_nodes),
+        ),
+        capabilities,
+    )
+
+
+async def greet(stream: MessageStream[Any, Any], own: model_info_pb2.PeerInfo, name: str = "") -> int | None:
+    """Reads the verifier's hello and answers it; returns how many ids both sides have, None when the verifier left.
+
+    name: the verifier's, for the log.
+
+    Raises ServiceError when the two cannot work together, and StreamBroken.
+    """
+    try:
+        async with asyncio.timeout(_HANDSHAKE_SECONDS):
+            message = await stream.read()
+            if message is None:
+                return None
+            if message.WhichOneof("message") != "hello":
+                raise handshake_expected(f"the first message must be hello, got {message.WhichOneof('message')}")
+            check_peer(own, message.hello)
+            _check_states(own, message.hello)
+            await stream.write(drafter_service_pb2.DraftResponse(hello=own))
+    except TimeoutError as error:
+        raise handshake_expected(f"no handshake within {_HANDSHAKE_SECONDS:g} seconds") from error
+    hello = message.hello
+    log.info("verifier connected", verifier=name, build=shown(hello.build), model=shown(hello.model.model_id))
+    return _shared_vocab_size(own, message.hello)
+
+
+def handshake_expected(message: str) -> ServiceError:
+    """FAILED_PRECONDITION: a hello where none belongs, or none where one does."""
+    return failed_precondition(ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED, message)
+
+
+def _check_states(own: model_info_pb2.PeerInfo, verifier: model_info_pb2.PeerInfo) -> None:
+    """Raises ServiceError if this drafter needs hidden states and the verifier sends none."""
+    if CAPABILITY_HIDDEN_STATES in own.capabilities and CAPABILITY_HIDDEN_STATES not in verifier.capabilities:
+        raise failed_precondition(
+            ErrorReason.ERROR_REASON_PROTOCOL_MISMATCH,
+            f"the verifier ({shown(verifier.build) or 'unnamed'}) lacks the capability {CAPABILITY_HIDDEN_STATES}, and "
+            f"{own.model.model_id} drafts from nothing else",
+        )
+
+
+def _shared_vocab_size(own: model_info_pb2.PeerInfo, verifier: model_info_pb2.PeerInfo) -> int:
+    """Ids below it exist on both sides."""
+    sizes = [peer.model.vocab_size for peer in (own, verifier) if peer.model.vocab_size]
+    return min(sizes)

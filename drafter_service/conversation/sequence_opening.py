@@ -1,0 +1,133 @@
+"""An OpenSequence as its chunks arrive."""
+
+from array import array
+from collections.abc import Sequence
+
+import torch
+
+from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2, speculation_pb2, verdict_pb2
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from service_runtime.errors import invalid_field, refused_field
+from service_runtime.rpc.handshake import shown
+from service_runtime.rpc.request_id import check_request_id
+from speculative_engine.drafters.drafter import DraftSpec
+from speculative_engine.field_error import FieldError
+from speculative_engine.sampling.sampling_params import SamplingParams
+
+
+class SequenceOpening:
+    """Collects the chunks of one opening. What is wrong with one is raised as ServiceError."""
+
+    def __init__(self, first: drafter_service_pb2.OpenSequence, limits: model_info_pb2.Limits, vocab_size: int) -> None:
+        """`first` is the chunk with offset 0; add it, too. `vocab_size`: ids that the draft model has.
+
+        What concerns the whole sequence is checked here, before its tokens are kept.
+        """
+        self.epoch = first.epoch
+        self.request_id = check_request_id("request_id", first.request_id) if first.request_id else ""
+        """The verifier's name of the request, for the log; empty where it has none."""
+        self.trace_context = first.trace_context if first.HasField("trace_context") else None
+        """The verifier's span of the request, where it is traced."""
+        self.max_length = first.max_length
+        """Committed length at which the request ends at the latest."""
+        self._vocab_size = vocab_size
+        self._committed_length = first.committed_length
+        self._sampling = _sampling(first.sampling)
+        self._draws = first.acceptance == speculation_pb2.ACCEPTANCE_RULE_REJECTION
+        self._dynamic_temperature = first.dynamic_temperature
+        if first.committed_length < 1:
+            raise invalid_field("committed_length", "must be at least 1: a tree grows from a committed token")
+        if first.max_length < first.committed_length:
+            raise invalid_field(
+                "max_length", f"must be at least committed_length, {first.committed_length}, got {first.max_length}"
+            )
+        if first.max_tree_nodes < 1:
+            raise invalid_field("max_tree_nodes", "must be at least 1")
+        check_length(first.committed_length, limits.max_sequence_tokens)
+        self._max_tree_nodes = min(first.max_tree_nodes, limits.max_tree_nodes)
+        self._limit = limits.max_sequence_tokens
+        self._tokens = array("I")  # a fraction of a list's memory, of which a verifier may have much held for it
+
+    @property
+    def complete(self) -> bool:
+        """Whether all tokens have come."""
+        return len(self._tokens) == self._committed_length
+
+    def add(self, chunk: drafter_service_pb2.OpenSequence) -> None:
+        """The next chunk. Raises ServiceError."""
+        if chunk.committed_length != self._committed_length:
+            raise invalid_field(
+                "committed_length", f"was {self._committed_length} in the first chunk, got {chunk.committed_length}"
+            )
+        if chunk.offset != len(self._tokens):
+            raise invalid_field("offset", f"must be {len(self._tokens)}, the tokens that have come, got {chunk.offset}")
+        room = self._committed_length - len(self._tokens)
+        if not 1 <= len(chunk.token_ids) <= room:
+            raise invalid_field("token_ids", f"must have 1 to {room} tokens here, got {len(chunk.token_ids)}")
+        check_token_ids(chunk.token_ids, self._vocab_size)
+        self._tokens.extend(chunk.token_ids)
+
+    def spec(self, shared_vocab_size: int) -> DraftSpec:
+        """What to draft for, once complete. `shared_vocab_size`: ids that the target model has, too."""
+        return DraftSpec(
+            tokens=self._tokens.tolist(),
+            sampling=self._sampling,
+            max_tree_nodes=self._max_tree_nodes,
+            # A request that may outgrow this drafter is drafted for as long as it fits.
+            max_length=min(self.max_length, self._limit),
+            vocab_size=shared_vocab_size,
+            draws=self._draws,
+            dynamic_temperature=self._dynamic_temperature,
+        )
+
+
+def check_token_ids(token_ids: Sequence[int], vocab_size: int) -> None:
+    """Raises ServiceError for the first id that the model has no embedding of."""
+    if max(token_ids, default=0) < vocab_size:
+        return  # prompts are long, and nearly all are right
+    for index, token_id in enumerate(token_ids):
+        if token_id >= vocab_size:
+            field = f"token_ids[{index}]"
+            problem = f"is {token_id}, the drafter's vocabulary has {vocab_size} ids"
+            raise refused_field(ErrorReason.ERROR_REASON_TOKEN_OUT_OF_RANGE, field, problem)
+
+
+def check_length(committed_length: int, limit: int) -> None:
+    """Raises ServiceError when a sequence is longer than this drafter can follow."""
+    if committed_length > limit:
+        problem = f"is {committed_length}, the drafter follows sequences of up to {limit} tokens"
+        raise refused_field(ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED, "committed_length", problem)
+
+
+def _sampling(message: sampling_pb2.SamplingParams) -> SamplingParams:
+    if not message.HasField("seed"):
+        raise invalid_field("sampling.seed", "must be set: the drafter draws the same noise as the verifier")
+    try:
+        return SamplingParams(
+            temperature=message.temperature if message.HasField("temperature") else 1.0,
+            top_k=message.top_k,
+            top_p=message.top_p if message.HasField("top_p") else 1.0,
+            min_p=message.min_p,
+            typical_p=message.typical_p if message.HasField("typical_p") else 1.0,
+            seed=message.seed,
+        ).validate()
+    except FieldError as error:
+        raise invalid_field(error.field, error.description) from error
+
+
+_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+
+
+def read_hidden_state(message: verdict_pb2.HiddenState, hidden_size: int) -> torch.Tensor:
+    """A state [hidden_size]. Raises ServiceError."""
+    dtype = _DTYPES.get(message.dtype)
+    if dtype is None:
+        raise invalid_field("hidden_state.dtype", f"must be one of {', '.join(_DTYPES)}, got {shown(message.dtype)!r}")
+    wanted = hidden_size * dtype.itemsize
+    if len(message.values) != wanted:
+        raise invalid_field(
+            "hidden_state.values",
+            f"must be {wanted} bytes, {hidden_size} values of {message.dtype}, got {len(message.values)}: these heads "
+            "were made for a target of that hidden size",
+        )
+    return torch.frombuffer(bytearray(message.values), dtype=dtype)

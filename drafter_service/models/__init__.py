@@ -1,0 +1,1 @@
+"""Draft models: loading, serving and replacing them."""

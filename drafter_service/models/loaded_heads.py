@@ -1,0 +1,62 @@
+"""Medusa heads, loaded to draft with in place of a draft model."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from drafter_service.settings import DrafterSettings
+from draftwire.v1 import model_info_pb2
+from service_runtime.process.logs import get_logger
+from service_runtime.process.startup_error import StartupError
+from speculative_engine.drafters import medusa_heads
+from speculative_engine.drafters.medusa_heads import MedusaHeads
+from speculative_engine.model.packed_model import ModelLoadError, resolve_dtype
+from speculative_engine.text.tokenizer import Tokenizer
+
+log = get_logger(__name__)
+
+_MOST_TOKENS = 1 << 20
+"""Heads see one hidden state, however long the sequence; this bounds what an opening may hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedHeads:
+    """Heads that can draft, and how they present themselves."""
+
+    heads: MedusaHeads
+    info: model_info_pb2.ModelInfo
+
+
+def load_heads(settings: DrafterSettings) -> LoadedHeads:
+    """Loads heads, and the tokenizer beside them if there is one. Raises StartupError."""
+    started = time.perf_counter()
+    directory = Path(settings.medusa_heads)
+    device = torch.device(settings.device)
+    dtype = resolve_dtype(settings.dtype, device)
+    log.info("loading", heads=settings.medusa_heads)
+    try:
+        heads = medusa_heads.load_heads(settings.medusa_heads, dtype, device)
+        # Published heads come without: it is then taken on trust that they fit.
+        tokenizer = Tokenizer.load(settings.medusa_heads) if (directory / "tokenizer.json").exists() else None
+    except ModelLoadError as error:
+        raise StartupError(str(error)) from error
+    info = model_info_pb2.ModelInfo(
+        model_id=directory.resolve().name,
+        architecture="Medusa",
+        parameters=sum(parameter.numel() for parameter in heads.parameters()),
+        vocab_size=heads.vocab_size,
+        context_length=_MOST_TOKENS,
+        dtype=str(dtype).removeprefix("torch."),
+        device=str(device),
+        tokenizer_sha256=tokenizer.sha256 if tokenizer is not None else "",
+    )
+    log.info(
+        "heads loaded",
+        heads=len(heads),
+        hidden_size=heads.hidden_size,
+        vocab_size=heads.vocab_size,
+        seconds=round(time.perf_counter() - started, 3),
+    )
+    return LoadedHeads(heads, info)

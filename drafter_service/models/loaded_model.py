@@ -1,0 +1,199 @@
+"""The draft model, loaded and tested."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from drafter_service.settings import DrafterSettings
+from draftwire.v1 import model_info_pb2
+from service_runtime.process.logs import get_logger
+from service_runtime.process.startup_error import StartupError, startup_errors
+from speculative_engine.checkpoint.checkpoint import Checkpoint
+from speculative_engine.drafters.token_map import TokenMap
+from speculative_engine.kernels.compiled_library import library, warn_where_missing
+from speculative_engine.kernels.cpu_threads import share_of_threads
+from speculative_engine.loading.rank_processes import RANK_ERRORS, follow_ranks
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.loading.step_timing import measure_step_cost
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.model.ranks.rank_group import RankGroup
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.text.tokenizer import Tokenizer
+
+log = get_logger(__name__)
+
+
+class NoMemoryError(StartupError):
+    """The model is one that can be served, but there is no memory for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model that can draft, and how it presents itself."""
+
+    model: PackedModel
+    info: model_info_pb2.ModelInfo
+    cost: StepCost
+    """Of its steps."""
+    token_map: TokenMap | None = None
+    """How its tokens stand for those of a target with another tokenizer; None where it has the target's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """The draft model's tokenizer, and the target's where that is another one."""
+
+    own: Tokenizer
+    target: Tokenizer
+    """The draft model's own unless the settings name another one."""
+    token_map: TokenMap | None
+    """None where they are the same."""
+
+    @classmethod
+    def load(cls, settings: DrafterSettings, model: PackedModel) -> "Translation":
+        """Loads the model's tokenizer, and the target's of the settings. Raises ModelLoadError."""
+        own = Tokenizer.load(model.checkpoint or settings.model, trust_remote_code=settings.trust_remote_code)
+        if settings.target_tokenizer is None:
+            return cls(own, own, None)
+        target = Tokenizer.load(settings.target_tokenizer)
+        if target.sha256 == own.sha256:
+            return cls(own, target, None)
+        vocabulary = own.vocabulary()
+        if len(vocabulary) > model.vocab_size:
+            raise ModelLoadError(f"{model.name}: has {model.vocab_size} tokens, its tokenizer {len(vocabulary)}")
+        return cls(own, target, TokenMap(target.vocabulary(), vocabulary))
+
+    def present(self, info: model_info_pb2.ModelInfo) -> None:
+        """Describe a model as one with the target's tokens, which it is to others."""
+        if self.token_map is None:
+            return
+        info.tokenizer_sha256 = self.target.sha256
+        info.draft_tokenizer_sha256 = self.own.sha256
+        info.vocab_size = len(self.token_map.target)
+        info.eos_token_ids[:] = [token for token, mark in self.token_map.marks.items() if mark in info.eos_token_ids]
+
+
+def threads_of(settings: DrafterSettings) -> int | None:
+    """CPU threads of a forward pass; None leaves the choice to torch."""
+    return settings.threads or share_of_threads(settings.tensor_parallel)
+
+
+def set_threads(settings: DrafterSettings) -> None:
+    """Gives the calling thread its number of compute threads; the engine's own sets it for itself."""
+    threads = threads_of(settings)
+    if threads is not None:
+        torch.set_num_threads(threads)
+
+
+def load_part(settings: DrafterSettings, ranks: RankGroup | None) -> PackedModel:
+    """Loads what this process holds of the model: all of it, or a rank's part. Raises ModelLoadError, RankLostError."""
+    return PackedModel.load(
+        Checkpoint.find(settings.model, hub=settings.allow_hub_models),
+        slots=settings.kv_slots,
+        dtype=settings.dtype,
+        device=settings.device,
+        trust_remote_code=settings.trust_remote_code,
+        row_exact=False,
+        weights=settings.weights,
+        layers=settings.layers,
+        reproducible=settings.reproducible and settings.device != "cpu",
+        ranks=ranks,
+    )
+
+
+def follow(settings: DrafterSettings, loaded: Callable[[], None]) -> None:
+    """What a rank beside rank 0 does, from its start to its end. loaded: called once its part of the model is. Raises
+    StartupError."""
+    set_threads(settings)
+    with startup_errors(*RANK_ERRORS):
+        follow_ranks(settings.with_hub_models(), partial(load_part, settings.with_hub_models()), loaded)
+
+
+def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> LoadedModel:
+    """Loads the model, which this process leads the `ranks` in, and its tokenizer, and tests the model. Too slow for
+    the event loop.
+
+    Raises StartupError for what is no model, NoMemoryError among them.
+    """
+    started = time.perf_counter()
+    log.info("loading", model=settings.model)
+    warn_where_missing(settings.device)
+    set_threads(settings)
+    with startup_errors(*RANK_ERRORS):
+        model = load_part(settings, ranks)
+        report = run_self_test(model)  # of which every rank runs its part
+        if ranks is not None:
+            ranks.lead()
+        translation = Translation.load(settings, model)
+        _make_cache(model)
+        if settings.cuda_graphs:
+            _capture_graphs(model)
+        cost = measure_step_cost(model)
+    info = model_info(model, translation.own.sha256, bit_exact=report.bit_exact)
+    translation.present(info)
+    log.info(
+        "model loaded",
+        model=info.model_id,
+        architecture=info.architecture,
+        layers=model.layers,
+        parameters=info.parameters,
+        dtype=info.dtype,
+        device=info.device,
+        vocab_size=info.vocab_size,
+        context_length=info.context_length,
+        kv_slots=settings.kv_slots,
+        kv_cache_mib=round(model.cache.bytes / 2**20, 1),
+        bit_exact=info.bit_exact,
+        cuda_graphs=model.graphs,
+        compiled_library=library() is not None,
+        ranks=settings.tensor_parallel,
+        translates=translation.token_map is not None,
+        step_seconds=round(cost.seconds(1), 6),
+        seconds=round(time.perf_counter() - started, 3),
+    )
+    return LoadedModel(model, info, cost, translation.token_map)
+
+
+def _make_cache(model: PackedModel) -> None:
+    """Has the KV cache, which is made at first use, made now: too little memory is a fault of the settings, not of the
+    first sequence. Raises NoMemoryError.
+    """
+    builder = BatchBuilder()
+    slots = model.pool.take(1)
+    builder.add_lane(slots[:0], [builder.add_row(0, 0, int(slots[0]), wants_logits=True)])
+    try:
+        model.forward(builder.build(model.group_size, model.device))
+    except (MemoryError, RuntimeError) as error:  # torch's own errors of memory are of the latter kind
+        reason = str(error).partition("\n")[0]
+        raise NoMemoryError(f"cannot make a KV cache of {model.pool.capacity} slots: {reason}") from error
+    model.pool.give_back(slots)
+
+
+def _capture_graphs(model: PackedModel) -> None:
+    """Raises NoMemoryError."""
+    try:
+        model.capture_graphs()
+    except ModelLoadError as error:
+        raise NoMemoryError(str(error)) from error
+
+
+def model_info(model: PackedModel, tokenizer_sha256: str, *, bit_exact: bool) -> model_info_pb2.ModelInfo:
+    """The contract's description of a model."""
+    return model_info_pb2.ModelInfo(
+        # A directory's path is no concern of those who are told of the model.
+        model_id=Path(model.name).resolve().name if Path(model.name).is_dir() else model.name,
+        architecture=model.architecture,
+        parameters=model.parameters,
+        vocab_size=model.vocab_size,
+        context_length=model.context_length,
+        dtype=model.weight_type,
+        device=str(model.device),
+        tokenizer_sha256=tokenizer_sha256,
+        eos_token_ids=model.eos_token_ids,
+        bit_exact=bit_exact,
+    )

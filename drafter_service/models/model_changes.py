@@ -1,0 +1,264 @@
+"""Which model the drafter serves, and how another one takes its place."""
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Self
+
+from drafter_service.conversation.drafting_counts import DraftingCounts
+from drafter_service.models.loaded_heads import LoadedHeads
+from drafter_service.models.loaded_model import LoadedModel, NoMemoryError, load_model
+from drafter_service.models.serving_model import Generation
+from drafter_service.settings import DrafterSettings
+from drafter_service.verifiers.shares import VerifierAccounts, parse_weights
+from draftwire.v1 import drafter_service_pb2
+from draftwire.v1.drafter_service_pb2 import ModelLoadState
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
+from service_runtime.observability.tracing import NO_TRACING, Tracing
+from service_runtime.process.engine_thread import ThreadEnded, TooManyCommands
+from service_runtime.process.heap import trim_heap
+from service_runtime.process.lifecycle import Shutdown
+from service_runtime.process.logs import get_logger
+from service_runtime.process.startup_error import StartupError
+from service_runtime.process.tasks import BackgroundTasks
+from service_runtime.process.threads import call_in_thread
+from service_runtime.rpc.interceptors import service_error
+
+log = get_logger(__name__)
+
+_MOVE_SECONDS = 60.0
+"""Time that verifiers have to move their sequences to the new model."""
+_STATUS_SECONDS = 1.0
+"""Time that the drafting thread has to say what it holds."""
+_RETRY_SECONDS = 60.0
+"""When to try again a model for which there was no memory."""
+_MAX_REMEMBERED = 64
+"""Loads remembered by their request id, oldest forgotten first."""
+_MAX_NAME = 4096
+"""Characters of a model's name, and of a request id."""
+
+
+class ModelChanges:
+    """Serves one generation and loads the next beside it; those before it go on until their verifiers have left.
+
+    At most three models are held: the one that is served, the one that is loaded, and one whose verifiers still move.
+    """
+
+    def __init__(
+        self,
+        settings: DrafterSettings,
+        shutdown: Shutdown,
+        load: Callable[[DrafterSettings], LoadedModel | LoadedHeads] = load_model,
+        tracing: Tracing = NO_TRACING,
+    ) -> None:
+        """`load` makes a model of settings, in a thread; it raises StartupError for what is none."""
+        self._tracing = tracing
+        self._settings = settings
+        self._shutdown = shutdown
+        self._load_model = load
+        self._tasks = BackgroundTasks(shutdown.fail)
+        self._accounts = VerifierAccounts(parse_weights(settings.verifier_weight))
+        self._serving: Generation
+        self._replaced: list[Generation] = []
+        self._last_load: drafter_service_pb2.ModelLoad | None = None
+        self.loads: Counter[str] = Counter()
+        """Changes that were asked for and came to an end, by whether they are `done` or `failed`."""
+        self._ended = DraftingCounts()
+        """What generations have drafted that are released."""
+        self._by_request: OrderedDict[str, drafter_service_pb2.ModelLoad] = OrderedDict()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """Loads the model of the settings and serves until the `async with` is left. Raises StartupError."""
+        self._serving = self._generation(await asyncio.to_thread(self._load_model, self._settings.with_hub_models()))
+        try:
+            async with self._tasks:
+                yield self
+        finally:
+            for generation in (*self._replaced, self._serving):
+                await generation.stop()
+
+    @property
+    def serving(self) -> Generation:
+        """The generation that new streams get."""
+        return self._serving
+
+    @property
+    def last_load(self) -> drafter_service_pb2.ModelLoad | None:
+        """The last change that was asked for."""
+        return self._last_load
+
+    @property
+    def streams(self) -> int:
+        """Conversations of all generations."""
+        return sum(generation.streams for generation in self._generations())
+
+    @property
+    def sequences(self) -> int:
+        """Open sequences of all generations, about."""
+        return sum(generation.sequences for generation in self._generations())
+
+    def slots(self) -> tuple[int, int]:
+        """KV slots in use, about, and in all, of all generations."""
+        used, total = zip(*(generation.slots() for generation in self._generations()), strict=True)
+        return sum(used), sum(total)
+
+    def verifiers(self) -> list[drafter_service_pb2.VerifierShare]:
+        """What each verifier with a stream has of the drafter, of all generations; what it holds is about right."""
+        shares = {
+            account.name: drafter_service_pb2.VerifierShare(
+                name=account.name,
+                weight=account.weight,
+                streams=account.streams,
+                rows=account.rows,
+                drafted_nodes=account.nodes,
+                preemptions=account.preemptions,
+            )
+            for account in self._accounts
+        }
+        for generation in self._generations():
+            generation.tell_shares(shares)
+        return list(shares.values())
+
+    def counts(self) -> DraftingCounts:
+        """What all generations have drafted, those that are released included."""
+        total = DraftingCounts()
+        total.add(self._ended, self._ended.part_seconds)
+        for generation in self._generations():
+            generation.add_to(total)
+        return total
+
+    async def status(self) -> drafter_service_pb2.DrafterStatus | None:
+        """What all generations hold; None when a drafting thread does not say so in time."""
+        total = drafter_service_pb2.DrafterStatus()
+        try:
+            async with asyncio.timeout(_STATUS_SECONDS):
+                # The one that is served comes last: what does not add up is told of it alone.
+                for generation in reversed(self._generations()):
+                    try:
+                        part = await generation.status()
+                    except ThreadEnded:
+                        continue  # it is being released
+                    part.streams += total.streams
+                    part.open_sequences += total.open_sequences
+                    part.used_slots += total.used_slots
+                    part.total_slots += total.total_slots
+                    total = part
+        except (TimeoutError, TooManyCommands):
+            return None
+        total.tasks = len(asyncio.all_tasks())
+        total.verifiers.extend(self.verifiers())
+        return total
+
+    def load(self, model: str, request_id: str) -> drafter_service_pb2.ModelLoad:
+        """Begins to load a model, unless the request did so before; returns the load as it is. Raises ServiceError."""
+        if request_id and request_id in self._by_request:
+            return self._by_request[request_id]
+        if self._settings.tensor_parallel > 1:
+            raise failed_precondition(
+                ErrorReason.ERROR_REASON_NOT_ENABLED,
+                "this drafter's model is split among ranks (--tensor-parallel), which keep the one they began with",
+            )
+        if not model:
+            raise invalid_field("model", "must name a directory on the drafter's machine, or a hub id")
+        for field, text in (("model", model), ("request_id", request_id)):
+            if len(text) > _MAX_NAME or not text.isprintable():
+                raise invalid_field(field, f"must be at most {_MAX_NAME} printable characters")
+        if self._last_load is not None and self._last_load.state == ModelLoadState.MODEL_LOAD_STATE_LOADING:
+            raise failed_precondition(
+                ErrorReason.ERROR_REASON_BUSY, f"another model, {self._last_load.model}, is being loaded"
+            )
+        load = drafter_service_pb2.ModelLoad(
+            model=model, request_id=request_id, state=ModelLoadState.MODEL_LOAD_STATE_LOADING
+        )
+        load.started_at.GetCurrentTime()
+        self._last_load = load
+        if request_id:
+            self._by_request[request_id] = load
+            if len(self._by_request) > _MAX_REMEMBERED:
+                self._by_request.popitem(last=False)
+        self._tasks.spawn(self._change(load), name="model-change")
+        return load
+
+    async def end_conversations(self) -> None:
+        """Ends all streams cleanly; returns when the last has ended."""
+        generations = self._generations()
+        for generation in generations:
+            generation.end_conversations()
+        for generation in generations:
+            await generation.wait_empty()
+
+    def _generations(self) -> tuple[Generation, ...]:
+        return (self._serving, *self._replaced)
+
+    def _generation(self, loaded: LoadedModel | LoadedHeads) -> Generation:
+        return Generation(loaded, self._settings, self._accounts, self._drafting_failed, self._tracing)
+
+    def _drafting_failed(self, error: BaseException) -> None:
+        log.error("drafting failed", exc_info=error)
+        self._shutdown.fail(error)
+
+    async def _change(self, load: drafter_service_pb2.ModelLoad) -> None:
+        """Loads the model and puts it in the place of the one that is served, or says why not."""
+        settings = self._settings.model_copy(
+            update={
+                "medusa_heads" if self._settings.medusa_heads else "model": load.model,
+                # The operator trusts the code of one checkpoint, not that of any that a caller names.
+                "trust_remote_code": self._settings.trust_remote_code and load.model == self._settings.model,
+                # Nor is the network at the service of whoever names a model.
+                "allow_hub_models": self._settings.allow_hub_models or load.model == self._settings.model,
+                # So many layers of that checkpoint; of another they say nothing.
+                "layers": self._settings.layers if load.model == self._settings.model else None,
+            }
+        )
+        try:
+            loaded = await call_in_thread(
+                lambda: self._load_model(settings), name="model-load", shutdown=self._shutdown
+            )
+        except Exception as error:  # noqa: BLE001 - whatever foreign model code raises: the caller is told of it
+            fault = _fault(load.model, error)
+            log.warning("model not changed", model=load.model, reason=str(fault))
+            load.error.CopyFrom(fault.to_status())
+            self.loads["failed"] += 1
+            load.state = ModelLoadState.MODEL_LOAD_STATE_FAILED
+            return
+        self._replace(self._generation(loaded))
+        self.loads["done"] += 1
+        load.state = ModelLoadState.MODEL_LOAD_STATE_SERVING
+
+    def _replace(self, generation: Generation) -> None:
+        for older in self._replaced:  # their verifiers have had a model's loading time to move
+            older.end_conversations()
+        before, self._serving = self._serving, generation
+        self._replaced.append(before)
+        model = generation.hello.model
+        log.info("model changed", model=model.model_id, before=before.hello.model.model_id, streams=before.streams)
+        before.tell_replaced(model)
+        self._tasks.spawn(self._retire(before), name="model-retirement")
+
+    async def _retire(self, generation: Generation) -> None:
+        """Releases a generation once its verifiers have left, those that stay too long included."""
+        try:
+            async with asyncio.timeout(_MOVE_SECONDS):
+                await generation.wait_empty()
+        except TimeoutError:
+            log.warning("verifiers did not move to the new model in time", streams=generation.streams)
+            generation.end_conversations()
+            await generation.wait_empty()
+        await generation.stop()
+        generation.add_to(self._ended)
+        self._replaced.remove(generation)
+        # Every load and every generation has a thread of its own: what they leave in its heap would add up.
+        await asyncio.to_thread(trim_heap)
+        log.info("model released", model=generation.hello.model.model_id)
+
+
+def _fault(model: str, error: Exception) -> ServiceError:
+    """What the caller is told of a load that failed."""
+    if isinstance(error, NoMemoryError):
+        return at_capacity(str(error), _RETRY_SECONDS)
+    if isinstance(error, StartupError):
+        return invalid_field("model", str(error))
+    return service_error(error)

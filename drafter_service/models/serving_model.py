@@ -1,0 +1,156 @@
+"""One loaded model at work: its draft loop, what it says of itself, and its conversations."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from drafter_service.conversation.draft_conversation import DraftConversation
+from drafter_service.conversation.draft_loop import DraftLoop
+from drafter_service.conversation.drafting_counts import DraftingCounts
+from drafter_service.conversation.handshake import own_hello
+from drafter_service.models.loaded_heads import LoadedHeads
+from drafter_service.models.loaded_model import LoadedModel, threads_of
+from drafter_service.settings import DrafterSettings
+from drafter_service.verifiers.shares import VerifierAccounts
+from draftwire.v1 import drafter_service_pb2, model_info_pb2
+from draftwire.v1.calibration_pb2 import AcceptanceClass
+from draftwire.v1.step_cost_pb2 import StepCost
+from service_runtime.duration import duration
+from service_runtime.observability.tracing import NO_TRACING, Tracing
+from service_runtime.rpc.message_stream import MessageStream
+from speculative_engine.drafters.draft_model import DraftModelDrafter
+from speculative_engine.drafters.drafter import LimitedDrafter
+from speculative_engine.drafters.medusa import MedusaDrafter
+from speculative_engine.drafters.translating import TranslatingDrafter
+from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.kv.kv_slots import SlotPool
+
+
+class Generation:
+    """Serves verifiers with one model from its first stream to its last. Lives in the event loop.
+
+    Models change by generations: a stream keeps the one that it began with.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel | LoadedHeads,
+        settings: DrafterSettings,
+        accounts: VerifierAccounts,
+        on_failure: Callable[[BaseException], None],
+        tracing: Tracing = NO_TRACING,
+    ) -> None:
+        """Starts to draft.
+
+        accounts: of all generations' verifiers. on_failure: told when the drafting thread has ended by a fault.
+        """
+        self._accounts = accounts
+        self._tracing = tracing
+        self._hidden_size = loaded.heads.hidden_size if isinstance(loaded, LoadedHeads) else 0
+        self.hello: model_info_pb2.PeerInfo = own_hello(settings, loaded.info, hidden_states=self._hidden_size > 0)
+        """What the drafter says of itself while it serves this model."""
+        self._idle_seconds = settings.stream_idle_seconds
+        self._pool: SlotPool | None = None
+        self._growth: TreeGrowth | None = None
+        drafter: LimitedDrafter
+        keep_alive: Callable[[], float | None] | None = None
+        if isinstance(loaded, LoadedHeads):
+            drafter = MedusaDrafter(loaded.heads)
+        else:
+            self._pool, self._growth = loaded.model.pool, TreeGrowth(loaded.cost)
+            keep_alive = loaded.model.keep_alive
+            if loaded.token_map is None:
+                drafter = DraftModelDrafter(loaded.model, self._growth)
+            else:
+                drafter = TranslatingDrafter(loaded.model, loaded.token_map, self._growth)
+        self._drafting = DraftLoop(
+            drafter,
+            on_failure=on_failure,
+            threads=threads_of(settings),
+            keep_alive=keep_alive,
+            max_streams=settings.max_streams,
+            # More than the KV cache holds can wait, but not so much more that a flood costs memory.
+            max_waiting_tokens=4 * settings.kv_slots,
+        )
+        self._drafting.start()
+        self._conversations: set[DraftConversation] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @property
+    def streams(self) -> int:
+        """Number of conversations."""
+        return len(self._conversations)
+
+    @property
+    def sequences(self) -> int:
+        """Number of open sequences, about."""
+        return self._drafting.sequences
+
+    def add_to(self, counts: DraftingCounts) -> None:
+        """Add what it has drafted to the counts of others."""
+        counts.add(self._drafting.counts, self._drafting.part_seconds())
+
+    def tell_shares(self, shares: Mapping[str, drafter_service_pb2.VerifierShare]) -> None:
+        """Add what its verifiers hold, about, to what is told of them by name."""
+        for conversation in self._conversations:
+            shares[conversation.verifier].open_sequences += conversation.sequences
+        for verifier, use in self._drafting.slot_use().items():
+            if verifier.name in shares:  # else its last stream has just ended
+                shares[verifier.name].waiting_sequences += use.waiting
+                shares[verifier.name].used_slots += use.slots
+
+    def slots(self) -> tuple[int, int]:
+        """KV slots in use, about, and in all; heads have none."""
+        return (self._pool.used, self._pool.capacity) if self._pool is not None else (0, 0)
+
+    async def converse(self, stream: MessageStream[Any, Any], verifier: str) -> None:
+        """One Draft stream of a verifier. Raises ServiceError, alone or in an ExceptionGroup, and StreamBroken."""
+        with self._accounts.stream(verifier) as account:
+            conversation = DraftConversation(
+                stream, self._drafting, self.hello, account, self._idle_seconds, self._hidden_size, self._tracing
+            )
+            self._conversations.add(conversation)
+            self._empty.clear()
+            try:
+                await conversation.run()
+            finally:
+                self._conversations.discard(conversation)
+                if not self._conversations:
+                    self._empty.set()
+
+    def tell_replaced(self, model: model_info_pb2.ModelInfo) -> None:
+        """Tells every verifier that new streams get another model."""
+        for conversation in self._conversations:
+            conversation.tell_replaced(model)
+
+    def end_conversations(self) -> None:
+        """Ends all streams cleanly; `wait_empty` returns when the last has ended."""
+        for conversation in self._conversations:
+            conversation.end()
+
+    async def wait_empty(self) -> None:
+        """Returns once there is no conversation."""
+        await self._empty.wait()
+
+    async def status(self) -> drafter_service_pb2.DrafterStatus:
+        """What it holds. The drafting thread answers, so give it a deadline. Raises ThreadEnded, TooManyCommands."""
+        status = drafter_service_pb2.DrafterStatus(
+            streams=self.streams,
+            open_sequences=await self._drafting.open_sequences(),
+            times=self._drafting.step_times(),
+            drafted_nodes=self._drafting.drafted_nodes,
+        )
+        pool, growth = self._pool, self._growth
+        if pool is not None and growth is not None:  # heads hold no slots, and cost the same whatever they draft
+            status.used_slots = await self._drafting.call(lambda: pool.used)
+            status.total_slots = pool.capacity
+            status.step_costs.extend(
+                StepCost(rows=rows, time=duration(seconds)) for rows, seconds in growth.cost.points()
+            )
+            status.classes.extend(AcceptanceClass(**each._asdict()) for each in growth.acceptance.classes())
+        return status
+
+    async def stop(self) -> None:
+        """Stops drafting and releases the model. To be called once, when there is no conversation any more."""
+        await self._drafting.stop()

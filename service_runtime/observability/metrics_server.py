@@ -1,0 +1,165 @@
+"""Serves a service's metrics over HTTP, to Prometheus and its like."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+import h11
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from service_runtime.process.address import Address
+from service_runtime.process.logs import get_logger
+from service_runtime.process.startup_error import StartupError
+
+log = get_logger(__name__)
+
+_MOST_CONNECTIONS = 8
+"""Further ones are told that the server is busy: those who scrape are few."""
+_SECONDS = 10.0
+"""Time for a connection, from its first byte to its last."""
+_MOST_REQUEST_BYTES = 16384
+_READ_BYTES = 4096
+
+
+class MetricsServer:
+    """Answers `GET /metrics`, one request a connection.
+
+    What is collected is read in the event loop, where it may be read without locks; it becomes text in a thread.
+    """
+
+    def __init__(self, listen: str, collector: Collector) -> None:
+        """listen: HOST:PORT. collector: asked in the event loop at each scrape; the process's own numbers are added."""
+        self._listen = Address.parse(listen)
+        self._registry = CollectorRegistry()
+        self._registry.register(collector)
+        ProcessCollector(registry=self._registry)
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT listened on, with the real port; raises RuntimeError before start."""
+        if self._server is None:
+            raise RuntimeError("the server has not been started")
+        return str(Address(self._listen.host, self._server.sockets[0].getsockname()[1]))
+
+    async def start(self) -> None:
+        """Binds the port and takes connections. Raises StartupError, naming the address, when it cannot be bound."""
+        try:
+            self._server = await asyncio.start_server(self._accept, self._listen.host, self._listen.port)
+        except OSError as error:
+            raise StartupError(f"cannot serve metrics on {self._listen}: {error.strerror or error}") from error
+        log.info("serving metrics", address=self.address)
+
+    async def stop(self) -> None:
+        """Closes the port and every connection."""
+        if self._server is None:
+            return
+        self._server.close()
+        for task in self._connections:
+            task.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections)
+        await self._server.wait_closed()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer), name="metrics-connection")
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_SECONDS):
+                connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_MOST_REQUEST_BYTES)
+                response = await self._response(connection, reader)
+                if response is not None:
+                    await _send(connection, writer, *response)
+        except (TimeoutError, ConnectionError) as error:
+            log.debug("metrics connection lost", reason=str(error) or "too slow")
+        finally:
+            # Whoever reads slowly has had its time.
+            writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
+
+    async def _response(
+        self, connection: h11.Connection, reader: asyncio.StreamReader
+    ) -> tuple[HTTPStatus, str, bytes] | None:
+        """Status, content type and body; None for a client that left before it asked."""
+        try:
+            request = await _request(connection, reader)
+        except h11.RemoteProtocolError as error:
+            return _problem(HTTPStatus(error.error_status_hint), str(error))
+        if request is None:
+            return None
+        if len(self._connections) > _MOST_CONNECTIONS:
+            return _problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{_MOST_CONNECTIONS} connections are served already")
+        if request.target.partition(b"?")[0] != b"/metrics":
+            return _problem(HTTPStatus.NOT_FOUND, "the metrics are at /metrics")
+        if request.method not in (b"GET", b"HEAD"):
+            return _problem(HTTPStatus.METHOD_NOT_ALLOWED, "the metrics are there to be read: GET or HEAD")
+        try:
+            return await self._exposition()
+        except Exception:
+            log.exception("metrics could not be collected")
+            return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the metrics could not be collected")
+
+    async def _exposition(self) -> tuple[HTTPStatus, str, bytes]:
+        # Never OpenMetrics, which Prometheus would rather have: there the library makes underscores of names' colons.
+        collected = _Collected(list(self._registry.collect()))
+        return HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, await asyncio.to_thread(generate_latest, collected)
+
+
+class _Collected(Collector):
+    """What a registry has collected, in a registry's place."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+@asynccontextmanager
+async def serving_metrics(listen: str | None, collector: Collector) -> AsyncIterator[None]:
+    """Serves metrics at an address until the `async with` is left; at none, None, not at all. Raises StartupError."""
+    if listen is None:
+        yield
+        return
+    server = MetricsServer(listen, collector)
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop()
+
+
+async def _request(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:
+    """The request's head; its body, if there is one, is of no interest. Raises h11.RemoteProtocolError."""
+    while True:
+        event = connection.next_event()
+        if isinstance(event, h11.Request):
+            return event
+        if event is not h11.NEED_DATA:
+            return None
+        connection.receive_data(await reader.read(_READ_BYTES))
+
+
+async def _send(
+    connection: h11.Connection, writer: asyncio.StreamWriter, status: HTTPStatus, content_type: str, body: bytes
+) -> None:
+    headers = [("content-type", content_type), ("content-length", str(len(body))), ("connection", "close")]
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        headers.append(("allow", "GET, HEAD"))
+    head = h11.Response(status_code=status, headers=headers, reason=status.phrase)
+    for event in (head, h11.Data(data=body), h11.EndOfMessage()):
+        writer.write(connection.send(event) or b"")
+    await writer.drain()
+
+
+def _problem(status: HTTPStatus, text: str) -> tuple[HTTPStatus, str, bytes]:
+    return status, "text/plain; charset=utf-8", f"{text}\n".encode()

@@ -1,0 +1,82 @@
+"""The traces of a service, by OpenTelemetry. Where no endpoint is set nothing of it is imported."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from draftwire.trace_export import TraceExport, TracingUnavailable
+from draftwire.v1.trace_context_pb2 import TraceContext
+from service_runtime.observability.span import NO_SPAN, Attributes, ExportedSpan, Span
+from service_runtime.process.logs import get_logger
+from service_runtime.process.settings import ServiceSettings
+from service_runtime.process.startup_error import StartupError
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+log = get_logger(__name__)
+
+_FLUSH_SECONDS = 2.0
+"""Most time that the last spans have to get to the collector when the service ends."""
+_MOST_TRACEPARENT, _MOST_TRACESTATE = 256, 1024
+"""Characters of a context that comes from outside; a longer one is none."""
+
+
+class Tracing:
+    """Begins no spans; `ExportedTracing` does."""
+
+    def begin(self, name: str, parent: TraceContext | None, attributes: Attributes) -> Span:
+        """Begins the span of what is done here for a caller; without a parent, or with one that cannot be read, it
+        begins a trace."""
+        return NO_SPAN
+
+
+NO_TRACING = Tracing()
+
+
+class ExportedTracing(Tracing):
+    """Begins spans of OpenTelemetry's."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        """`tracer` makes them."""
+        self._tracer = tracer
+
+    def begin(self, name: str, parent: TraceContext | None, attributes: Attributes) -> Span:
+        """See Tracing."""
+        from opentelemetry.context import Context
+        from opentelemetry.trace import SpanKind
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        context = Context()  # not the current one: the task that this runs in may be another request's
+        if parent is not None and _bounded(parent):
+            headers = {"traceparent": parent.traceparent, "tracestate": parent.tracestate}
+            context = TraceContextTextMapPropagator().extract(headers, context)
+        span = self._tracer.start_span(name, context, kind=SpanKind.SERVER, attributes=attributes)
+        return ExportedSpan(self._tracer, span)
+
+
+@asynccontextmanager
+async def running_tracing(settings: ServiceSettings, service_name: str) -> AsyncIterator[Tracing]:
+    """The tracing that the settings ask for; leaving the `async with` sends what is left, within a bounded time.
+
+    Raises StartupError when tracing is asked for and what it needs is not installed.
+    """
+    if not settings.trace_endpoint:
+        yield NO_TRACING
+        return
+    try:
+        export = TraceExport(settings.trace_endpoint, settings.trace_sample_ratio, service_name)
+    except TracingUnavailable as error:
+        raise StartupError(f"--trace-endpoint: {error}") from error
+    log.info("tracing", endpoint=settings.trace_endpoint, sample_ratio=settings.trace_sample_ratio)
+    try:
+        yield ExportedTracing(export.tracer)
+    finally:
+        await asyncio.to_thread(export.close, min(settings.shutdown_grace_seconds, _FLUSH_SECONDS))
+
+
+def _bounded(context: TraceContext) -> bool:
+    return len(context.traceparent) <= _MOST_TRACEPARENT and len(context.tracestate) <= _MOST_TRACESTATE

@@ -1,0 +1,1 @@
+"""The service process: settings, flags, logs, signals, tasks and threads. Imports no gRPC."""

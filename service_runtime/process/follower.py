@@ -1,0 +1,47 @@
+"""From start to end of a process that serves nobody: a rank beside the one that serves."""
+
+import logging
+import os
+import signal
+from collections.abc import Callable
+
+import structlog
+
+from service_runtime.process.logs import configure_logs, get_logger
+from service_runtime.process.rank_settings import RankSettings
+from service_runtime.process.startup_error import StartupError
+
+log = get_logger(__name__)
+
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def run_follower(follow: Callable[[Callable[[], None]], None], settings: RankSettings) -> int:
+    """Runs `follow` until it returns, and gives the process's exit status: 0, or 1 after a fault.
+
+    `follow` calls what it is given once its part of the model is loaded. Until then signals that ask a service to end
+    kill the process; afterwards they are for rank 0, which dismisses the others when its requests have ended; without
+    it `follow` raises. After a fault the process ends here: what other ranks owe it would hold it up.
+    """
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    configure_logs(settings.log_format, settings.log_level)
+    structlog.contextvars.bind_contextvars(rank=settings.rank)
+    log.info("starting")  # rank 0 says what
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as in run_service
+    try:
+        follow(_leave_signals_to_rank_0)
+    except StartupError as error:
+        log.info("rank ends", reason=str(error))  # rank 0 says what is wrong
+    except Exception:
+        log.exception("rank failed")
+    else:
+        return 0
+    logging.shutdown()
+    os._exit(1)
+
+
+def _leave_signals_to_rank_0() -> None:
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

@@ -1,0 +1,47 @@
+"""Settings of services whose model several processes may hold together."""
+
+import os
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from service_runtime.process.settings import ServiceSettings
+
+_LAUNCHED = "TORCHELASTIC_RUN_ID"
+"""What torchrun sets for each process that it starts, beside RANK, WORLD_SIZE and LOCAL_WORLD_SIZE."""
+
+
+class RankSettings(ServiceSettings):
+    """What such a service can be told."""
+
+    tensor_parallel: int = Field(default=1, ge=1, le=64)
+    """Processes (ranks) that the model is split among: one for each GPU, or parts of the CPU. torchrun's number under
+    torchrun."""
+    tensor_parallel_timeout_seconds: float = Field(default=60.0, ge=1)
+    """Longest that a rank waits for another one in a step, in seconds; then the service ends."""
+
+    @property
+    def rank(self) -> int:
+        """This process's rank; 0 is the one that serves."""
+        return int(os.environ["RANK"]) if _LAUNCHED in os.environ else 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_many_as_there_are(cls, values: dict[str, Any]) -> dict[str, Any]:
+        launched = {"tensor_parallel": os.environ["WORLD_SIZE"]} if _LAUNCHED in os.environ else {}
+        return launched | values
+
+    @model_validator(mode="after")
+    def _ranks_are_here(self) -> Self:
+        if _LAUNCHED not in os.environ:
+            return self
+        launched, here = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
+        if self.tensor_parallel != launched:
+            raise ValueError(
+                f"--tensor-parallel: torchrun has started {launched} processes, got {self.tensor_parallel}"
+            )
+        if here != launched:
+            raise ValueError(
+                f"--tensor-parallel: all ranks must be on one machine, and {here} of {launched} are on this"
+            )
+        return self

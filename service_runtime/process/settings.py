@@ -1,0 +1,259 @@
+"""Settings of a service: one frozen, typed object, read once at start-up."""
+
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings.sources import EnvSettingsSource, PydanticBaseSettingsSource
+
+from draftwire.trace_export import check_endpoint
+from service_runtime.process.address import ListenAddress, PeerAddress
+from service_runtime.process.flags import Flags, flag_of
+
+ENV_PREFIX = "DRAFTWIRE_"
+_CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
+
+
+def _split(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(item.strip() for item in value.split(",") if item.strip())
+    return value
+
+
+StringList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+"""Type of a settings field with several values: a repeated flag, a list in the file, commas in a variable."""
+
+PeerAddresses = Annotated[tuple[PeerAddress, ...], NoDecode, BeforeValidator(_split)]
+"""Type of a settings field that holds HOST:PORT of several services of somebody else."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """Of a field whose variable is not called as the field is: what follows the prefix. To be put into Annotated."""
+
+    name: str
+
+
+class ServiceSettings(BaseSettings):
+    """What every service can be told. A service subclasses it and adds fields, each with a docstring.
+
+    Flags win over DRAFTWIRE_* variables, those over the file, and the file over defaults. Read it with
+    `load_settings`, which explains what is wrong; building one directly raises pydantic.ValidationError.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+        allow_inf_nan=False,
+    )
+
+    listen: ListenAddress = "127.0.0.1:0"
+    """Address to serve gRPC on, HOST:PORT. Port 0 picks a free one; the log says which."""
+    metrics_listen: ListenAddress | None = None
+    """Address to serve Prometheus' metrics on over plain HTTP, HOST:PORT; by default they are not served."""
+    log_format: Literal["console", "json"] = "console"
+    """Form of the log on standard error: lines for people, or one JSON object a line."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe level that is logged."""
+    max_message_bytes: int = Field(default=16 * 1024 * 1024, ge=64 * 1024, le=1024 * 1024 * 1024)
+    """Largest gRPC message sent or taken, in bytes."""
+    max_connections: int = Field(default=1024, ge=1, le=1_000_000)
+    """Most connections that callers have open at once; more are closed as they come."""
+    max_calls_per_connection: int = Field(default=1024, ge=1, le=1_000_000)
+    """Most calls that run at once on one connection; further ones wait at the caller, or are refused."""
+    shutdown_grace_seconds: float = Field(default=10.0, ge=0)
+    """Time that work in flight gets to finish after SIGTERM or SIGINT, in seconds."""
+    tls_cert: str | None = Field(default=None, min_length=1)
+    """File with this service's certificate (PEM), for TLS; the certificates it was signed with follow in it."""
+    tls_key: str | None = Field(default=None, min_length=1)
+    """File with the certificate's key (PEM, without a passphrase)."""
+    tls_client_ca: str | None = Field(default=None, min_length=1)
+    """File with the authorities (PEM) of which callers have to have a certificate: mutual TLS."""
+    tls_ca: str | None = Field(default=None, min_length=1)
+    """Call other services by TLS: file with the authorities (PEM) of their certificates, or `public`."""
+    tls_client_cert: str | None = Field(default=None, min_length=1)
+    """File with the certificate to show to other services; that of --tls-cert by default."""
+    tls_client_key: str | None = Field(default=None, min_length=1)
+    """File with the key of that certificate."""
+    tls_server_name: str | None = Field(default=None, min_length=1)
+    """Name that other services' certificates are for, where it is not the host of their address."""
+    accepted_tokens: str | None = Field(default=None, min_length=1)
+    """File (TOML) with the tokens that callers need, and their roles; without it none is asked for."""
+    token_file: str | None = Field(default=None, min_length=1)
+    """File with the token to show to other services."""
+    insecure: bool = False
+    """Allow what is not encrypted beyond this machine: to listen, and to call others, without TLS."""
+    reflection: bool | None = None
+    """Serve gRPC's reflection; by default only when listening on this machine alone (loopback)."""
+
+    trace_endpoint: Annotated[str, AfterValidator(check_endpoint)] = ""
+    """Collector to send traces to by OTLP over gRPC: http://HOST:PORT, https:// for TLS. Without one none is made."""
+    trace_sample_ratio: float = Field(default=1.0, ge=0, le=1)
+    """Share of the traces begun here that are recorded; those begun elsewhere are as was decided there."""
+
+    _places: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """See the base class."""
+        return init_settings, _Environment(settings_cls)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The settings that have no default value here, as the log may show them: none is a secret."""
+        return {field: getattr(self, field) for field in type(self).model_fields if field in self._places}
+
+    def place(self, field: str) -> str | None:
+        """The flag, variable or file that a field's value came from; None for a default."""
+        return self._places.get(field)
+
+    @model_validator(mode="after")
+    def _tls_settings_go_together(self) -> Self:
+        for one, other in (("tls_cert", "tls_key"), ("tls_client_cert", "tls_client_key")):
+            if (getattr(self, one) is None) != (getattr(self, other) is None):
+                given, missing = (one, other) if getattr(self, other) is None else (other, one)
+                raise ValueError(f"{flag_of(given)}: needs {flag_of(missing)}, too")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ValueError("--tls-client-ca: needs --tls-cert and --tls-key, too")
+        for field in ("tls_client_cert", "tls_server_name"):
+            if getattr(self, field) is not None and self.tls_ca is None:
+                raise ValueError(f"{flag_of(field)}: needs --tls-ca, too: without it no call is by TLS")
+        return self
+
+
+SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
+
+
+def variable_of(cls: type[BaseSettings], field: str) -> str:
+    """The environment variable of a field."""
+    return str(cls.model_config["env_prefix"]) + _variable_name(field, cls.model_fields.get(field))
+
+
+def _variable_name(field: str, info: FieldInfo | None) -> str:
+    names = (each.name for each in (info.metadata if info is not None else ()) if isinstance(each, Variable))
+    return next(names, field.upper())
+
+
+class _Environment(EnvSettingsSource):
+    """The values of variables, by field."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """See the base class."""
+        own = _variable_name(field_name, field)
+        if own == field_name.upper():
+            return super().get_field_value(field, field_name)
+        return self.env_vars.get(f"{self.env_prefix}{own}".lower()), field_name, False
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Values by field name, and how to name the place a field came from."""
+
+    values: Mapping[str, Any]
+    place: Callable[[str], str]
+
+
+class SettingsError(ValueError):
+    """The settings cannot be used. `problems` holds one line for each thing wrong."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+def load_settings(cls: type[SettingsT], argv: Sequence[str] | None = None) -> SettingsT:
+    """Reads settings from flags, DRAFTWIRE_* variables and the file of --config or DRAFTWIRE_CONFIG.
+
+    `argv` is the command line without the program's name; sys.argv's by default. Raises SystemExit: status 2
+    after one line for each problem on standard error, 0 after --help.
+    """
+    flags = Flags(cls.model_fields, description=cls.__doc__, variable=lambda field: variable_of(cls, field))
+    config, values = flags.parse(sys.argv[1:] if argv is None else argv)
+    try:
+        return _read(cls, values, config)
+    except SettingsError as error:
+        for problem in error.problems:
+            print(f"{flags.program}: {problem}", file=sys.stderr)
+        raise SystemExit(2) from error
+
+
+def settings_from_environment(cls: type[SettingsT]) -> SettingsT:
+    """Reads settings from the variables with the prefix of the class alone, for what runs inside another program.
+
+    Raises SettingsError, also for a variable with that prefix that is no setting.
+    """
+    prefix = str(cls.model_config["env_prefix"])
+    unknown = [
+        f"{name}: there is no such setting"
+        for name in sorted(os.environ)
+        if name.startswith(prefix) and name.removeprefix(prefix).lower() not in cls.model_fields
+    ]
+    if unknown:
+        raise SettingsError(unknown)
+    source = _Source(_Environment(cls)(), lambda field: variable_of(cls, field))
+    try:
+        return cls(**source.values)
+    except ValidationError as error:
+        raise SettingsError([_problem(cls, dict(detail), [source]) for detail in error.errors()]) from error
+
+
+def _read(cls: type[SettingsT], flag_values: Mapping[str, Any], config: str | None) -> SettingsT:
+    """Merges the sources and validates them at once. Raises SettingsError."""
+    path = config if config is not None else os.environ.get(_CONFIG_VARIABLE)
+    sources = [_Source(flag_values, flag_of), _Source(_Environment(cls)(), lambda field: variable_of(cls, field))]
+    if path:
+        sources.append(_Source(_read_file(Path(path)), lambda field: f"{field} in {path}"))
+    merged: dict[str, Any] = {}
+    places: dict[str, str] = {}
+    for source in reversed(sources):
+        merged |= source.values
+        places |= {field: source.place(field) for field in source.values}
+    try:
+        settings = cls(**merged)
+        settings._places = places
+        return settings
+    except ValidationError as error:
+        raise SettingsError([_problem(cls, dict(detail), sources) for detail in error.errors()]) from error
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError([f"--config: cannot read {path}: {error.strerror}"]) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError([f"--config: {path} is not valid TOML: {error}"]) from error
+
+
+def _problem(cls: type[BaseSettings], detail: Mapping[str, Any], sources: Sequence[_Source]) -> str:
+    """One line for one of pydantic's error details."""
+    location = [str(part) for part in detail["loc"]]
+    if not location:  # a validator of the whole object names the fields itself
+        return str(detail["msg"]).removeprefix("Value error, ")
+    field = location[0]
+    if detail["type"] == "missing":
+        return f"{flag_of(field)}: required; set it by this flag, {variable_of(cls, field)} or the file"
+    place = next(source.place(field) for source in sources if field in source.values)
+    if detail["type"] == "extra_forbidden":
+        return f"{place}: there is no such setting"
+    reason = str(detail["msg"]).removeprefix("Value error, ")
+    got = "" if repr(detail["input"]) in reason else f", got {detail['input']!r}"
+    index = "".join(f" (item {part})" for part in location[1:])
+    return f"{place}{index}: {reason[:1].lower()}{reason[1:]}{got}"

@@ -1,0 +1,62 @@
+"""Work in threads, beside the event loop."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import TypeVar
+
+from service_runtime.process.lifecycle import Shutdown
+from service_runtime.process.startup_error import startup_errors
+
+Part = TypeVar("Part")
+ResultT = TypeVar("ResultT")
+
+
+@asynccontextmanager
+async def started(part: AbstractContextManager[Part], *kinds: type[Exception]) -> AsyncIterator[Part]:
+    """Enters a context, and leaves it, in threads.
+
+    Raises StartupError for an error of these kinds at its start.
+    """
+    with startup_errors(*kinds):
+        value = await asyncio.to_thread(part.__enter__)
+    try:
+        yield value
+    finally:
+        await asyncio.to_thread(part.__exit__, None, None, None)
+
+
+async def call_in_thread(function: Callable[[], ResultT], *, name: str, shutdown: Shutdown) -> ResultT:
+    """Runs `function` in a thread and returns its result, or raises what it raised.
+
+    Whoever waits may be cancelled: the thread goes on, its result is dropped, and the process ends without it.
+    """
+    loop = asyncio.get_running_loop()
+    finished: asyncio.Future[ResultT] = loop.create_future()
+
+    def settle(result: ResultT | None, error: Exception | None) -> None:
+        if finished.done():
+            return
+        if error is not None:
+            finished.set_exception(error)
+        else:
+            finished.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result: ResultT | None = None
+        failure: Exception | None = None
+        try:
+            result = function()
+        except Exception as error:  # noqa: BLE001 - raised again where the result is awaited
+            failure = error
+        except BaseException as error:  # noqa: BLE001 - SystemExit, say, of foreign code: it must not end the loop
+            failure = RuntimeError(f"{name}: {error!r}")
+            failure.__cause__ = error
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    shutdown.leave_behind(thread)
+    thread.start()
+    return await finished

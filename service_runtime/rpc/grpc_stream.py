@@ -1,0 +1,236 @@
+"""MessageStream over gRPC, for both sides of a bidirectional call."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+import grpc
+from google.rpc import status_pb2
+from grpc_status import rpc_status
+
+from service_runtime.errors import ServiceError, abort_call
+from service_runtime.rpc.decoding_meter import NOTHING_DECODED, Decoded, DecodingMeter
+from service_runtime.rpc.message_stream import ClientGone, MessageStream, OneAtATime, StreamBroken
+
+if TYPE_CHECKING:
+    _Call = grpc.aio.StreamStreamCall[Any, Any]
+    _Context = grpc.aio.ServicerContext[Any, Any]
+
+SendT = TypeVar("SendT")
+RecvT = TypeVar("RecvT")
+ResultT = TypeVar("ResultT")
+
+
+@asynccontextmanager
+async def open_call(
+    method: Callable[..., "_Call"],
+    *,
+    timeout_seconds: float | None = None,
+    metadata: Sequence[tuple[str, str | bytes]] | None = None,
+    meter: DecodingMeter[Any] | None = None,
+) -> AsyncIterator[MessageStream[Any, Any]]:
+    """The client's side of a call: `async with open_call(stub.Draft) as stream`.
+
+    Leaving the `async with` cancels the call unless it has ended. `timeout_seconds` bounds the whole call. `meter`
+    decodes what comes, if the method was made with one.
+    """
+    call = method(timeout=timeout_seconds, metadata=metadata)
+    stream: ClientStream[Any, Any] = ClientStream(call, meter)
+    try:
+        yield stream
+    finally:
+        call.cancel()
+        await stream.release()
+
+
+@asynccontextmanager
+async def accept_call(context: "_Context") -> AsyncIterator[MessageStream[Any, Any]]:
+    """The server's side of a call: `async with accept_call(context) as stream`, inside its handler."""
+    stream: ServerStream[Any, Any] = ServerStream(context)
+    try:
+        yield stream
+    finally:
+        await stream.release()
+
+
+class _Operation(Generic[ResultT]):
+    """One kind of operation, one at a time. It goes on when whoever waits for it is cancelled.
+
+    grpc cancels a whole call when a read or write of it is cancelled, so none ever is.
+    """
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[ResultT] | None = None
+        self._waiting = OneAtATime()
+
+    async def run(self, start: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
+        """Result of the operation left over by a cancelled waiter, or else of a new one."""
+        with self._waiting:
+            if self._task is None:
+                self._task = asyncio.create_task(start())
+            task = self._task
+            await asyncio.wait({task})
+            self._task = None
+        return task.result()
+
+    async def run_here(self, start: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
+        """Result of a new operation, which ends when the waiter is cancelled, and the call with it.
+
+        Costs no task, which is a third of what a message takes.
+        """
+        with self._waiting:
+            return await start()
+
+    async def settle(self) -> None:
+        """Waits for a left-over operation, if there is one."""
+        with self._waiting:
+            if self._task is not None:
+                await asyncio.wait({self._task})
+                task, self._task = self._task, None
+                task.result()
+
+    async def release(self) -> None:
+        """Ends a left-over operation; its result is of no use to anybody."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+            if not task.cancelled():
+                task.exception()  # retrieved, so that asyncio does not complain
+
+
+class _GrpcStream(MessageStream[SendT, RecvT]):
+    """What both sides share: reads and writes that survive their waiter."""
+
+    def __init__(self) -> None:
+        self._reading: _Operation[RecvT | None] = _Operation()
+        self._writing: _Operation[None] = _Operation()
+        self._closed = False
+
+    async def read(self) -> RecvT | None:
+        return await self._reading.run(self._receive)
+
+    async def write(self, message: SendT) -> None:
+        if self._closed:
+            raise RuntimeError("the stream is closed for writing")
+        await self._writing.settle()
+        await self._writing.run(lambda: self._send(message))
+
+    async def release(self) -> None:
+        """Ends what waits for the transport. The stream is of no use afterwards."""
+        await self._reading.release()
+        await self._writing.release()
+
+    async def _receive(self) -> RecvT | None:
+        raise NotImplementedError
+
+    async def _send(self, message: SendT) -> None:
+        raise NotImplementedError
+
+
+class ClientStream(_GrpcStream[SendT, RecvT]):
+    """The client's side of a grpc.aio call. Whoever made the call releases it; see `open_call`."""
+
+    def __init__(self, call: "_Call", meter: DecodingMeter[Any] | None = None) -> None:
+        super().__init__()
+        self._call = call
+        self._meter = meter
+
+    def decoded(self) -> Decoded:
+        return NOTHING_DECODED if self._meter is None else self._meter.take()
+
+    async def close(self, error: ServiceError | None = None) -> None:
+        if error is not None:
+            self._call.cancel()
+        elif not self._closed:
+            try:
+                await self._call.done_writing()
+            except grpc.aio.InternalError:  # the call ended before the transport took this
+                raise await self._ended() from None
+        self._closed = True
+
+    async def __aiter__(self) -> AsyncIterator[RecvT]:
+        message = await self.read()  # perhaps one that a cancelled waiter left over
+        while message is not None:
+            yield message
+            message = await self._reading.run_here(self._receive)
+
+    async def _receive(self) -> RecvT | None:
+        try:
+            message = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise _broken(error) from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._call.cancelled() and not (task and task.cancelling()):
+                # grpc says so by CancelledError, although no task was cancelled
+                raise StreamBroken.of(grpc.StatusCode.CANCELLED, "the call was cancelled") from None
+            raise
+        if message is grpc.aio.EOF or message is None:  # None is what grpc makes of bytes that are no message
+            return None
+        return message  # type: ignore[return-value]
+
+    async def _send(self, message: SendT) -> None:
+        try:
+            await self._call.write(message)
+        except grpc.aio.AioRpcError as error:
+            raise _broken(error) from error
+        except asyncio.InvalidStateError:
+            raise await self._ended() from None
+        except asyncio.CancelledError:
+            if self._call.cancelled():
+                raise StreamBroken.of(grpc.StatusCode.CANCELLED, "the call was cancelled") from None
+            raise
+
+    async def _ended(self) -> StreamBroken:
+        code = await self._call.code()
+        if code is grpc.StatusCode.OK:
+            return StreamBroken.of(grpc.StatusCode.CANCELLED, "the other side has ended the stream")
+        details, metadata = await self._call.details(), await self._call.trailing_metadata()
+        return _broken(grpc.aio.AioRpcError(code, metadata, metadata, details, None))
+
+
+class ServerStream(_GrpcStream[SendT, RecvT]):
+    """The server's side of a grpc.aio call; see `accept_call`."""
+
+    def __init__(self, context: "_Context") -> None:
+        super().__init__()
+        self._context = context
+        self._aborted = False
+
+    async def close(self, error: ServiceError | None = None) -> None:
+        if error is not None and not self._aborted:
+            self._aborted = True
+            # AbortError is grpc's way to leave a handler; here the status is sent and the handler returns by itself.
+            with suppress(grpc.aio.AbortError):
+                await abort_call(self._context, error)
+        self._closed = True
+
+    async def _receive(self) -> RecvT | None:
+        try:
+            message = await self._context.read()
+        except grpc.aio.BaseError as error:
+            raise _gone(error) from error
+        return None if message is grpc.aio.EOF else message
+
+    async def _send(self, message: SendT) -> None:
+        try:
+            await self._context.write(message)
+        except grpc.aio.BaseError as error:
+            raise _gone(error) from error
+
+
+def _broken(error: grpc.aio.AioRpcError) -> StreamBroken:
+    """A call's end as StreamBroken, with the details the server sent."""
+    code: grpc.StatusCode = error.code()
+    message: str = error.details() or ""
+    try:
+        status: status_pb2.Status | None = rpc_status.from_call(cast(grpc.Call, error))  # it reads all but the same
+    except ValueError:
+        status = None  # details that contradict the code: the code is what grpc stands by
+    return StreamBroken(status) if status is not None else StreamBroken.of(code, message)
+
+
+def _gone(error: Exception) -> StreamBroken:
+    return ClientGone.of(grpc.StatusCode.CANCELLED, f"the client is gone: {type(error).__name__}")

@@ -1,0 +1,307 @@
+"""What happens around every call: errors become statuses, and the log says how it ended."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from service_runtime.errors import (
+    ServiceError,
+    abort_call,
+    internal,
+    message_too_large,
+    shutting_down,
+)
+from service_runtime.process.logs import get_logger, log_context
+from service_runtime.rpc.message_stream import ClientGone
+from service_runtime.security.accepted_tokens import AcceptedTokens
+from service_runtime.security.caller import Caller, set_caller
+
+if TYPE_CHECKING:
+    _Handler = grpc.RpcMethodHandler[Any, Any]
+    _Context = grpc.aio.ServicerContext[Any, Any]
+
+log = get_logger(__name__)
+
+_WATCH_SECONDS = 5.0
+"""From one look at the file of tokens to the next, for calls that run."""
+_INFRASTRUCTURE = ("/grpc.health.", "/grpc.reflection.")
+_ROUTINE: ContextVar[bool] = ContextVar("routine", default=False)
+"""Whether the present call said that it is one of many of its kind."""
+# InternalError is what a write under way raises in grpc when the client goes.
+_CLIENT_GONE = (ClientGone, grpc.aio.InternalError)
+
+
+def mark_routine() -> None:
+    """Says that the present call, one of many alike, changes nothing: its end is logged at level debug if it went
+    well."""
+    _ROUTINE.set(True)
+
+
+def service_error(error: Exception) -> ServiceError:
+    """What a client is told of an exception a handler raised.
+
+    A ServiceError is told as it is, also out of the ExceptionGroup of a TaskGroup. Anything else is a fault of ours:
+    it is logged here, with its traceback, under an incident id that the client gets in its place.
+    """
+    told = told_error(error)
+    if told is not None:
+        return told
+    incident = secrets.token_hex(6)
+    log.error("call failed unexpectedly", incident=incident, exc_info=error)
+    return internal(incident)
+
+
+def told_error(error: Exception) -> ServiceError | None:
+    """The ServiceError in an exception that a handler raised, alone or in a group; None for a fault of ours and for a
+    client that is gone."""
+    leaves = list(_leaves(error))
+    told = [leaf for leaf in leaves if isinstance(leaf, ServiceError)]
+    return told[0] if told and all(isinstance(leaf, (ServiceError, *_CLIENT_GONE)) for leaf in leaves) else None
+
+
+def is_client_gone(error: Exception) -> bool:
+    """True when an exception a handler raised says only that its client is gone."""
+    return all(isinstance(leaf, _CLIENT_GONE) for leaf in _leaves(error))
+
+
+def _gone_code(context: "_Context") -> grpc.StatusCode:
+    expired = context.time_remaining() == 0
+    return grpc.StatusCode.DEADLINE_EXCEEDED if expired else grpc.StatusCode.CANCELLED
+
+
+def _leaves(error: Exception) -> Iterator[Exception]:
+    """The exceptions in a group of groups, or the exception itself."""
+    if isinstance(error, ExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+class _Admitted:
+    """A running call that a token was shown for."""
+
+    def __init__(self, check: Callable[[], object], version: object) -> None:
+        """To be made in the call's task. `check` raises ServiceError when the token may not make the call any more.
+        version: of the tokens, by which it might when it began."""
+        self._check = check
+        self._version = version
+        self._task = asyncio.current_task()
+        self.refusal: ServiceError | None = None
+        """Why the call was ended."""
+
+    def check(self, version: object) -> None:
+        """Ends the call if it may not be made any more. version: of the tokens, now."""
+        if version is self._version:
+            return
+        self._version = version
+        try:
+            self._check()
+        except ServiceError as refusal:
+            if self.refusal is None and self._task is not None:
+                self.refusal = refusal
+                self._task.cancel()
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps the handlers of all four kinds; they must be coroutine functions or asynchronous generators.
+
+    A message larger than `max_message_bytes`, either way, and bytes that are no message get a rich error too. After
+    `refuse_new_calls`, calls other than health and reflection end at once with SHUTTING_DOWN. With `tokens` a call
+    has to bring one that may make it; without it ends before what it sent is decoded. One that runs ends, while
+    `watch` runs, when its token is taken away.
+    """
+
+    def __init__(
+        self,
+        max_message_bytes: int,
+        tokens: AcceptedTokens | None = None,
+        on_message: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        """`on_message` is given the bytes of each message: of a streamed request as it comes, of others when their call
+        is over."""
+        self._max_message_bytes = max_message_bytes
+        self._tokens = tokens
+        self._on_message = on_message
+        self._refusing = False
+        self._admitted: set[_Admitted] = set()
+
+    async def watch(self) -> None:
+        """Ends running calls whose tokens are not accepted any more; runs until it is cancelled."""
+        if self._tokens is None:
+            return
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            version = self._tokens.version
+            for call in list(self._admitted):
+                call.check(version)
+
+    def refuse_new_calls(self) -> None:
+        """From now on new calls are turned away; those in flight go on."""
+        self._refusing = True
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable["_Handler | None"]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> "_Handler | None":
+        handler = await continuation(handler_call_details)
+        if handler is None:  # no such method; grpc answers UNIMPLEMENTED
+            return handler
+        return self._wrap(handler, handler_call_details)
+
+    def _identify(self, call: grpc.HandlerCallDetails) -> Caller | ServiceError | None:
+        """Who makes a call, or why it may not be made; None where nobody asks."""
+        if self._tokens is None:
+            return None
+        try:
+            return self._tokens.check(call.method, call.invocation_metadata)
+        except ServiceError as refusal:
+            return refusal
+
+    def _wrap(self, handler: "_Handler", call: grpc.HandlerCallDetails) -> "_Handler":
+        version = self._tokens.version if self._tokens is not None else None  # before it is known who calls
+        caller = self._identify(call)
+        stream = "stream" if handler.response_streaming else "unary"
+        kind = f"{'stream' if handler.request_streaming else 'unary'}_{stream}"
+        behavior = getattr(handler, kind)
+
+        sizes: list[int] = []  # of this call's messages
+
+        async def unary_response(request: Any, context: "_Context") -> Any:
+            async with self._around(call, context, caller, version, sizes):
+                if isinstance(request, ServiceError):
+                    raise request
+                response = encode(await behavior(request, context))
+                sizes.append(len(response))
+                return response
+
+        async def stream_response(request: Any, context: "_Context") -> None:
+            async with self._around(call, context, caller, version, sizes):
+                if isinstance(request, ServiceError):
+                    raise request
+                responses = behavior(request, context)
+                if not hasattr(responses, "__aiter__"):
+                    await responses
+                    return
+                # Left to itself grpc drops the generator of a cancelled call and its `finally` runs whenever; here
+                # it has run before the call is over.
+                async with aclosing(responses):
+                    async for response in responses:
+                        await context.write(response)
+
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        refused = isinstance(caller, ServiceError)
+        deserialize = None if refused else handler.request_deserializer
+        streaming = handler.request_streaming
+        decode = self._decoder(deserialize, self._on_message if streaming else sizes.append, raising=streaming)
+        encode = self._encoder(handler.response_serializer)
+        wrapped: _Handler = (
+            make(stream_response, decode, encode) if handler.response_streaming else make(unary_response, decode, None)
+        )
+        return wrapped
+
+    def _encoder(self, serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:
+        """Encodes a response. One that is too large is our fault, but left to grpc it looks like a lost client."""
+
+        def encode(response: Any) -> bytes:
+            raw: bytes = response if serialize is None else serialize(response)
+            if len(raw) > self._max_message_bytes:
+                raise message_too_large(len(raw), self._max_message_bytes)
+            return raw
+
+        return encode
+
+    def _decoder(
+        self, deserialize: Callable[[bytes], Any] | None, on_message: Callable[[int], None], *, raising: bool
+    ) -> Callable[[bytes], Any]:
+        """Decodes a request, or says by a ServiceError why not.
+
+        A streamed request is decoded inside the handler's read, so the error is raised there. A single request is
+        decoded before the handler runs, where an exception would reach the client as UNKNOWN, so the error is
+        returned in the request's place.
+        """
+
+        def decode(raw: bytes) -> Any:
+            on_message(len(raw))
+            try:
+                if len(raw) > self._max_message_bytes:
+                    raise message_too_large(len(raw), self._max_message_bytes)
+                return raw if deserialize is None else deserialize(raw)
+            except DecodeError as error:
+                failure = ServiceError(
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    ErrorReason.ERROR_REASON_INVALID_FIELD,
+                    f"the request is not a valid message: {error}",
+                )
+                if raising:
+                    raise failure from error
+                return failure
+            except ServiceError as failure:
+                if raising:
+                    raise
+                return failure
+
+        return decode
+
+    @asynccontextmanager
+    async def _around(
+        self,
+        call: grpc.HandlerCallDetails,
+        context: "_Context",
+        caller: Caller | ServiceError | None,
+        version: object,
+        sizes: Sequence[int],
+    ) -> AsyncIterator[None]:
+        method = call.method
+        admitted: _Admitted | None = None
+        started = time.perf_counter()
+        infrastructure = method.startswith(_INFRASTRUCTURE)
+        code = grpc.StatusCode.OK
+        known = {"caller": caller.name} if isinstance(caller, Caller) else {}
+        _ROUTINE.set(False)
+        with log_context(method=method, peer=context.peer(), **known):
+            try:
+                if isinstance(caller, ServiceError):
+                    raise caller
+                set_caller(caller)
+                if self._refusing and not infrastructure:
+                    raise shutting_down()
+                if self._tokens is not None and caller is not None:
+                    admitted = _Admitted(partial(self._tokens.check, method, call.invocation_metadata), version)
+                    self._admitted.add(admitted)
+                yield
+                code = context.code() or code
+            except grpc.aio.AbortError:
+                code = context.code()
+                raise
+            except asyncio.CancelledError:
+                if admitted is not None and admitted.refusal is not None:
+                    code = admitted.refusal.code
+                    await abort_call(context, admitted.refusal)
+                code = _gone_code(context)
+                raise
+            except Exception as error:
+                if is_client_gone(error):
+                    code = _gone_code(context)
+                    raise asyncio.CancelledError from error  # what grpc expects of a handler without a client
+                failure = service_error(error)
+                code = failure.code
+                await abort_call(context, failure)
+            finally:
+                if admitted is not None:
+                    self._admitted.discard(admitted)
+                for size in sizes:
+                    self._on_message(size)
+                routine = _ROUTINE.get() and code is grpc.StatusCode.OK
+                report = log.debug if infrastructure or routine else log.info
+                report("call finished", code=code.name, seconds=round(time.perf_counter() - started, 6))

@@ -1,0 +1,178 @@
+"""The gRPC server of a service."""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from draftwire.loopback import is_loopback_host
+from service_runtime.process.address import Address
+from service_runtime.process.heap import HeapTrimmer
+from service_runtime.process.logs import get_logger
+from service_runtime.process.settings import ServiceSettings
+from service_runtime.process.startup_error import StartupError
+from service_runtime.rpc.channel import server_options
+from service_runtime.rpc.health import Health
+from service_runtime.rpc.interceptors import CallInterceptor
+from service_runtime.security.from_settings import accepted_tokens, server_tls
+
+log = get_logger(__name__)
+
+ServicerT = TypeVar("ServicerT")
+
+
+class ServiceServer:
+    """Serves the added services, grpc.health.v1 and, where it is wanted, reflection on one port.
+
+    Use: add, then start, and at the end begin_shutdown and stop; `lifecycle.serve` does the latter three.
+    """
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        """Reads the files of certificates and tokens. Raises StartupError, naming the flag, when one cannot be used, or
+        when others could read along and --insecure does not allow it."""
+        self._listen = Address.parse(settings.listen)
+        self._metrics_listen = Address.parse(settings.metrics_listen) if settings.metrics_listen else None
+        self._tls = server_tls(settings)
+        tokens = accepted_tokens(settings)
+        local = is_loopback_host(self._listen.host)
+        self._reflects = local if settings.reflection is None else settings.reflection
+        self._open_to_all = not local and tokens is None and settings.tls_client_ca is None
+        self.heap = HeapTrimmer()
+        """Counts large messages; works while the server runs."""
+        self._interceptor = CallInterceptor(settings.max_message_bytes, tokens, self.heap.note)
+        self._server = grpc.aio.server(
+            interceptors=[self._interceptor],
+            options=server_options(
+                settings.max_message_bytes, settings.max_connections, settings.max_calls_per_connection
+            ),
+        )
+        self._services: list[str] = []
+        self._health: Health | None = None
+        self._bound_port = 0
+        self._watching: set[asyncio.Task[None]] = set()
+
+    def add(self, add_to_server: Callable[[ServicerT, Any], None], servicer: ServicerT) -> None:
+        """Adds a service by its generated function, for example add_DrafterServiceServicer_to_server."""
+        recorder = _Recorder(self._server)
+        add_to_server(servicer, recorder)
+        self._services.extend(recorder.services)
+
+    @property
+    def bound_port(self) -> int:
+        """The port listened on; raises RuntimeError before start."""
+        if not self._bound_port:
+            raise RuntimeError("the server has not been started")
+        return self._bound_port
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT listened on, with the real port; raises RuntimeError before start."""
+        return str(Address(self._listen.host, self.bound_port))
+
+    def check_port(self) -> None:
+        """Raises StartupError, naming the address, when it, or the metrics' one, cannot be bound now; worth it before a
+        long start-up."""
+        _check_bindable(self._listen)
+        if self._metrics_listen is not None:
+            _check_bindable(self._metrics_listen)
+
+    async def start(self, *, serving: bool = True) -> None:
+        """Binds the port and takes calls; health is NOT_SERVING until `set_serving` where `serving` is False.
+
+        Raises StartupError, naming the address, when it cannot be bound.
+        """
+        self._health = Health(self._services)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = [*self._services, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
+        if self._reflects:
+            reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._server)
+        _check_bindable(self._listen)
+        try:
+            if self._tls is None:
+                self._bound_port = self._server.add_insecure_port(str(self._listen))
+            else:
+                self._bound_port = self._server.add_secure_port(str(self._listen), self._tls.credentials())
+        except RuntimeError as error:
+            raise StartupError(f"cannot listen on {self._listen}: {error}") from error
+        await self._health.set_serving(serving)
+        await self._server.start()
+        self._watching = {
+            asyncio.create_task(self._interceptor.watch(), name="token-watch"),
+            asyncio.create_task(self.heap.run(), name="heap-trimmer"),
+        }
+        log.info("listening", address=self.address, tls=self._tls is not None)
+        if self._open_to_all:
+            log.warning("whoever reaches the port may do everything: no --accepted-tokens, no --tls-client-ca")
+
+    async def set_serving(self, serving: bool) -> None:
+        """Sets the health of the server and all its services; raises RuntimeError before start."""
+        await self._started_health().set_serving(serving)
+
+    async def begin_shutdown(self) -> None:
+        """Health turns NOT_SERVING for good and new calls get SHUTTING_DOWN; calls in flight go on."""
+        self._interceptor.refuse_new_calls()
+        await self._started_health().enter_graceful_shutdown()
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Closes the port, waits up to the grace time for calls in flight, cancels the rest."""
+        if self._health is not None:
+            self._health.end_watches()
+        await self._server.stop(grace_seconds)
+        for task in self._watching:
+            task.cancel()
+        if self._watching:
+            await asyncio.wait(self._watching)
+
+    def _started_health(self) -> Health:
+        if self._health is None:
+            raise RuntimeError("the server has not been started")
+        return self._health
+
+
+class _Recorder:
+    """Stands for the server while a service is added, and notes the service's name for health and reflection."""
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server: Any = server
+        self.services: list[str] = []
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.ServiceRpcHandler]) -> None:
+        self.services.extend(str(handler.service_name()) for handler in handlers)
+        self._server.add_generic_rpc_handlers(handlers)
+
+    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
+        self._server.add_registered_method_handlers(service, handlers)
+
+
+def _check_bindable(address: Address) -> None:
+    """Raises StartupError with the system's own reason when the address cannot be listened on.
+
+    grpc says only that it failed, and of the two addresses of `localhost` it takes one silently when another
+    server holds the other. The look is racy, which costs no more than a poorer message.
+    """
+    try:
+        found = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
+        )
+    except socket.gaierror as error:
+        raise StartupError(f"cannot listen on {address}: {error.strerror}") from error
+    failures = []
+    for family, kind, protocol, _, target in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(target)
+        except OSError as error:
+            failures.append(error)
+    # A family this machine lacks is no fault while another works.
+    fatal = [error for error in failures if error.errno in (errno.EADDRINUSE, errno.EACCES)]
+    if fatal or len(failures) == len(found):
+        reason = (fatal or failures)[0].strerror
+        raise StartupError(f"cannot listen on {address}: {reason}")

@@ -1,0 +1,53 @@
+"""Serving until shutdown, with a graceful end."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from service_runtime.process.lifecycle import Shutdown
+from service_runtime.process.logs import get_logger
+from service_runtime.rpc.server import ServiceServer
+
+log = get_logger(__name__)
+
+_LAST_WORDS_SECONDS = 1.0
+"""How long the server goes on after a drain that was cut short: calls that it ended still have to be told why."""
+
+
+async def serve(
+    server: ServiceServer,
+    shutdown: Shutdown,
+    grace_seconds: float,
+    drain: Callable[[float], Awaitable[None]] | None = None,
+    started: Callable[[], None] | None = None,
+) -> None:
+    """Starts the server, waits for the shutdown, and ends gracefully within the grace time.
+
+    `started` is called once the server takes calls and has its address. At the end, in order: health turns
+    NOT_SERVING and new calls are refused; `drain(seconds)` lets the service's work finish and is cancelled after that
+    time, when it may still end calls with an error; the server stops. Does nothing when the shutdown was asked for
+    before, say by a task that failed. Raises StartupError when the address cannot be bound, and what `drain`
+    raises, after the server has stopped.
+    """
+    if shutdown.requested:
+        return
+    shutdown.serving = True
+    loop = asyncio.get_running_loop()
+    try:
+        await server.start()
+        if started is not None:
+            started()
+        await shutdown.wait()
+        deadline = loop.time() + grace_seconds
+        await server.begin_shutdown()
+        if drain is not None:
+            try:
+                async with asyncio.timeout_at(deadline) as limit:
+                    await drain(grace_seconds)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                log.warning("drain cut short", grace_seconds=grace_seconds)
+                deadline = loop.time() + _LAST_WORDS_SECONDS
+        await server.stop(max(0.0, deadline - loop.time()))
+    finally:
+        await server.stop(0)  # after a graceful stop this does nothing

@@ -1,0 +1,75 @@
+"""The one task that writes to a stream."""
+
+import asyncio
+from collections import deque
+from typing import Generic, TypeVar
+
+from service_runtime.rpc.message_stream import MessageStream
+
+SendT = TypeVar("SendT")
+
+
+class OutboxFull(Exception):
+    """The other side takes messages more slowly than they come, and the bound is reached."""
+
+
+class StreamWriter(Generic[SendT]):
+    """A bounded outbox of a stream. Any task of the loop puts messages in; `run`, in one task, writes them in order.
+
+    Not for other threads: they go through loop.call_soon_threadsafe.
+    """
+
+    def __init__(self, stream: MessageStream[SendT, object], max_queued: int) -> None:
+        """Raises ValueError unless max_queued, the number of messages that may wait, is at least 1."""
+        if max_queued < 1:
+            raise ValueError(f"max_queued must be at least 1, got {max_queued}")
+        self._stream = stream
+        self._max_queued = max_queued
+        self._queued: deque[SendT] = deque()
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    @property
+    def queued(self) -> int:
+        """Messages that wait."""
+        return len(self._queued)
+
+    @property
+    def closed(self) -> bool:
+        """True once it takes no more messages: after `close`, or because the stream broke."""
+        return self._closed
+
+    def offer(self, message: SendT) -> bool:
+        """Queues a message that may be lost: returns False, without it, when full or closed."""
+        if self._closed or len(self._queued) >= self._max_queued:
+            return False
+        self._queued.append(message)
+        self._changed.set()
+        return True
+
+    def send(self, message: SendT) -> None:
+        """Queues a message that must arrive. Raises OutboxFull, and RuntimeError after close; never waits."""
+        if self._closed:
+            raise RuntimeError("the outbox is closed")
+        if not self.offer(message):
+            raise OutboxFull(f"{self._max_queued} messages wait already")
+
+    def close(self) -> None:
+        """Takes no more messages; `run` writes those that wait, closes the stream and returns."""
+        self._closed = True
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Writes until closed. Raises StreamBroken; messages that wait then are dropped with the stream."""
+        try:
+            while True:
+                while self._queued:
+                    await self._stream.write(self._queued.popleft())
+                if self._closed:
+                    break
+                self._changed.clear()
+                await self._changed.wait()
+            await self._stream.close()
+        finally:
+            self._closed = True
+            self._queued.clear()

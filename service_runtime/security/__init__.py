@@ -1,0 +1,1 @@
+"""TLS, accepted tokens, and the roles of callers."""

@@ -1,0 +1,159 @@
+"""The tokens that a service accepts, with their roles."""
+
+import hashlib
+import hmac
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+
+from draftwire.token import checked_token
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.watched_files import WatchedFiles
+from service_runtime.errors import ServiceError
+from service_runtime.security.caller import Caller
+from service_runtime.security.roles import Role, roles_of
+
+LEAST_TOKEN_LENGTH = 16
+"""Characters that a token needs at least: a short one can be guessed."""
+
+_NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
+_SCHEME = "bearer "
+
+
+class _Entry(BaseModel):
+    """One table of the file, as it is written there."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    token: SecretStr | None = None
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-fA-F]{64}$")
+    roles: frozenset[Role] = Field(min_length=1)
+    max_requests: int | None = Field(default=None, ge=0)
+    max_tokens: int | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _one_secret(self) -> "_Entry":
+        if (self.token is None) == (self.sha256 is None):
+            raise ValueError("needs either token or sha256")
+        if self.token is not None:
+            secret = checked_token(self.token.get_secret_value())
+            if len(secret) < LEAST_TOKEN_LENGTH:
+                raise ValueError(f"token: needs at least {LEAST_TOKEN_LENGTH} characters")
+        return self
+
+    @property
+    def digest(self) -> bytes:
+        if self.sha256 is not None:
+            return bytes.fromhex(self.sha256)
+        assert self.token is not None
+        return _digest(self.token.get_secret_value())
+
+
+@dataclass(frozen=True)
+class _Known:
+    digest: bytes = field(repr=False)
+    caller: Caller
+
+
+class AcceptedTokens:
+    """Tells callers by their tokens, from a TOML file with a table for each caller:
+
+        [alice]
+        sha256 = "9f86d0..."   # or token = "the token itself"
+        roles = ["generate"]
+
+    The file is read again when it changes. Only digests are kept, and they are compared in constant time.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """Raises ValueError, naming the file and never showing a token, when it cannot be used."""
+        self._path = Path(path)
+        self._file = WatchedFiles([path], self._read)
+
+    def check(self, method: str, metadata: Sequence[tuple[str, str | bytes]]) -> Caller | None:
+        """Who makes a call of `method`; None where everybody may.
+
+        Raises ServiceError: UNAUTHENTICATED without a known token, ROLE_MISSING when its roles do not suffice.
+        """
+        needed = roles_of(method)
+        if not needed:
+            return None
+        caller = self._find(_bearer(metadata))
+        if not needed & caller.roles:
+            names = " or ".join(sorted(needed))
+            raise ServiceError(
+                grpc.StatusCode.PERMISSION_DENIED,
+                ErrorReason.ERROR_REASON_ROLE_MISSING,
+                f"the token of {caller.name} has not the role that this call needs: {names}",
+                metadata={"role": names},
+            )
+        return caller
+
+    @property
+    def version(self) -> object:
+        """Another object whenever the file has changed."""
+        return self._file.get()
+
+    def _find(self, token: str) -> Caller:
+        digest = _digest(token)
+        found: Caller | None = None
+        for known in self._file.get():  # to the end, so that the time tells nothing
+            if hmac.compare_digest(known.digest, digest):
+                found = known.caller
+        if found is None:
+            raise _unauthenticated("the token is not known here")
+        return found
+
+    def _read(self) -> tuple[_Known, ...]:
+        try:
+            tables = tomllib.loads(self._path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ValueError(f"cannot read {self._path}: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{self._path} is not valid TOML: {type(error).__name__}") from None  # it may show a token
+        if not tables:
+            raise ValueError(f"{self._path} has no caller: every call would be refused")
+        known: dict[bytes, _Known] = {}
+        for name, table in tables.items():
+            entry = self._entry(name, table)
+            if entry.digest in known:
+                other = known[entry.digest].caller.name
+                raise ValueError(f"{self._path}: {other} and {name} have the same token")
+            caller = Caller(name, entry.roles, entry.max_requests, entry.max_tokens)
+            known[entry.digest] = _Known(entry.digest, caller)
+        return tuple(known.values())
+
+    def _entry(self, name: str, table: Any) -> _Entry:
+        if not isinstance(table, Mapping):
+            raise ValueError(f"{self._path}: {name}: expected a table, [NAME], for each caller")
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{self._path}: {name!r} is no name of a caller: up to 64 of letters, digits and _.@-")
+        try:
+            return _Entry.model_validate(table)
+        except ValidationError as error:
+            [*_, problem] = error.errors(include_input=False, include_url=False)
+            place = ".".join([name, *map(str, problem["loc"])])
+            message = str(problem["msg"]).removeprefix("Value error, ")
+            raise ValueError(f"{self._path}: {place}: {message[:1].lower()}{message[1:]}") from None
+
+
+def _bearer(metadata: Sequence[tuple[str, str | bytes]]) -> str:
+    """The token in a call's metadata. Raises ServiceError."""
+    for key, value in metadata:
+        if key == "authorization" and isinstance(value, str) and value[: len(_SCHEME)].lower() == _SCHEME:
+            return value[len(_SCHEME) :].strip()
+    raise _unauthenticated("this service asks for a token: metadata `authorization: Bearer TOKEN`")
+
+
+def _unauthenticated(message: str) -> ServiceError:
+    return ServiceError(grpc.StatusCode.UNAUTHENTICATED, ErrorReason.ERROR_REASON_UNAUTHENTICATED, message)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,1 @@
+"""Admission of requests: limits per caller and the expected wait."""

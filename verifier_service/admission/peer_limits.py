@@ -1,0 +1,73 @@
+"""What one peer may have running and waiting at once, so that no client takes all the room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import grpc
+
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from service_runtime.errors import ServiceError, at_capacity
+from service_runtime.security.caller import current_caller
+
+_RETRY_SECONDS = 1.0
+"""When a peer may try again: its own requests have to end first."""
+
+
+class PeerLimits:
+    """Counts requests and tokens by peer. A peer is a caller by its token's name or, where none is asked for, a host:
+    its processes and connections share the limits. A caller's own limits stand in place of the service's."""
+
+    def __init__(self, max_requests: int = 0, max_tokens: int = 0):
+        """Most requests of a peer, and most tokens of these, at their greatest lengths; 0 sets no limit."""
+        self.max_requests = max_requests
+        self.max_tokens = max_tokens
+        self._held: dict[object, tuple[str, int]] = {}
+
+    @contextmanager
+    def reading(self, peer: str) -> Iterator[None]:
+        """Count a request whose tokens are not known yet, until the `with` is left. Raises ServiceError (AT_CAPACITY)
+        beyond the limit."""
+        self._check_number(peer)
+        key = object()
+        self._held[key] = (peer, 0)
+        try:
+            yield
+        finally:
+            del self._held[key]
+
+    def add(self, sequence_id: int, peer: str, tokens: int) -> None:
+        """Count a request of up to `tokens` tokens. Raises ServiceError if that is beyond a limit: AT_CAPACITY, or
+        CONTEXT_EXCEEDED where it would be for any time."""
+        self._check_number(peer)
+        caller = current_caller()
+        max_tokens = self.max_tokens if caller is None or caller.max_tokens is None else caller.max_tokens
+        held = self._held_by(peer)
+        if max_tokens and tokens > max_tokens:  # waiting would not help
+            raise ServiceError(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED,
+                f"prompt and max_tokens are {tokens} tokens together; {peer} may have at most {max_tokens}",
+            )
+        if max_tokens and sum(held) + tokens > max_tokens:
+            raise at_capacity(
+                f"requests of {peer} run or wait already with up to {sum(held)} tokens; {tokens} more are beyond "
+                f"the limit of {max_tokens}",
+                _RETRY_SECONDS,
+            )
+        self._held[sequence_id] = (peer, tokens)
+
+    def remove(self, sequence_id: int) -> None:
+        """The request has ended; does nothing if it was not counted."""
+        self._held.pop(sequence_id, None)
+
+    def _check_number(self, peer: str) -> None:
+        caller = current_caller()
+        most = self.max_requests if caller is None or caller.max_requests is None else caller.max_requests
+        if most and (number := len(self._held_by(peer))) >= most:
+            raise at_capacity(f"{number} requests of {peer} run or wait already, at most {most} may", _RETRY_SECONDS)
+
+    def _held_by(self, peer: str) -> list[int]:
+        """The tokens of each request of a peer."""
+        return [tokens for other, tokens in self._held.values() if other == peer]

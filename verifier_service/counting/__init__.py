@@ -1,0 +1,1 @@
+"""Counters of requests, steps and acceptance, as status and metrics report them."""

@@ -1,0 +1,1 @@
+"""Requests read from protobuf and checked, field by field."""

@@ -1,0 +1,133 @@
+"""Reads which rule of acceptance a request asks for, settles what it left open, and tells what was settled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from draftwire.v1.speculation_pb2 import AcceptancePreset, AcceptanceRule, SpeculationOptions, SpeculationStats
+from service_runtime.errors import invalid_field
+from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, RuleName
+from speculative_engine.field_error import FieldError
+
+THRESHOLDS = {
+    AcceptancePreset.ACCEPTANCE_PRESET_CODE: 0.75,
+    AcceptancePreset.ACCEPTANCE_PRESET_JSON: 0.65,
+    AcceptancePreset.ACCEPTANCE_PRESET_NARRATIVE: 0.5,
+}
+"""How sure the target has to be of a draft token: the more one wrong token breaks, the surer."""
+
+_MENTIONS_JSON = re.compile(r"\bjson\b", re.I)
+_JSON = re.compile(r"^\s*[\[{]\s*[\"\[{\]}\d]|\"\s*:\s*[\"\[{\d]")
+_MENTIONS_CODE = re.compile(r"```|\b(code|python|javascript|typescript|java|rust|golang|sql|c\+\+)(?!\w)", re.I)
+_CODE_LINE = re.compile(
+    r"^\s*(def|class|import|from \S+ import|return|func|fn|function|const|let|var|public|private|static)\b"
+    r"|^\s*(//|/\*|#!|#include|@\w)|[;{}]\s*$|\)\s*(->.*)?:\s*$|^\s*[\w.]+\s*=[^=]"
+)
+_LEAST_CODE = 0.4
+"""Part of the lines that are code in a text that is taken for it."""
+
+
+def looks_like(prompt: str) -> AcceptancePreset:
+    """The preset for a prompt: JSON where it is spoken of or written, else code, else narrative."""
+    if _MENTIONS_JSON.search(prompt) or _JSON.search(prompt):
+        return AcceptancePreset.ACCEPTANCE_PRESET_JSON
+    lines = [line for line in prompt.splitlines() if line.strip()]
+    code = sum(_CODE_LINE.search(line) is not None for line in lines)
+    if _MENTIONS_CODE.search(prompt) or (lines and code >= _LEAST_CODE * len(lines)):
+        return AcceptancePreset.ACCEPTANCE_PRESET_CODE
+    return AcceptancePreset.ACCEPTANCE_PRESET_NARRATIVE
+
+
+_RULES = {
+    AcceptanceRule.ACCEPTANCE_RULE_UNSPECIFIED: RuleName.COUPLED,
+    AcceptanceRule.ACCEPTANCE_RULE_COUPLED: RuleName.COUPLED,
+    AcceptanceRule.ACCEPTANCE_RULE_REJECTION: RuleName.REJECTION,
+    AcceptanceRule.ACCEPTANCE_RULE_TYPICAL: RuleName.TYPICAL,
+    AcceptanceRule.ACCEPTANCE_RULE_THRESHOLD: RuleName.THRESHOLD,
+}
+_NUMBERS = {rule: number for number, rule in _RULES.items() if number}
+_OWNER = {
+    "preset": RuleName.THRESHOLD,
+    "threshold": RuleName.THRESHOLD,
+    "posterior_threshold": RuleName.TYPICAL,
+    "posterior_alpha": RuleName.TYPICAL,
+}
+"""Which rule reads a field."""
+
+
+class SettledAcceptance(NamedTuple):
+    """What is in effect."""
+
+    acceptance: Acceptance
+    preset: AcceptancePreset
+    dynamic_temperature: bool
+
+
+async def read_acceptance(
+    options: SpeculationOptions, *, matters: bool, prompt: Callable[[], Awaitable[str]]
+) -> SettledAcceptance:
+    """What a request asks for, settled. Raises ServiceError with INVALID_ARGUMENT.
+
+    matters: whether the rule makes a difference: without noise, or without drafts, all are the coupled one. prompt: the
+    prompt's text, for those who choose by it; the same for a request that is resumed.
+    """
+    given = {field for field in _OWNER if (options.preset if field == "preset" else options.HasField(field))}
+    if options.acceptance not in _RULES:
+        raise invalid_field("speculation.acceptance", f"{options.acceptance} is no rule this verifier knows")
+    rule = _RULES[options.acceptance]
+    if not options.acceptance and "preset" in given:
+        rule = RuleName.THRESHOLD
+    for field in sorted(given):
+        if _OWNER[field] is not rule:
+            raise invalid_field(
+                f"speculation.{field}", f"belongs to the rule {_OWNER[field].value}, the rule is {rule.value}"
+            )
+    if options.dynamic_temperature and rule is RuleName.COUPLED:
+        raise invalid_field("speculation.dynamic_temperature", "is not for the rule coupled")
+    if options.preset not in AcceptancePreset.values():
+        raise invalid_field("speculation.preset", f"{options.preset} is no preset this verifier knows")
+    if {"preset", "threshold"} <= given:
+        raise invalid_field("speculation.threshold", "is given beside speculation.preset")
+    acceptance = _with_thresholds(rule, options)
+    if not matters:
+        return SettledAcceptance(COUPLED, AcceptancePreset.ACCEPTANCE_PRESET_UNSPECIFIED, False)
+    preset = options.preset
+    if rule is RuleName.THRESHOLD and "threshold" not in given:
+        if preset not in THRESHOLDS:
+            preset = looks_like(await prompt())
+        acceptance = Acceptance(rule, threshold=THRESHOLDS[preset])
+    return SettledAcceptance(acceptance, preset, options.dynamic_temperature)
+
+
+def tell_acceptance(stats: SpeculationStats, acceptance: Acceptance, preset: AcceptancePreset) -> None:
+    """Say in a request's statistics what was in effect."""
+    stats.acceptance = _NUMBERS[acceptance.rule]
+    stats.preset = preset
+    stats.lossless = acceptance.lossless
+    if acceptance.rule is RuleName.THRESHOLD:
+        stats.threshold = acceptance.threshold
+    elif acceptance.rule is RuleName.TYPICAL:
+        stats.posterior_threshold = acceptance.posterior_threshold
+        stats.posterior_alpha = acceptance.posterior_alpha
+
+
+def rule_number(acceptance: Acceptance) -> AcceptanceRule:
+    """The rule as the contract has it."""
+    return _NUMBERS[acceptance.rule]
+
+
+def _with_thresholds(rule: RuleName, options: SpeculationOptions) -> Acceptance:
+    default = Acceptance(rule)
+    try:
+        return Acceptance(
+            rule,
+            threshold=options.threshold if options.HasField("threshold") else default.threshold,
+            posterior_threshold=(
+                options.posterior_threshold if options.HasField("posterior_threshold") else default.posterior_threshold
+            ),
+            posterior_alpha=options.posterior_alpha if options.HasField("posterior_alpha") else default.posterior_alpha,
+        ).validate("speculation")
+    except FieldError as error:
+        raise invalid_field(error.field, error.description) from error

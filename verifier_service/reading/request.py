@@ -1,0 +1,318 @@
+"""Reads a GenerateRequest: checks every field and settles what the request left open."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from drafter_pool.announcing.drafter_fields import read_labels
+from draftwire.v1 import speculation_pb2, verifier_service_pb2
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.speculation_pb2 import AcceptancePreset
+from service_runtime.errors import invalid_field, refused_field
+from service_runtime.rpc.request_id import given_request_id
+from speculative_engine.acceptance.acceptance import COUPLED, Acceptance
+from speculative_engine.logits.logit_changes import NO_CHANGES, LogitChanges
+from speculative_engine.logits.output_form import OutputForm
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.text.tokenizer import Tokenizer
+from verifier_service.reading.acceptance import read_acceptance
+from verifier_service.reading.sampling import read_changes, read_sampling
+from verifier_service.reading.structured_output import StructuredOutputReader, reads_ahead
+from verifier_service.reading.telling import read_log_probs, read_max_time, read_stop_tokens
+from verifier_service.reading.text import TextReader
+from verifier_service.reading.text_pool import TextPool
+
+_MAX_STOPS = 16
+_MAX_STOP_LENGTH = 256
+_MAX_DRAFTER_NAMES = 16
+_MAX_NAME_LENGTH = 1024
+"""Characters of a drafter's name; none has more."""
+_LOOKED_AT = 1024
+"""Tokens of a prompt, the last ones, by which a preset is chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateOrder:
+    """A request that is fit to run."""
+
+    request_id: str
+    prompt: list[int]
+    prompt_was_text: bool
+    resumed: list[int]
+    """Output tokens the caller has already."""
+    sampling: SamplingParams
+    max_length: int
+    """Most tokens of prompt and output together."""
+    ignore_eos: bool
+    stops: tuple[str, ...]
+    speculate: bool
+    drafter_names: tuple[str, ...]
+    """The only drafters it takes, all of them; empty leaves the choice to the pool."""
+    max_draft_tokens: int | None
+    resumable: bool = False
+    """Whether the caller can go on at another verifier."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """What its drafters have to carry."""
+    drafters: int | None = None
+    """How many drafters draft for it at once; None leaves it to the setting."""
+    prediction: list[int] = field(default_factory=list)
+    """The output it expects."""
+    acceptance: Acceptance = COUPLED
+    """The rule in effect."""
+    preset: AcceptancePreset = AcceptancePreset.ACCEPTANCE_PRESET_UNSPECIFIED
+    """Where its threshold comes from."""
+    dynamic_temperature: bool = False
+    """Whether drafters draft the cooler the less sure they are."""
+    stop_token_ids: frozenset[int] = frozenset()
+    """Tokens that end the output, whether or not end-of-sequence tokens do."""
+    include_stop: bool = False
+    """Whether what ended the output, if the request named it, stays in the text."""
+    max_time: float | None = None
+    """Seconds after which it ends with what there is."""
+    log_probs: int | None = None
+    """See SequenceSpec.logprobs."""
+    prompt_log_probs: int | None = None
+    """The same for the prompt."""
+    echo: bool = False
+    """Whether to report the prompt's text."""
+    changes: LogitChanges = NO_CHANGES
+    """What is done to the logits before tokens are drawn."""
+    prefix_cache: bool = True
+    """Whether it takes from the prefix cache, and leaves something there."""
+    form: OutputForm | None = None
+    """What the output has to be. It follows the one sequence that the request becomes."""
+    jump_ahead: bool = False
+    """Whether what the form leaves no choice about is drafted."""
+    report_rejected: bool = False
+    """Whether its chunks tell the rejected draft tokens."""
+
+
+class RequestReader:
+    """Knows the target's limits. Every fault is a ServiceError that names the field."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        vocab_size: int,
+        context_length: int,
+        kv_tokens: int,
+        eos_token_ids: Iterable[int] = (),
+        *,
+        pool: TextPool,
+    ):
+        """kv_tokens: most tokens of one request that the KV cache, and the limit of a peer, have room for. pool: reads
+        texts."""
+        self._tokenizer = tokenizer
+        self._forms = StructuredOutputReader(tokenizer, vocab_size, eos_token_ids)
+        self._vocab_size = vocab_size
+        self._longest = min(context_length, kv_tokens)
+        self._bound_by = (
+            f"the target's context of {context_length} tokens"
+            if context_length <= kv_tokens
+            else f"the {kv_tokens} tokens that the KV cache and the limits of the verifier leave for one request"
+        )
+        self.texts = TextReader(tokenizer, self._longest, self._bound_by, pool)
+
+    async def read(
+        self, request: verifier_service_pb2.GenerateRequest, request_id: str = "", peer: str = ""
+    ) -> GenerateOrder:
+        """Check and complete a request. Raises ServiceError with INVALID_ARGUMENT, and AT_CAPACITY where too many texts
+        are being read.
+
+        request_id: its name, where that is settled already. peer: whose it is.
+        """
+        request_id = request_id or given_request_id(request.request_id, ()) or f"req-{secrets.token_hex(6)}"
+        # What is too long is refused before anything of the request is copied, compared or tokenized.
+        self._check_lengths(request)
+        resumed = list(request.resume_token_ids)
+        self.check_tokens("resume_token_ids", resumed)
+        speculation = request.speculation
+        most = speculation.max_draft_tokens if speculation.HasField("max_draft_tokens") else None
+        enabled = speculation.enabled if speculation.HasField("enabled") else True
+        sampling = read_sampling(request.sampling)
+        stops, drafter_names = _stops(request.stop), _drafter_names(speculation)
+        prompt = await self._prompt(request, peer)
+        max_length = self._max_length(request, len(prompt))
+        settled = await read_acceptance(
+            speculation,
+            matters=enabled and most != 0 and not sampling.greedy,
+            prompt=lambda: self._end_of(prompt, peer),
+        )
+        order = GenerateOrder(
+            request_id=request_id,
+            prompt=prompt,
+            prompt_was_text=request.WhichOneof("prompt") != "token_ids",
+            resumed=resumed,
+            sampling=sampling,
+            max_length=max_length,
+            ignore_eos=request.ignore_eos,
+            stops=stops,
+            speculate=enabled and most != 0,
+            drafter_names=drafter_names,
+            max_draft_tokens=most,
+            resumable=request.resumable,
+            labels=read_labels("speculation.labels", speculation.labels),
+            drafters=_drafters(speculation),
+            prediction=await self._prediction(speculation.prediction, peer),
+            acceptance=settled.acceptance,
+            preset=settled.preset,
+            dynamic_temperature=settled.dynamic_temperature,
+            stop_token_ids=read_stop_tokens(request, self.check_tokens),
+            include_stop=request.include_stop,
+            max_time=read_max_time(request),
+            log_probs=read_log_probs(request, "log_probs"),
+            prompt_log_probs=read_log_probs(request, "prompt_log_probs"),
+            echo=request.echo,
+            changes=await read_changes(
+                request,
+                max_length - len(prompt),
+                self._vocab_size,
+                self.check_tokens,
+                lambda words, size: self.texts.run(partial(self._spellings, words), size, peer),
+            ),
+            prefix_cache=request.prefix_cache if request.HasField("prefix_cache") else True,
+            report_rejected=request.report_rejected,
+        )
+        if not request.HasField("structured_output"):
+            return order
+        # Last, since it may take a while.
+        form = await self._forms.read(request.structured_output, resumed, ignore_eos=request.ignore_eos, peer=peer)
+        return replace(order, form=form, jump_ahead=order.speculate and reads_ahead(request.structured_output))
+
+    def close(self) -> None:
+        """End the threads that compile forms."""
+        self._forms.close()
+
+    def check_tokens(self, field: str, token_ids: Sequence[int]) -> None:
+        """Raise ServiceError if an id is beyond the vocabulary."""
+        if token_ids and max(token_ids) >= self._vocab_size:
+            index = next(i for i, token in enumerate(token_ids) if token >= self._vocab_size)
+            raise refused_field(
+                ErrorReason.ERROR_REASON_TOKEN_OUT_OF_RANGE,
+                f"{field}[{index}]",
+                f"is {token_ids[index]}, the target's vocabulary has {self._vocab_size} tokens",
+            )
+
+    def _check_lengths(self, request: verifier_service_pb2.GenerateRequest) -> None:
+        kind = request.WhichOneof("prompt")
+        if kind is None:
+            raise refused_field(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "prompt", "is missing")
+        if kind == "token_ids":
+            self._max_length(request, len(request.token_ids.ids))
+        elif kind == "text":
+            self.texts.check_text(kind, request.text)
+        else:
+            self.texts.check_chat(request.messages)
+        self.texts.check_number("resume_token_ids", request.resume_token_ids)
+        prediction = request.speculation.prediction
+        if prediction.text and prediction.token_ids:
+            raise invalid_field("speculation.prediction", "has both text and token_ids")
+        self.texts.check_text("speculation.prediction.text", prediction.text)
+        self._check_prediction(len(prediction.token_ids))
+
+    async def _prompt(self, request: verifier_service_pb2.GenerateRequest, peer: str) -> list[int]:
+        kind = request.WhichOneof("prompt")
+        if kind == "token_ids":
+            prompt = list(request.token_ids.ids)
+            self.check_tokens("token_ids.ids", prompt)
+        elif kind == "text":
+            prompt = await self.texts.read_text(kind, request.text, peer)
+        else:
+            prompt = await self.texts.read_chat(request.messages, peer)
+        if not prompt:
+            raise refused_field(ErrorReason.ERROR_REASON_EMPTY_PROMPT, kind or "prompt", "has no token")
+        return prompt
+
+    async def _end_of(self, prompt: Sequence[int], peer: str) -> str:
+        end = prompt[-_LOOKED_AT:]
+        return await self.texts.run(partial(self._tokenizer.decode, end), len(end), peer)
+
+    async def _prediction(self, prediction: speculation_pb2.Prediction, peer: str) -> list[int]:
+        self.check_tokens("speculation.prediction.token_ids", prediction.token_ids)
+        tokens = list(prediction.token_ids)
+        if prediction.text:
+            field = "speculation.prediction.text"
+            tokens = await self.texts.read_text(field, prediction.text, peer, add_special_tokens=False)
+            self._check_prediction(len(tokens))
+        return tokens
+
+    def _check_prediction(self, tokens: int) -> None:
+        if tokens > self._longest:
+            raise invalid_field(
+                "speculation.prediction", f"has {tokens} tokens, no output has more than {self._bound_by}"
+            )
+
+    def _spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """The tokens of each word, with a space before it and without."""
+        found: dict[tuple[int, ...], None] = {}
+        for word in words:
+            bare = word.lstrip(" ") or word
+            for text in (bare, f" {bare}"):
+                spelled = tuple(self._tokenizer.encode(text, add_special_tokens=False))
+                if spelled and max(spelled) < self._vocab_size:  # what the target has no token for cannot come
+                    found[spelled] = None
+        return tuple(found)
+
+    def _max_length(self, request: verifier_service_pb2.GenerateRequest, prompt_length: int) -> int:
+        if prompt_length >= self._longest:
+            raise refused_field(
+                ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED,
+                request.WhichOneof("prompt") or "prompt",
+                f"has {prompt_length} tokens, which leaves no room within {self._bound_by}",
+            )
+        if not request.HasField("max_tokens"):
+            return self._longest
+        if request.max_tokens < 1:
+            raise invalid_field("max_tokens", f"must be at least 1, got {request.max_tokens}")
+        if prompt_length + request.max_tokens > self._longest:
+            raise refused_field(
+                ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED,
+                "max_tokens",
+                f"is {request.max_tokens}, with a prompt of {prompt_length} tokens more than {self._bound_by}",
+            )
+        return prompt_length + request.max_tokens
+
+
+def _drafters(speculation: speculation_pb2.SpeculationOptions) -> int | None:
+    if not speculation.HasField("drafters"):
+        return None
+    if speculation.drafters < 1:
+        raise invalid_field("speculation.drafters", f"must be at least 1, got {speculation.drafters}")
+    return speculation.drafters
+
+
+def _drafter_names(speculation: speculation_pb2.SpeculationOptions) -> tuple[str, ...]:
+    number = len(speculation.drafter_names)
+    if speculation.HasField("drafter"):
+        if number:
+            raise invalid_field("speculation.drafter_names", "is given beside speculation.drafter")
+        return (_drafter_name("speculation.drafter", speculation.drafter),)
+    if number > _MAX_DRAFTER_NAMES:
+        raise invalid_field(
+            "speculation.drafter_names", f"has {number} names, at most {_MAX_DRAFTER_NAMES} are allowed"
+        )
+    names = tuple(
+        _drafter_name(f"speculation.drafter_names[{index}]", name)
+        for index, name in enumerate(speculation.drafter_names)
+    )
+    if len(set(names)) < number:
+        raise invalid_field("speculation.drafter_names", "has a name twice")
+    return names
+
+
+def _drafter_name(field: str, name: str) -> str:
+    if len(name) > _MAX_NAME_LENGTH:
+        raise invalid_field(field, f"has {len(name)} characters, no drafter's name has more than {_MAX_NAME_LENGTH}")
+    return name
+
+
+def _stops(stops: Sequence[str]) -> tuple[str, ...]:
+    if len(stops) > _MAX_STOPS:
+        raise invalid_field("stop", f"has {len(stops)} strings, at most {_MAX_STOPS} are allowed")
+    for index, stop in enumerate(stops):
+        if not 1 <= len(stop) <= _MAX_STOP_LENGTH:
+            raise invalid_field(f"stop[{index}]", f"must have 1 to {_MAX_STOP_LENGTH} characters, has {len(stop)}")
+    return tuple(stops)

@@ -1,0 +1,90 @@
+"""Makes tokens of texts: bounds each text before anything looks at it, and reads it in the threads of the TextPool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+from functools import partial
+from typing import TypeVar
+
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.verifier_service_pb2 import ChatMessages
+from service_runtime.errors import ServiceError, invalid_field, refused_field
+from speculative_engine.text.tokenizer import ChatTemplateError, Tokenizer
+from verifier_service.reading.text_pool import TextPool
+
+T = TypeVar("T")
+
+_MOST_MESSAGES = 4096
+_TEMPLATE_ROOM = 4
+"""A conversation may hold so many times what fits once it is rendered: templates leave out spaces, and thoughts of
+earlier turns."""
+
+
+class TextReader:
+    """Knows how long a text can be. Every fault is a ServiceError that names the field."""
+
+    def __init__(self, tokenizer: Tokenizer, longest: int, bound_by: str, pool: TextPool):
+        """longest: most tokens of a request. bound_by: what bounds them, for messages."""
+        self._tokenizer = tokenizer
+        self._pool = pool
+        self._longest = longest
+        self._bound_by = bound_by
+        self._most_bytes = longest * tokenizer.bytes_per_token
+
+    def check_text(self, field: str, text: str, *, becomes: str = "has") -> int:
+        """The bytes of a text. Raises ServiceError (CONTEXT_EXCEEDED) if it has more tokens than a request may have."""
+        size = len(text.encode())
+        if size > self._most_bytes:
+            raise _too_long(field, f"{becomes} {size} bytes; at most {self._most_bytes} fit into {self._bound_by}")
+        return size
+
+    def check_number(self, field: str, token_ids: Sized) -> None:
+        """Raise ServiceError (CONTEXT_EXCEEDED) if there are more token ids than a request may have."""
+        if len(token_ids) > self._longest:
+            raise _too_long(field, f"has {len(token_ids)} tokens, more than {self._bound_by}")
+
+    def check_chat(self, chat: ChatMessages) -> int:
+        """The bytes of a conversation. Raises ServiceError if it cannot be rendered, or is too long to be."""
+        if not chat.messages:
+            raise refused_field(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "messages.messages", "is empty")
+        if not self._tokenizer.has_chat_template:
+            raise invalid_field("messages", "the target's tokenizer has no chat template")
+        most = min(_MOST_MESSAGES, self._longest)
+        if len(chat.messages) > most:
+            raise _too_long("messages.messages", f"has {len(chat.messages)} messages, at most {most} are allowed")
+        size = sum(len(each.role.encode()) + len(each.content.encode()) for each in chat.messages)
+        most_bytes = _TEMPLATE_ROOM * self._most_bytes
+        if size > most_bytes:
+            raise _too_long("messages", f"has {size} bytes; at most {most_bytes} fit into {self._bound_by}")
+        return size
+
+    def rendered(self, chat: ChatMessages) -> str:
+        """The text that the target's chat template makes of a conversation, special tokens included. To be called in a
+        thread, after `check_chat`. Raises ServiceError."""
+        messages = [{"role": message.role, "content": message.content} for message in chat.messages]
+        try:
+            text = self._tokenizer.render_chat(messages)
+        except ChatTemplateError as error:
+            raise invalid_field("messages", str(error)) from error
+        self.check_text("messages", text, becomes="becomes by the chat template")
+        return text
+
+    async def read_text(self, field: str, text: str, peer: str, *, add_special_tokens: bool = True) -> list[int]:
+        """The tokens of a peer's text. Raises ServiceError."""
+        size = self.check_text(field, text)
+        return await self.run(partial(self._tokenizer.encode, text, add_special_tokens=add_special_tokens), size, peer)
+
+    async def read_chat(self, chat: ChatMessages, peer: str) -> list[int]:
+        """The tokens of a peer's conversation. Raises ServiceError."""
+        # The template writes the special tokens itself.
+        return await self.run(
+            lambda: self._tokenizer.encode(self.rendered(chat), add_special_tokens=False), self.check_chat(chat), peer
+        )
+
+    async def run(self, work: Callable[[], T], size: int, peer: str) -> T:
+        """What reads a text that has been bounded returns; see TextPool."""
+        return await self._pool.run(work, size, peer)
+
+
+def _too_long(field: str, description: str) -> ServiceError:
+    return refused_field(ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED, field, description)

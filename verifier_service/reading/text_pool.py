@@ -1,0 +1,187 @@
+"""The threads that read texts, and what waits for them: tokenizing, rendering and decoding, off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from service_runtime.errors import at_capacity
+from service_runtime.process.logs import get_logger
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+
+_RETRY_SECONDS = 1.0
+_WAIT_SECONDS = 60.0
+"""For which a text waits until others are read, before its request is refused."""
+_LEAST_SIZE = 64
+"""Bytes that any text counts as, since what waits for it has a size, too."""
+
+
+class LaneLimits(NamedTuple):
+    """The limits of a lane."""
+
+    largest: float
+    """Bytes of a text, at most."""
+    most: int
+    """Bytes of all texts that are read there or wait. One text may have more."""
+
+
+LANES = (LaneLimits(1 << 15, 1 << 23), LaneLimits(1 << 20, 1 << 25), LaneLimits(float("inf"), 1 << 26))
+"""A text of 32 KiB is read in some tens of milliseconds, one of 1 MiB in about a second."""
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    peer: str
+    size: int
+    work: Callable[[], Any]
+    result: asyncio.Future[Any]
+    waits: asyncio.TimerHandle | None = None
+    """Ends the waiting."""
+
+
+class _Lane:
+    """One thread, and what waits for it, by peer. The peer whose turn is next comes first."""
+
+    def __init__(self, limits: LaneLimits, name: str) -> None:
+        self.limits = limits
+        self.thread = ThreadPoolExecutor(1, name)
+        self.running: asyncio.Future[Any] | None = None
+        self.held: Counter[str] = Counter()
+        """Bytes of the texts that are read or wait, by peer."""
+        self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()
+        self._last: str | None = None
+        """The peer whose turn it was last."""
+
+    def has_room(self, peer: str, size: int) -> bool:
+        """Whether a peer may add a text: it holds at most as much as it leaves to others."""
+        held = self.held.total()
+        return not held or held + self.held[peer] + size <= self.limits.most
+
+    def add(self, job: _Job) -> None:
+        self.held[job.peer] += job.size
+        self._waiting.setdefault(job.peer, deque()).append(job)
+
+    def remove(self, job: _Job) -> None:
+        """Forget a job if it still waits."""
+        jobs = self._waiting.get(job.peer, deque())
+        if job in jobs:
+            jobs.remove(job)
+            if not jobs:
+                del self._waiting[job.peer]
+            self.release(job)
+
+    def take(self) -> _Job | None:
+        """The next job: peers take turns, each with its oldest one."""
+        if not self._waiting:
+            return None
+        if next(iter(self._waiting)) == self._last:  # it may have queued up again before others came
+            self._waiting.move_to_end(self._last)
+        self._last, jobs = self._waiting.popitem(last=False)
+        job = jobs.popleft()
+        if jobs:
+            self._waiting[job.peer] = jobs
+        return job
+
+    def release(self, job: _Job) -> None:
+        """A job is over: others get its room."""
+        self.held[job.peer] -= job.size
+        if not self.held[job.peer]:
+            del self.held[job.peer]
+
+
+class TextPool:
+    """Reads texts in threads of its own. Used in the event loop only.
+
+    Small texts do not wait for large ones: each size has a lane with a thread and room of its own. In a lane peers take
+    turns, so that one that sends many texts waits for those itself. What waits is dropped when its caller is gone. What
+    runs cannot be stopped, so texts have to be bounded before they come here.
+    """
+
+    def __init__(
+        self,
+        on_read: Callable[[int], None] | None = None,
+        lanes: tuple[LaneLimits, ...] = LANES,
+        wait_seconds: float = _WAIT_SECONDS,
+    ) -> None:
+        """on_read: is given the bytes of each text that has been read. lanes: smallest texts first. wait_seconds: for
+        which a text waits at most until its reading begins."""
+        self._on_read = on_read
+        self._wait_seconds = wait_seconds
+        self._lanes = [_Lane(limits, f"text-{number}") for number, limits in enumerate(lanes)]
+
+    @property
+    def held(self) -> int:
+        """Bytes of the texts that are read or wait."""
+        return sum(lane.held.total() for lane in self._lanes)
+
+    async def run(self, work: Callable[[], T], size: int, peer: str = "") -> T:
+        """What `work` returns, run in a thread, for a text of `size` bytes of a peer. May be cancelled.
+
+        Raises what `work` raises, and ServiceError (AT_CAPACITY) if too much waits already or for too long.
+        """
+        size = max(size, _LEAST_SIZE)
+        lane = next(lane for lane in self._lanes if size <= lane.limits.largest)
+        if not lane.has_room(peer, size):
+            raise at_capacity(
+                f"texts of {lane.held.total()} bytes are read or wait already, {lane.held[peer]} of them of {peer}; "
+                f"{size} more are too many",
+                _RETRY_SECONDS,
+            )
+        loop = asyncio.get_running_loop()
+        job = _Job(peer, size, work, loop.create_future())
+        job.waits = loop.call_later(self._wait_seconds, self._give_up, lane, job)
+        lane.add(job)
+        self._go_on(lane)
+        try:
+            result: T = await job.result
+        except asyncio.CancelledError:
+            job.waits.cancel()
+            lane.remove(job)
+            raise
+        return result
+
+    def close(self) -> None:
+        """End the threads once they have nothing to do; nobody waits for what they are at."""
+        for lane in self._lanes:
+            lane.thread.shutdown(wait=False)
+            if lane.running is not None:
+                lane.running.cancel()
+
+    def _go_on(self, lane: _Lane) -> None:
+        job = None if lane.running is not None else lane.take()
+        if job is not None:
+            if job.waits is not None:
+                job.waits.cancel()
+            lane.running = asyncio.get_running_loop().run_in_executor(lane.thread, job.work)
+            lane.running.add_done_callback(partial(self._done, lane, job))
+
+    def _give_up(self, lane: _Lane, job: _Job) -> None:
+        lane.remove(job)
+        if not job.result.done():
+            message = f"what came before was not read within {self._wait_seconds:g} seconds"
+            job.result.set_exception(at_capacity(message, _RETRY_SECONDS))
+
+    def _done(self, lane: _Lane, job: _Job, ended: asyncio.Future[Any]) -> None:
+        lane.running = None
+        lane.release(job)
+        if ended.cancelled():  # the pool is closed
+            job.result.cancel()
+            return
+        if self._on_read is not None:
+            self._on_read(job.size)
+        error = ended.exception()
+        if job.result.cancelled():
+            log.debug("a text was read for nobody", bytes=job.size, error=repr(error) if error else None)
+        elif error is not None:
+            job.result.set_exception(error)
+        else:
+            job.result.set_result(ended.result())
+        self._go_on(lane)

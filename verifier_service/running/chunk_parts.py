@@ -1,0 +1,51 @@
+"""Parts of a response chunk that are made of engine results: rejected draft tokens and log-probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from drafter_pool.drafter.source import drafter_of
+from draftwire.v1.token_log_probs_pb2 import TokenLogProb, TokenLogProbs
+from draftwire.v1.verifier_service_pb2 import GenerateChunk
+from speculative_engine.engine.step_result import RejectedDraft
+from speculative_engine.sampling.log_probs import LogProbs
+from speculative_engine.text.token_texts import TokenTexts
+from speculative_engine.text.tokenizer import Tokenizer
+
+MOST_REJECTED = 256
+"""In one chunk, which grows while its caller does not read."""
+
+
+def tell_rejected(
+    chunk: GenerateChunk,
+    rejected: Sequence[RejectedDraft],
+    source_number: Callable[[str], int],
+    tokenizer: Tokenizer,
+) -> None:
+    """Add rejected draft tokens to a chunk, as many as it has room for."""
+    for draft in rejected[: MOST_REJECTED - len(chunk.rejected)]:
+        chunk.rejected.add(
+            token_id=draft.token,
+            text=tokenizer.decode([draft.token]),
+            source=source_number(drafter_of(draft.source)),
+            position=draft.position,
+            depth=draft.depth,
+        )
+
+
+def log_prob_messages(told: LogProbs, texts: TokenTexts) -> list[TokenLogProbs]:
+    """One message a token."""
+
+    def message(token: int, log_prob: float) -> TokenLogProb:
+        text, text_bytes = texts.of(token)
+        return TokenLogProb(token_id=token, log_prob=log_prob, text=text, text_bytes=text_bytes)
+
+    columns = (told.token_ids, told.log_probs, told.ranks, told.top_ids, told.top_log_probs)
+    return [
+        TokenLogProbs(
+            token=message(token, log_prob),
+            rank=rank,
+            top=[message(*pair) for pair in zip(top_ids, top_log_probs, strict=True) if pair[0] >= 0],
+        )
+        for token, log_prob, rank, top_ids, top_log_probs in zip(*(each.tolist() for each in columns), strict=True)
+    ]

@@ -1,0 +1,375 @@
+"""One request while it runs, on the event loop's side: its tokens, text, statistics and events."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+
+import grpc
+import numpy as np
+
+from drafter_pool.drafter.source import drafter_of
+from draftwire.v1 import speculation_pb2
+from draftwire.v1.error_reason_pb2 import ErrorReason
+from draftwire.v1.token_log_probs_pb2 import TokenLogProbs
+from draftwire.v1.verifier_service_pb2 import (
+    FinishReason,
+    GenerateChunk,
+    GenerateFinished,
+    GenerateResponse,
+    GenerateStarted,
+    ServedRequest,
+    Usage,
+)
+from service_runtime.errors import ServiceError
+from service_runtime.observability.span import NO_SPAN, Interval, Span
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.step_result import Finish, SequenceOutcome
+from speculative_engine.logits.editors import editors_of
+from speculative_engine.sampling.log_probs import LogProbs
+from speculative_engine.text.tokenizer import Tokenizer
+from verifier_service.reading.acceptance import tell_acceptance
+from verifier_service.reading.request import GenerateOrder
+from verifier_service.running.chunk_parts import log_prob_messages, tell_rejected
+from verifier_service.running.prompt_telling import MOST_ENTRIES, PromptTelling
+from verifier_service.running.stop_strings import StopStrings
+
+
+class RunningRequest:
+    """Takes the engine's outcomes and hands out events.
+
+    Outcomes that come faster than the caller reads are joined into one chunk, or a few where each token has many
+    log-probabilities, so what waits is bounded by the request's own length.
+    """
+
+    def __init__(
+        self,
+        sequence_id: int,
+        order: GenerateOrder,
+        tokenizer: Tokenizer,
+        eos_token_ids: frozenset[int],
+        model_fingerprint: str = "",
+        numerics: str = "",
+        requests: int = 1,
+        span: Span = NO_SPAN,
+    ):
+        """requests: how many there are with it, for its caller. span: of its call; what happens is told there."""
+        self.sequence_id = sequence_id
+        self.order = order
+        self.span = span
+        self.tokens = [*order.prompt, *order.resumed]
+        """Prompt and output committed so far, in step with the verdicts sent to drafters."""
+        self.finished = False
+        self._ends = order.stop_token_ids | (frozenset() if order.ignore_eos else eos_token_ids)
+        self._kept_ends = order.stop_token_ids if order.include_stop else frozenset()
+        self._stop_token: int | None = None
+        self._tokenizer = tokenizer
+        self._model_fingerprint = model_fingerprint
+        self._numerics = numerics
+        self._requests = requests
+        self._text = tokenizer.stream()
+        self._characters = 0
+        """Of the output's text, before anything is taken away for a stop string."""
+        self._stops = StopStrings(order.stops, include=order.include_stop)
+        self._prompt: PromptTelling | None = None
+        if order.echo or order.prompt_log_probs is not None:
+            self._prompt = PromptTelling(order.prompt, tokenizer, order.prompt_log_probs)
+        self.admitted_at = time.perf_counter()
+        self._began: float | None = None
+        """When its first step began."""
+        self.last_tokens_at: float | None = None
+        """When a step last brought tokens, for those who count."""
+        self._first_token: float | None = None
+        self._ended: float | None = None
+        self._cached_tokens = 0
+        self._stats = speculation_pb2.SpeculationStats()
+        tell_acceptance(self._stats, order.acceptance, order.preset)
+        self._by_drafter: dict[str, speculation_pb2.DrafterStats] = {}
+        self._chunk = GenerateChunk()
+        self._chunks: deque[GenerateChunk] = deque()
+        """Those before it that are full."""
+        self._finish_reason = FinishReason.FINISH_REASON_UNSPECIFIED
+        self._fault: ServiceError | None = None
+        self._changed = asyncio.Event()
+        self._replay()
+
+    def spec(self) -> SequenceSpec:
+        """What the engine is asked to do."""
+        form = self.order.form
+        output = self.tokens[len(self.order.prompt) :]
+        editors = editors_of(self.order.changes, self.order.prompt, output, self._ends)
+        return SequenceSpec(
+            sequence_id=self.sequence_id,
+            tokens=list(self.tokens),
+            max_length=self.order.max_length,
+            sampling=self.order.sampling,
+            eos_token_ids=self._ends,
+            max_draft_tokens=self.order.max_draft_tokens,
+            acceptance=self.order.acceptance,
+            logprobs=self.order.log_probs,
+            prompt_logprobs=self.order.prompt_log_probs,
+            editors=editors if form is None else (*editors, form),
+            takes_prefix=self.order.prefix_cache,
+            leaves_prefix=self.order.prefix_cache,
+            form=form,
+            report_rejected=self.order.report_rejected,
+        )
+
+    def take(self, outcome: SequenceOutcome) -> None:
+        """Take in what a step did. May finish the request earlier than the engine does: at a stop string."""
+        self._stats.steps += 1
+        if self._began is None:
+            self._began = outcome.began
+        self._stats.hits += outcome.hit
+        self._stats.drafts += bool(outcome.drafted)
+        told = None if outcome.log_probs is None else log_prob_messages(outcome.log_probs, self._tokenizer.texts)
+        self._cached_tokens = outcome.cached_tokens
+        for drafted_by, count in outcome.drafted.items():
+            self._drafter(drafter_of(drafted_by)).draft_tokens += count
+            self._stats.draft_tokens += count
+        for index, (token, source) in enumerate(zip(outcome.tokens, outcome.sources, strict=True)):
+            if source is not None:
+                self._drafter(drafter_of(source)).accepted_tokens += 1
+                self._stats.accepted_tokens += 1
+                self._count_position(index)
+            self._commit(token, None if source is None else drafter_of(source), told[index] if told else None)
+            if self.finished:
+                break
+        tell_rejected(self._chunk, outcome.rejected, self._source_number, self._tokenizer)
+        if outcome.finish is Finish.FAULT:
+            self.fail(_no_numbers())
+        elif outcome.finish is Finish.NOTHING_ALLOWED:
+            self.fail(
+                ServiceError(
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    ErrorReason.ERROR_REASON_NOTHING_ALLOWED,
+                    f"what the request allows leaves no token at position {outcome.committed_length}",
+                )
+            )
+        elif outcome.finish is not None and not self.finished:
+            self._finish(
+                FinishReason.FINISH_REASON_LENGTH
+                if outcome.finish is Finish.LENGTH
+                else FinishReason.FINISH_REASON_STOP
+            )
+        self._changed.set()
+
+    def take_prompt(self, told: LogProbs) -> None:
+        """Take in what a step told of the prompt's next tokens."""
+        if np.isnan(told.log_probs).any():
+            self.fail(_no_numbers())
+        elif self._prompt is not None:
+            self._prompt.take(told)
+            self._changed.set()
+
+    def expire(self) -> None:
+        """End the request with what there is: its time is over."""
+        if not self.finished:
+            self._finish(FinishReason.FINISH_REASON_DEADLINE)
+            self._changed.set()
+
+    def count_stale(self, nodes: int) -> None:
+        """Count nodes that came too late."""
+        self._stats.stale_nodes += nodes
+
+    def fail(self, error: ServiceError) -> None:
+        """End the request with an error."""
+        if not self.finished:
+            self._fault = error
+            self.finished = True
+            self._ended = time.perf_counter()
+            self._changed.set()
+
+    async def events(self) -> AsyncIterator[GenerateResponse]:
+        """Started, what is told of the prompt, chunks, finished. Raises the ServiceError the request ended with."""
+        yield GenerateResponse(
+            started=GenerateStarted(
+                request_id=self.order.request_id,
+                prompt_tokens=len(self.order.prompt),
+                seed=self.order.sampling.seed,
+                prompt_token_ids=self.order.prompt if self.order.prompt_was_text else (),
+                model_fingerprint=self._model_fingerprint,
+                requests=self._requests,
+                numerics=self._numerics,
+            )
+        )
+        while True:
+            if self._prompt is not None and self._prompt.ready:
+                yield GenerateResponse(prompt=await asyncio.to_thread(self._prompt.next))
+            elif self._chunks:
+                yield GenerateResponse(chunk=self._chunks.popleft())
+            elif self._chunk.token_ids:
+                chunk, self._chunk = self._chunk, GenerateChunk()
+                yield GenerateResponse(chunk=chunk)
+            elif self._fault is not None:
+                raise self._fault
+            elif self.finished:
+                yield GenerateResponse(finished=self._final())
+                return
+            else:
+                self._changed.clear()
+                await self._changed.wait()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended with an error."""
+        return self._fault is not None
+
+    @property
+    def fault(self) -> ServiceError | None:
+        """The error that it ended with."""
+        return self._fault
+
+    @property
+    def completion_tokens(self) -> int:
+        """Output tokens so far, those that a resumed request came with included."""
+        return len(self.tokens) - len(self.order.prompt)
+
+    @property
+    def new_tokens(self) -> int:
+        """Output tokens that this request has made itself."""
+        return self.completion_tokens - len(self.order.resumed)
+
+    @property
+    def finish_reason(self) -> str:
+        """Why it finished, in a word; empty until then."""
+        if self._finish_reason == FinishReason.FINISH_REASON_UNSPECIFIED:
+            return ""
+        return FinishReason.Name(self._finish_reason).removeprefix("FINISH_REASON_").lower()
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens and seconds so far."""
+        end = self._ended or time.perf_counter()
+        return Usage(
+            prompt_tokens=len(self.order.prompt),
+            completion_tokens=self.completion_tokens,
+            first_token_seconds=(self._first_token or end) - self.admitted_at,
+            total_seconds=end - self.admitted_at,
+            cached_tokens=self._cached_tokens,
+        )
+
+    @property
+    def stats(self) -> speculation_pb2.SpeculationStats:
+        """What speculation did so far. Not to be changed."""
+        return self._stats
+
+    @property
+    def drafter_names(self) -> list[str]:
+        """Whose nodes were verified, in the order in which they came."""
+        return list(self._by_drafter)
+
+    def intervals(self) -> list[Interval]:
+        """Where its time went: in the queue, in computing its prompt, in making tokens; what it came to."""
+        end = self._ended or time.perf_counter()
+        marks = [self.admitted_at, self._began, self._first_token]
+        begun = [mark for mark in marks if mark is not None]
+        names = ("queue", "prefill", "decode")
+        return [Interval(*part) for part in zip(names, begun, [*begun[1:], end], strict=False)]
+
+    def served(self, drafters: Sequence[str]) -> ServedRequest:
+        """The request as those who follow the traffic are told of it, once it has finished; drafters: who drafts."""
+        length = len(self.order.prompt)
+        served = ServedRequest(
+            prompt_token_ids=self.tokens[:length],
+            token_ids=self.tokens[length:],
+            speculation=self._stats,
+            drafters=drafters,
+        )
+        served.speculation.drafters.extend(self._by_drafter.values())
+        return served
+
+    def _replay(self) -> None:
+        """Bring text and stop strings to where a resumed request was; its caller has that text already."""
+        form = self.order.form
+        for index, token in enumerate(self.order.resumed):
+            self._read(token, index + 1)
+            if not self.finished and form is not None and form.ended and index + 1 == len(self.order.resumed):
+                self._finish(FinishReason.FINISH_REASON_STOP)
+            if not self.finished and len(self.order.prompt) + index + 1 >= self.order.max_length:
+                self._finish(FinishReason.FINISH_REASON_LENGTH)
+            if self.finished:
+                self.tokens = self.tokens[: len(self.order.prompt) + index + 1]
+                return
+
+    def _read(self, token: int, output_length: int) -> str:
+        """The text that became final with the output's next token, which may be what ends it; the output's length is
+        with that token."""
+        text = self._text.push(token) if token not in self._ends or token in self._kept_ends else ""
+        self._characters += len(text)
+        final = self._stops.push(text, ends=self._may_stop(output_length))
+        if token in self._ends:
+            self._stop_token = token
+        if token in self._ends or self._stops.found is not None:
+            self._finish(FinishReason.FINISH_REASON_STOP)
+        return final
+
+    def _commit(self, token: int, drafter: str | None, log_probs: TokenLogProbs | None) -> None:
+        if self._first_token is None:
+            self._first_token = time.perf_counter()
+        self.tokens.append(token)
+        self._chunk.token_ids.append(token)
+        self._chunk.token_texts.append(self._tokenizer.decode([token]))
+        self._chunk.sources.append(self._source_number(drafter))
+        self._chunk.text_offsets.append(self._characters)
+        if log_probs is not None:
+            self._chunk.log_probs.append(log_probs)
+        self._chunk.text += self._read(token, len(self.tokens) - len(self.order.prompt))
+        if len(self._chunk.log_probs) * (1 + (self.order.log_probs or 0)) >= MOST_ENTRIES:
+            self._chunks.append(self._chunk)
+            self._chunk = GenerateChunk()
+
+    def _count_position(self, index: int) -> None:
+        counts = self._stats.accepted_per_position
+        counts.extend([0] * (index + 1 - len(counts)))
+        counts[index] += 1
+
+    def _may_stop(self, output_length: int) -> bool:
+        """Whether a stop string that the last of so many output tokens completes ends the output."""
+        return output_length > self.order.changes.min_tokens
+
+    def _source_number(self, drafter: str | None) -> int:
+        if drafter is None:
+            return 0
+        if drafter not in self._chunk.drafters:
+            self._chunk.drafters.append(drafter)
+        return list(self._chunk.drafters).index(drafter) + 1
+
+    def _drafter(self, name: str) -> speculation_pb2.DrafterStats:
+        stats = self._by_drafter.get(name)
+        if stats is None:
+            stats = self._by_drafter[name] = speculation_pb2.DrafterStats(name=name)
+        return stats
+
+    def _finish(self, reason: FinishReason) -> None:
+        self.finished = True
+        self._finish_reason = reason
+        self._ended = time.perf_counter()
+
+    def _final(self) -> GenerateFinished:
+        text = ""
+        if self._stops.found is None:
+            # What was incomplete may complete a stop string only now.
+            ends = self._may_stop(len(self.tokens) - len(self.order.prompt))
+            text = self._stops.push(self._text.flush(), ends=ends) + self._stops.flush()
+            if self._stops.found is not None:
+                self._finish_reason = FinishReason.FINISH_REASON_STOP
+        self._stats.drafters.extend(self._by_drafter.values())
+        return GenerateFinished(
+            finish_reason=self._finish_reason,
+            text=text,
+            usage=self.usage,
+            speculation=self._stats,
+            stop=self._stops.found or "",
+            stop_token_id=self._stop_token,
+        )
+
+
+def _no_numbers() -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.INTERNAL,
+        ErrorReason.ERROR_REASON_INTERNAL,
+        "the target model gave logits that are no numbers for this request",
+    )
