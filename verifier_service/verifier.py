@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -128,8 +127,6 @@ class Verifier:
         self.acceptance_counts = AcceptanceCounts()
         self.request_counts = RequestCounts()
         self.step_counts = StepCounts()
-        self._numbers = itertools.count(1)
-        self._eos = frozenset(info.eos_token_ids)
         self._idle = asyncio.Event()
         self._idle.set()
         self._draining = False
@@ -229,7 +226,7 @@ class Verifier:
         if order.max_time is not None:
             timer = asyncio.get_running_loop().call_later(order.max_time, self._expire, request)
         try:
-            self._steps.add(request.spec())
+            self._steps.add(order.spec)
             with _told(request, call):
                 self.pool.admit(request)
                 self._draft_prediction(request)
@@ -248,10 +245,8 @@ class Verifier:
         self.pool.check(order.drafter_names, draws=order.acceptance.draws)
         self._admission.check(len(self._requests) + self._reading, self._places(), remaining)
         request = RunningRequest(
-            next(self._numbers),
             order,
             self.tokenizer,
-            self._eos,
             model_fingerprint=self.info.fingerprint,
             numerics=self.info.numerics,
             requests=len(self._requests) + 1,
@@ -357,7 +352,7 @@ class Verifier:
         order = request.order
         if order.speculate and order.prediction:
             source = request_source(PREDICTION, request.sequence_id)
-            drafter = prediction_drafter(order.prediction, len(order.prompt), self._predictions)
+            drafter = prediction_drafter(order.prediction, order.prompt_length, self._predictions)
             self._steps.add_drafter(source, drafter)
             self._steps.attach(request.sequence_id, source, kind=PREDICTION)
 
@@ -378,16 +373,16 @@ class Verifier:
 
     def _draft_grammar(self, request: RunningRequest) -> None:
         order = request.order
-        if order.form is not None and order.jump_ahead:
+        if order.spec.form is not None and order.jump_ahead:
             source = request_source(GRAMMAR, request.sequence_id)
-            self._steps.add_drafter(source, GrammarDrafter(order.form))
+            self._steps.add_drafter(source, GrammarDrafter(order.spec.form))
             self._steps.attach(request.sequence_id, source, kind=GRAMMAR)
 
     def _end(self, request: RunningRequest) -> None:
         if self._requests.pop(request.sequence_id, None) is not None:
             self.request_counts.end(request, time.perf_counter())
             self._peer_limits.remove(request.sequence_id)
-            self._wait.end(request.sequence_id, len(request.tokens) - len(request.order.prompt))
+            self._wait.end(request.sequence_id, len(request.tokens) - request.order.prompt_length)
             self._steps.remove(request.sequence_id)
             if request.order.prediction:
                 self._steps.forget(request_source(PREDICTION, request.sequence_id))

@@ -106,7 +106,7 @@ class VerifyConversation:
 
     def _opened(self, request: RunningRequest, max_tree_nodes: int) -> pb.VerifyOpened:
         return pb.VerifyOpened(
-            token_ids=request.tokens[: len(request.order.prompt) + len(request.order.resumed)],
+            token_ids=request.order.spec.tokens,
             sampling=tell_sampling(request.order.sampling),
             max_tree_nodes=max_tree_nodes,
             max_length=request.order.max_length,
@@ -166,7 +166,7 @@ class VerifyConversation:
 
     async def _tell(self, request: RunningRequest) -> None:
         """The request's events, each chunk after its verdict."""
-        committed_length = len(request.order.prompt) + len(request.order.resumed)
+        committed_length = len(request.order.spec.tokens)
         async for event in request.events():
             if self._refused is not None and not self._refusal_sent:
                 self._refusal_sent = True

@@ -103,14 +103,7 @@ def _sampling(message: sampling_pb2.SamplingParams) -> SamplingParams:
     if not message.HasField("seed"):
         raise invalid_field("sampling.seed", "must be set: the drafter draws the same noise as the verifier")
     try:
-        return SamplingParams(
-            temperature=message.temperature if message.HasField("temperature") else 1.0,
-            top_k=message.top_k,
-            top_p=message.top_p if message.HasField("top_p") else 1.0,
-            min_p=message.min_p,
-            typical_p=message.typical_p if message.HasField("typical_p") else 1.0,
-            seed=message.seed,
-        ).validate()
+        return SamplingParams.read(message, message.seed).validate()
     except FieldError as error:
         raise invalid_field(error.field, error.description) from error
 

@@ -2,13 +2,35 @@
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 from speculative_engine.field_error import FieldError
 
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy: logits 1e-4 apart are then 10 units of noise apart, and float32 scores
 of size z/T no longer resolve the noise. (vLLM draws the line at the same place.)"""
+
+
+class SamplingMessage(Protocol):
+    """The protobuf message `draftwire.v1.SamplingParams`, as far as it is read here."""
+
+    @property
+    def temperature(self) -> float:
+        """As in `SamplingParams`, like the others."""
+
+    @property
+    def top_k(self) -> int: ...
+
+    @property
+    def top_p(self) -> float: ...
+
+    @property
+    def min_p(self) -> float: ...
+
+    @property
+    def typical_p(self) -> float: ...
+
+    def HasField(self, field_name: str) -> bool: ...  # noqa: N802
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +53,18 @@ class SamplingParams:
     """Keep the tokens whose surprise is closest to the entropy until their probability reaches typical_p, in (0, 1]."""
     seed: int = 0
     """Key of the noise, an unsigned 64-bit integer."""
+
+    @classmethod
+    def read(cls, message: SamplingMessage, seed: int) -> Self:
+        """The parameters of a protobuf message, with the contract's defaults for unset fields; not yet validated."""
+        return cls(
+            temperature=message.temperature if message.HasField("temperature") else 1.0,
+            top_k=message.top_k,
+            top_p=message.top_p if message.HasField("top_p") else 1.0,
+            min_p=message.min_p,
+            typical_p=message.typical_p if message.HasField("typical_p") else 1.0,
+            seed=seed,
+        )
 
     @property
     def greedy(self) -> bool:

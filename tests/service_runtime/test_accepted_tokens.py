@@ -33,9 +33,9 @@ from service_runtime.process.logs import configure_logs
 from service_runtime.process.settings import ServiceSettings
 from service_runtime.rpc import interceptors
 from service_runtime.rpc.server import ServiceServer
+from service_runtime.security import accepted_tokens
 from service_runtime.security.accepted_tokens import AcceptedTokens
 from service_runtime.security.caller import current_caller
-from service_runtime.security.from_settings import accepted_tokens
 from service_runtime.security.roles import ROLES_BY_METHOD, Role, roles_of
 from tests.end_to_end.waiting import PATIENCE
 

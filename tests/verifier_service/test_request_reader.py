@@ -174,7 +174,12 @@ async def test_what_is_left_open_is_settled(reader: RequestReader) -> None:
     found = await read(reader)
     assert found.request_id.startswith("req-")
     assert (found.sampling.temperature, found.sampling.top_k, found.sampling.top_p) == (1.0, 0, 1.0)
-    assert (found.max_length, found.speculate, found.drafter_names, found.max_draft_tokens) == (CONTEXT, True, (), None)
+    assert (found.max_length, found.speculate, found.drafter_names, found.spec.max_draft_tokens) == (
+        CONTEXT,
+        True,
+        (),
+        None,
+    )
     assert (await read(reader)).sampling.seed != found.sampling.seed
     seeds = [(await read(reader)).sampling.seed for _ in range(100)]
     assert max(seeds) < 2**53, "as large as numbers are in every language"
@@ -198,8 +203,8 @@ async def test_what_is_given_is_taken(reader: RequestReader) -> None:
     assert (found.request_id, found.prompt, found.prompt_was_text) == ("mine", [5, 9], False)
     assert (found.sampling.temperature, found.sampling.top_k, found.sampling.top_p) == (0.5, 9, 0.25)
     assert (found.sampling.min_p, found.sampling.seed) == (1.0, 2**64 - 1)
-    assert (found.max_length, len(found.stops), found.ignore_eos) == (CONTEXT, 16, True)
-    assert (found.resumed, found.drafter_names, found.max_draft_tokens) == ([VOCABULARY - 1], ("a",), 3)
+    assert (found.max_length, len(found.stops), found.spec.eos_token_ids) == (CONTEXT, 16, frozenset())
+    assert (found.resumed, found.drafter_names, found.spec.max_draft_tokens) == ([VOCABULARY - 1], ("a",), 3)
 
 
 async def test_changes_to_the_logits_are_taken(reader: RequestReader) -> None:
@@ -243,8 +248,8 @@ async def test_a_request_may_do_without_speculation(reader: RequestReader, optio
 
 
 async def test_rejected_draft_tokens_are_told_when_asked_for(reader: RequestReader) -> None:
-    assert not (await read(reader)).report_rejected
-    assert (await read(reader, report_rejected=True)).report_rejected
+    assert not (await read(reader)).spec.report_rejected
+    assert (await read(reader, report_rejected=True)).spec.report_rejected
 
 
 async def test_text_becomes_tokens(reader: RequestReader) -> None:

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.verifier_service_pb2 import FinishReason
 from service_runtime.errors import ServiceError
+from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.step_result import Finish, RejectedDraft, SequenceOutcome
 from speculative_engine.sampling.log_probs import LogProbs
 from speculative_engine.sampling.sampling_params import SamplingParams
@@ -62,23 +63,29 @@ class Requests:
         resumed: Sequence[int] = (),
         max_tokens: int = 100,
         ignore_eos: bool = False,
+        stop_token_ids: frozenset[int] = frozenset(),
+        log_probs: int | None = None,
         **fields: Any,
     ) -> RunningRequest:
+        spec = SequenceSpec(
+            sequence_id=9,
+            tokens=[*PROMPT, *resumed],
+            max_length=len(PROMPT) + max_tokens,
+            sampling=SamplingParams(seed=5),
+            eos_token_ids=stop_token_ids | (frozenset() if ignore_eos else {self.eos}),
+            logprobs=log_probs,
+        )
         order = GenerateOrder(
             request_id="r",
-            prompt=PROMPT,
+            spec=spec,
+            prompt_length=len(PROMPT),
             prompt_was_text=True,
-            resumed=list(resumed),
-            sampling=SamplingParams(seed=5),
-            max_length=len(PROMPT) + max_tokens,
-            ignore_eos=ignore_eos,
             stops=tuple(stops),
             speculate=True,
-            drafter_names=(),
-            max_draft_tokens=None,
+            stop_token_ids=stop_token_ids,
             **fields,
         )
-        return RunningRequest(9, order, self.tokenizer, frozenset({self.eos}))
+        return RunningRequest(order, self.tokenizer)
 
     def step(
         self,

@@ -53,7 +53,7 @@ class RequestCounts:
         self.generation_tokens += tokens
         last = request.last_tokens_at
         if last is None:
-            self.prompt_tokens += len(request.order.prompt)
+            self.prompt_tokens += request.order.prompt_length
             self.first_token.observe(now - request.admitted_at)
         else:
             self.between_tokens.observe(now - last)
@@ -65,7 +65,7 @@ class RequestCounts:
         self.ended[ending] += 1
         if ending not in _FINISHED:
             return
-        prompt = len(request.order.prompt)
+        prompt = request.order.prompt_length
         # What a resumed request had before is another verifier's work.
         made = len(request.tokens) - prompt - len(request.order.resumed)
         if ending != "deadline":

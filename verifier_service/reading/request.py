@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from drafter_pool.announcing.drafter_fields import read_labels
@@ -13,7 +14,9 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.speculation_pb2 import AcceptancePreset
 from service_runtime.errors import invalid_field, refused_field
 from service_runtime.rpc.request_id import given_request_id
-from speculative_engine.acceptance.acceptance import COUPLED, Acceptance
+from speculative_engine.acceptance.acceptance import Acceptance
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.logits.editors import editors_of
 from speculative_engine.logits.logit_changes import NO_CHANGES, LogitChanges
 from speculative_engine.logits.output_form import OutputForm
 from speculative_engine.sampling.sampling_params import SamplingParams
@@ -36,58 +39,69 @@ _LOOKED_AT = 1024
 
 @dataclass(frozen=True, slots=True)
 class GenerateOrder:
-    """A request that is fit to run."""
+    """A request that has been read and checked: the sequence for the engine, and what the service itself does."""
 
     request_id: str
-    prompt: list[int]
+    spec: SequenceSpec
+    """The engine's part: tokens, sampling, rule of acceptance, limits and changes to the logits."""
+    prompt_length: int
+    """Leading tokens of the sequence that are the prompt; the caller has the others already."""
     prompt_was_text: bool
-    resumed: list[int]
-    """Output tokens the caller has already."""
-    sampling: SamplingParams
-    max_length: int
-    """Most tokens of prompt and output together."""
-    ignore_eos: bool
     stops: tuple[str, ...]
+    """Strings that end the output."""
     speculate: bool
-    drafter_names: tuple[str, ...]
+    """Whether anybody drafts for it."""
+    drafter_names: tuple[str, ...] = ()
     """The only drafters it takes, all of them; empty leaves the choice to the pool."""
-    max_draft_tokens: int | None
     resumable: bool = False
     """Whether the caller can go on at another verifier."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """What its drafters have to carry."""
+    """Labels that its drafters must carry."""
     drafters: int | None = None
     """How many drafters draft for it at once; None leaves it to the setting."""
     prediction: list[int] = field(default_factory=list)
     """The output it expects."""
-    acceptance: Acceptance = COUPLED
-    """The rule in effect."""
     preset: AcceptancePreset = AcceptancePreset.ACCEPTANCE_PRESET_UNSPECIFIED
-    """Where its threshold comes from."""
+    """The preset that the threshold of its rule comes from."""
     dynamic_temperature: bool = False
-    """Whether drafters draft the cooler the less sure they are."""
+    """Whether drafters draft at a lower temperature the less sure they are."""
     stop_token_ids: frozenset[int] = frozenset()
     """Tokens that end the output, whether or not end-of-sequence tokens do."""
     include_stop: bool = False
-    """Whether what ended the output, if the request named it, stays in the text."""
+    """Whether the text keeps the stop string or token that ended the output."""
+    changes: LogitChanges = NO_CHANGES
+    """The changes to the logits that the sequence's editors make."""
     max_time: float | None = None
     """Seconds after which it ends with what there is."""
-    log_probs: int | None = None
-    """See SequenceSpec.logprobs."""
-    prompt_log_probs: int | None = None
-    """The same for the prompt."""
     echo: bool = False
     """Whether to report the prompt's text."""
-    changes: LogitChanges = NO_CHANGES
-    """What is done to the logits before tokens are drawn."""
-    prefix_cache: bool = True
-    """Whether it takes from the prefix cache, and leaves something there."""
-    form: OutputForm | None = None
-    """What the output has to be. It follows the one sequence that the request becomes."""
     jump_ahead: bool = False
-    """Whether what the form leaves no choice about is drafted."""
-    report_rejected: bool = False
-    """Whether its chunks tell the rejected draft tokens."""
+    """Whether tokens that the form of the output leaves no choice about are drafted."""
+
+    @property
+    def prompt(self) -> list[int]:
+        """The prompt's tokens."""
+        return list(self.spec.tokens[: self.prompt_length])
+
+    @property
+    def resumed(self) -> list[int]:
+        """Output tokens that the caller has already."""
+        return list(self.spec.tokens[self.prompt_length :])
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """How its tokens are drawn."""
+        return self.spec.sampling
+
+    @property
+    def max_length(self) -> int:
+        """Most tokens of prompt and output together."""
+        return self.spec.max_length
+
+    @property
+    def acceptance(self) -> Acceptance:
+        """The rule of acceptance in effect."""
+        return self.spec.acceptance
 
 
 class RequestReader:
@@ -106,7 +120,10 @@ class RequestReader:
         """kv_tokens: most tokens of one request that the KV cache, and the limit of a peer, have room for. pool: reads
         texts."""
         self._tokenizer = tokenizer
-        self._forms = StructuredOutputReader(tokenizer, vocab_size, eos_token_ids)
+        self._eos_token_ids = frozenset(eos_token_ids)
+        self._forms = StructuredOutputReader(tokenizer, vocab_size, self._eos_token_ids)
+        self._numbers = itertools.count(1)
+        """Of sequences: each is used once."""
         self._vocab_size = vocab_size
         self._longest = min(context_length, kv_tokens)
         self._bound_by = (
@@ -141,46 +158,63 @@ class RequestReader:
             matters=enabled and most != 0 and not sampling.greedy,
             prompt=lambda: self._end_of(prompt, peer),
         )
-        order = GenerateOrder(
-            request_id=request_id,
-            prompt=prompt,
-            prompt_was_text=request.WhichOneof("prompt") != "token_ids",
-            resumed=resumed,
-            sampling=sampling,
+        labels, drafters = read_labels("speculation.labels", speculation.labels), _drafters(speculation)
+        prediction = await self._prediction(speculation.prediction, peer)
+        stop_token_ids = read_stop_tokens(request, self.check_tokens)
+        max_time = read_max_time(request)
+        log_probs = read_log_probs(request, "log_probs")
+        prompt_log_probs = read_log_probs(request, "prompt_log_probs")
+        changes = await read_changes(
+            request,
+            max_length - len(prompt),
+            self._vocab_size,
+            self.check_tokens,
+            lambda words, size: self.texts.run(partial(self._spellings, words), size, peer),
+        )
+        form: OutputForm | None = None
+        if request.HasField("structured_output"):  # last, since it may take a while
+            form = await self._forms.read(request.structured_output, resumed, ignore_eos=request.ignore_eos, peer=peer)
+        ends = stop_token_ids | (frozenset() if request.ignore_eos else self._eos_token_ids)
+        editors = editors_of(changes, prompt, resumed, ends)
+        prefix_cache = request.prefix_cache if request.HasField("prefix_cache") else True
+        spec = SequenceSpec(
+            sequence_id=next(self._numbers),
+            tokens=[*prompt, *resumed],
             max_length=max_length,
-            ignore_eos=request.ignore_eos,
-            stops=stops,
-            speculate=enabled and most != 0,
-            drafter_names=drafter_names,
+            sampling=sampling,
+            eos_token_ids=ends,
             max_draft_tokens=most,
-            resumable=request.resumable,
-            labels=read_labels("speculation.labels", speculation.labels),
-            drafters=_drafters(speculation),
-            prediction=await self._prediction(speculation.prediction, peer),
             acceptance=settled.acceptance,
-            preset=settled.preset,
-            dynamic_temperature=settled.dynamic_temperature,
-            stop_token_ids=read_stop_tokens(request, self.check_tokens),
-            include_stop=request.include_stop,
-            max_time=read_max_time(request),
-            log_probs=read_log_probs(request, "log_probs"),
-            prompt_log_probs=read_log_probs(request, "prompt_log_probs"),
-            echo=request.echo,
-            changes=await read_changes(
-                request,
-                max_length - len(prompt),
-                self._vocab_size,
-                self.check_tokens,
-                lambda words, size: self.texts.run(partial(self._spellings, words), size, peer),
-            ),
-            prefix_cache=request.prefix_cache if request.HasField("prefix_cache") else True,
+            editors=editors if form is None else (*editors, form),
+            logprobs=log_probs,
+            prompt_logprobs=prompt_log_probs,
+            takes_prefix=prefix_cache,
+            leaves_prefix=prefix_cache,
+            form=form,
             report_rejected=request.report_rejected,
         )
-        if not request.HasField("structured_output"):
-            return order
-        # Last, since it may take a while.
-        form = await self._forms.read(request.structured_output, resumed, ignore_eos=request.ignore_eos, peer=peer)
-        return replace(order, form=form, jump_ahead=order.speculate and reads_ahead(request.structured_output))
+        speculate = enabled and most != 0
+        return GenerateOrder(
+            request_id=request_id,
+            spec=spec,
+            prompt_length=len(prompt),
+            prompt_was_text=request.WhichOneof("prompt") != "token_ids",
+            stops=stops,
+            speculate=speculate,
+            drafter_names=drafter_names,
+            resumable=request.resumable,
+            labels=labels,
+            drafters=drafters,
+            prediction=prediction,
+            preset=settled.preset,
+            dynamic_temperature=settled.dynamic_temperature,
+            stop_token_ids=stop_token_ids,
+            include_stop=request.include_stop,
+            changes=changes,
+            max_time=max_time,
+            echo=request.echo,
+            jump_ahead=form is not None and speculate and reads_ahead(request.structured_output),
+        )
 
     def close(self) -> None:
         """End the threads that compile forms."""

@@ -21,14 +21,7 @@ _MAX_BAD_WORD_LENGTH = 256
 
 def read_sampling(given: sampling_pb2.SamplingParams) -> SamplingParams:
     """How tokens are drawn. Raises ServiceError with INVALID_ARGUMENT."""
-    params = SamplingParams(
-        temperature=given.temperature if given.HasField("temperature") else 1.0,
-        top_k=given.top_k,
-        top_p=given.top_p if given.HasField("top_p") else 1.0,
-        min_p=given.min_p,
-        typical_p=given.typical_p if given.HasField("typical_p") else 1.0,
-        seed=given.seed if given.HasField("seed") else secrets.randbits(_SEED_BITS),
-    )
+    params = SamplingParams.read(given, given.seed if given.HasField("seed") else secrets.randbits(_SEED_BITS))
     try:
         return params.validate("sampling")
     except FieldError as error:

@@ -40,7 +40,7 @@ class RequestCall:
         log.info(
             "request accepted",
             sequence_id=request.sequence_id,
-            prompt_tokens=len(order.prompt),
+            prompt_tokens=order.prompt_length,
             resumed_tokens=len(order.resumed),
             max_length=order.max_length,
         )
@@ -122,13 +122,13 @@ def _asked(order: GenerateOrder) -> dict[str, Value]:
     """What a request asks for, as attributes; never its prompt."""
     sampling = order.sampling
     return {
-        "gen_ai.request.max_tokens": order.max_length - len(order.prompt),
+        "gen_ai.request.max_tokens": order.max_length - order.prompt_length,
         "gen_ai.request.temperature": sampling.temperature,
         "gen_ai.request.top_p": sampling.top_p,
         "gen_ai.request.top_k": sampling.top_k,
         # Traces know no numbers of 64 bits without a sign.
         "gen_ai.request.seed": sampling.seed if sampling.seed < _INT64_END else str(sampling.seed),
-        "gen_ai.usage.input_tokens": len(order.prompt),
+        "gen_ai.usage.input_tokens": order.prompt_length,
         "draftwire.speculation": order.speculate,
         "draftwire.resumed_tokens": len(order.resumed),
     }

@@ -25,9 +25,7 @@ from draftwire.v1.verifier_service_pb2 import (
 )
 from service_runtime.errors import ServiceError
 from service_runtime.observability.span import NO_SPAN, Interval, Span
-from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.step_result import Finish, SequenceOutcome
-from speculative_engine.logits.editors import editors_of
 from speculative_engine.sampling.log_probs import LogProbs
 from speculative_engine.text.tokenizer import Tokenizer
 from verifier_service.reading.acceptance import tell_acceptance
@@ -46,23 +44,21 @@ class RunningRequest:
 
     def __init__(
         self,
-        sequence_id: int,
         order: GenerateOrder,
         tokenizer: Tokenizer,
-        eos_token_ids: frozenset[int],
         model_fingerprint: str = "",
         numerics: str = "",
         requests: int = 1,
         span: Span = NO_SPAN,
     ):
         """requests: how many there are with it, for its caller. span: of its call; what happens is told there."""
-        self.sequence_id = sequence_id
+        self.sequence_id = order.spec.sequence_id
         self.order = order
         self.span = span
-        self.tokens = [*order.prompt, *order.resumed]
+        self.tokens = list(order.spec.tokens)
         """Prompt and output committed so far, in step with the verdicts sent to drafters."""
         self.finished = False
-        self._ends = order.stop_token_ids | (frozenset() if order.ignore_eos else eos_token_ids)
+        self._ends = order.spec.eos_token_ids
         self._kept_ends = order.stop_token_ids if order.include_stop else frozenset()
         self._stop_token: int | None = None
         self._tokenizer = tokenizer
@@ -74,8 +70,8 @@ class RunningRequest:
         """Of the output's text, before anything is taken away for a stop string."""
         self._stops = StopStrings(order.stops, include=order.include_stop)
         self._prompt: PromptTelling | None = None
-        if order.echo or order.prompt_log_probs is not None:
-            self._prompt = PromptTelling(order.prompt, tokenizer, order.prompt_log_probs)
+        if order.echo or order.spec.prompt_logprobs is not None:
+            self._prompt = PromptTelling(order.prompt, tokenizer, order.spec.prompt_logprobs)
         self.admitted_at = time.perf_counter()
         self._began: float | None = None
         """When its first step began."""
@@ -94,28 +90,6 @@ class RunningRequest:
         self._fault: ServiceError | None = None
         self._changed = asyncio.Event()
         self._replay()
-
-    def spec(self) -> SequenceSpec:
-        """What the engine is asked to do."""
-        form = self.order.form
-        output = self.tokens[len(self.order.prompt) :]
-        editors = editors_of(self.order.changes, self.order.prompt, output, self._ends)
-        return SequenceSpec(
-            sequence_id=self.sequence_id,
-            tokens=list(self.tokens),
-            max_length=self.order.max_length,
-            sampling=self.order.sampling,
-            eos_token_ids=self._ends,
-            max_draft_tokens=self.order.max_draft_tokens,
-            acceptance=self.order.acceptance,
-            logprobs=self.order.log_probs,
-            prompt_logprobs=self.order.prompt_log_probs,
-            editors=editors if form is None else (*editors, form),
-            takes_prefix=self.order.prefix_cache,
-            leaves_prefix=self.order.prefix_cache,
-            form=form,
-            report_rejected=self.order.report_rejected,
-        )
 
     def take(self, outcome: SequenceOutcome) -> None:
         """Take in what a step did. May finish the request earlier than the engine does: at a stop string."""
@@ -187,7 +161,7 @@ class RunningRequest:
         yield GenerateResponse(
             started=GenerateStarted(
                 request_id=self.order.request_id,
-                prompt_tokens=len(self.order.prompt),
+                prompt_tokens=self.order.prompt_length,
                 seed=self.order.sampling.seed,
                 prompt_token_ids=self.order.prompt if self.order.prompt_was_text else (),
                 model_fingerprint=self._model_fingerprint,
@@ -225,7 +199,7 @@ class RunningRequest:
     @property
     def completion_tokens(self) -> int:
         """Output tokens so far, those that a resumed request came with included."""
-        return len(self.tokens) - len(self.order.prompt)
+        return len(self.tokens) - self.order.prompt_length
 
     @property
     def new_tokens(self) -> int:
@@ -244,7 +218,7 @@ class RunningRequest:
         """Tokens and seconds so far."""
         end = self._ended or time.perf_counter()
         return Usage(
-            prompt_tokens=len(self.order.prompt),
+            prompt_tokens=self.order.prompt_length,
             completion_tokens=self.completion_tokens,
             first_token_seconds=(self._first_token or end) - self.admitted_at,
             total_seconds=end - self.admitted_at,
@@ -271,7 +245,7 @@ class RunningRequest:
 
     def served(self, drafters: Sequence[str]) -> ServedRequest:
         """The request as those who follow the traffic are told of it, once it has finished; drafters: who drafts."""
-        length = len(self.order.prompt)
+        length = self.order.prompt_length
         served = ServedRequest(
             prompt_token_ids=self.tokens[:length],
             token_ids=self.tokens[length:],
@@ -283,15 +257,15 @@ class RunningRequest:
 
     def _replay(self) -> None:
         """Bring text and stop strings to where a resumed request was; its caller has that text already."""
-        form = self.order.form
+        form = self.order.spec.form
         for index, token in enumerate(self.order.resumed):
             self._read(token, index + 1)
             if not self.finished and form is not None and form.ended and index + 1 == len(self.order.resumed):
                 self._finish(FinishReason.FINISH_REASON_STOP)
-            if not self.finished and len(self.order.prompt) + index + 1 >= self.order.max_length:
+            if not self.finished and self.order.prompt_length + index + 1 >= self.order.max_length:
                 self._finish(FinishReason.FINISH_REASON_LENGTH)
             if self.finished:
-                self.tokens = self.tokens[: len(self.order.prompt) + index + 1]
+                self.tokens = self.tokens[: self.order.prompt_length + index + 1]
                 return
 
     def _read(self, token: int, output_length: int) -> str:
@@ -316,8 +290,8 @@ class RunningRequest:
         self._chunk.text_offsets.append(self._characters)
         if log_probs is not None:
             self._chunk.log_probs.append(log_probs)
-        self._chunk.text += self._read(token, len(self.tokens) - len(self.order.prompt))
-        if len(self._chunk.log_probs) * (1 + (self.order.log_probs or 0)) >= MOST_ENTRIES:
+        self._chunk.text += self._read(token, len(self.tokens) - self.order.prompt_length)
+        if len(self._chunk.log_probs) * (1 + (self.order.spec.logprobs or 0)) >= MOST_ENTRIES:
             self._chunks.append(self._chunk)
             self._chunk = GenerateChunk()
 
@@ -352,7 +326,7 @@ class RunningRequest:
         text = ""
         if self._stops.found is None:
             # What was incomplete may complete a stop string only now.
-            ends = self._may_stop(len(self.tokens) - len(self.order.prompt))
+            ends = self._may_stop(len(self.tokens) - self.order.prompt_length)
             text = self._stops.push(self._text.flush(), ends=ends) + self._stops.flush()
             if self._stops.found is not None:
                 self._finish_reason = FinishReason.FINISH_REASON_STOP

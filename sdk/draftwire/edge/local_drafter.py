@@ -81,14 +81,7 @@ class LocalDrafter:
             return None
         return DraftSpec(
             tokens=list(opened.token_ids),
-            sampling=SamplingParams(
-                temperature=opened.sampling.temperature,
-                top_k=opened.sampling.top_k,
-                top_p=opened.sampling.top_p,
-                min_p=opened.sampling.min_p,
-                typical_p=opened.sampling.typical_p if opened.sampling.HasField("typical_p") else 1.0,
-                seed=opened.sampling.seed,
-            ),
+            sampling=SamplingParams.read(opened.sampling, opened.sampling.seed),
             max_tree_nodes=opened.max_tree_nodes,
             max_length=min(opened.max_length, longest),
             vocab_size=min(opened.vocab_size, self._vocab_size),
