@@ -312,7 +312,7 @@ async def test_a_stop_string_that_stays(requests: Requests) -> None:
 async def test_a_stop_token(requests: Requests, kept: bool) -> None:
     (stop,) = requests.encode("!")
     request = requests.make(stop_token_ids=frozenset({stop}), include_stop=kept, ignore_eos=True)
-    assert request.spec().eos_token_ids == {stop}
+    assert request.order.spec.eos_token_ids == {stop}
     requests.step(request, requests.encode("ab!"), finish=Finish.EOS)
     output = await collect(request)
     assert (output.text, output.finished.stop_token_id) == ("ab!" if kept else "ab", stop)
@@ -430,7 +430,7 @@ class TestResume:
     async def test_past_the_end_of_the_sequence_when_that_is_ignored(self, requests: Requests) -> None:
         request = requests.make(resumed=[*requests.encode("a"), requests.eos], ignore_eos=True)
         assert not request.finished
-        assert request.spec().eos_token_ids == frozenset()
+        assert request.order.spec.eos_token_ids == frozenset()
 
     async def test_complete_by_a_stop_string(self, requests: Requests) -> None:
         request = requests.make(resumed=requests.encode("aSTOPb"), stops=["STOP"])
