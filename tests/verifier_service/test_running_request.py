@@ -403,7 +403,7 @@ class TestResume:
         requests.step(whole, tokens[known:], finish=Finish.EOS)
 
         resumed = requests.make(stops=["STOP"], resumed=tokens[:known])
-        assert resumed.spec().tokens == [*PROMPT, *tokens[:known]]
+        assert resumed.order.spec.tokens == [*PROMPT, *tokens[:known]]
         assert not resumed.finished
         requests.step(resumed, tokens[known:], finish=Finish.EOS)
         output = await collect(resumed)
