@@ -311,9 +311,9 @@ async def test_one_that_asks_for_slow_forms_does_not_hold_up_others(
         for _ in range(3)
     ]
     async with asyncio.timeout(PATIENCE):
-        assert (await reader.read(known, peer="b")).form is not None
+        assert (await reader.read(known, peer="b")).spec.form is not None
         assert not any(task.done() for task in hostile), "what is kept does not wait"
-        assert (await reader.read(asking(bundled, SCHEMAS["recursion"]), peer="b")).form is not None
+        assert (await reader.read(asking(bundled, SCHEMAS["recursion"]), peer="b")).spec.form is not None
         assert not all(task.done() for task in hostile), "it waits for one of them, not for all"
     for task in hostile:
         task.cancel()
