@@ -16,14 +16,14 @@ from service_runtime.startup_error import StartupError, startup_errors
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.kernels.compiled_library import (
+from speculative_engine.kernels.cpu_threads import share_of_threads
+from speculative_engine.kernels.library import (
     KernelsError,
     kernels_in_use,
     library,
     use_kernels,
     warn_where_missing,
 )
-from speculative_engine.kernels.cpu_threads import share_of_threads
 from speculative_engine.loading.rank_processes import RANK_ERRORS, follow_ranks
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.loading.step_timing import measure_step_cost

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from speculative_engine.kernels.compiled_library import loaded, product_kind
-from speculative_engine.kernels.int8_product import CompiledInt8Product
-from speculative_engine.kernels.row_product import CompiledProduct
-from speculative_engine.kernels.slot_attention import Room
+from speculative_engine.kernels.attention import ScratchSize
+from speculative_engine.kernels.gemm import CompiledGemm
+from speculative_engine.kernels.gemm_int8 import CompiledGemmInt8
+from speculative_engine.kernels.library import gemm_kind, loaded
 from speculative_engine.model.packed_attention import ForwardPass
 
 
@@ -101,7 +101,7 @@ class CompiledLayer:
             parts.input_norm[0].data_ptr(), parts.output_norm[0].data_ptr(), _pointer(query_norm), _pointer(key_norm),
             heads, parts.kv_heads, parts.dim, parts.window or 0,
             parts.input_norm[1], parts.output_norm[1], head_eps, parts.scaling,
-            product_kind(),
+            gemm_kind(),
         )  # fmt: skip
         self._address = ctypes.addressof(self.call)
         self._narrow = max(parts.project.product.inputs, heads * parts.dim)
@@ -117,14 +117,14 @@ class CompiledLayer:
         if not isinstance(shared, _Shared) or shared.hidden is not hidden or shared.angles is not angles:
             shared = under_way.shared = self._share(hidden, angles, under_way)
         keys, values = under_way.cache.layer(index, self._like, self._like)
-        loaded().draftwire_layer(self._address, shared.address, keys.data_ptr(), values.data_ptr())
+        loaded().draftwire_decoder_layer(self._address, shared.address, keys.data_ptr(), values.data_ptr())
 
     def _share(self, hidden: torch.Tensor, angles: Angles, under_way: ForwardPass) -> _Shared:
         batch, cache = under_way.packed_batch, under_way.cache
         rows, heads, dim = hidden.shape[1], self._heads, self._parts.dim
         cosines, sines = (each[0].contiguous() for each in angles)
         lanes, threads = batch.slot_lanes, torch.get_num_threads()
-        room = Room.of(lanes, heads // self._parts.kv_heads)
+        room = ScratchSize.of(lanes, heads // self._parts.kv_heads)
         narrow = cache.scratch("narrow", (rows, self._narrow), hidden)
         wide = cache.scratch("wide", (rows, self._wide), hidden)
         gated = cache.scratch("gated", (rows, self._parts.down.product.inputs), hidden)
@@ -146,13 +146,13 @@ class CompiledLayer:
 def can_compile(parts: LayerParts) -> bool:
     """Whether there is a compiled call for a layer: its products are compiled, for any number of rows, and no rank has
     to be heard between them."""
-    kinds = (CompiledProduct, CompiledInt8Product)
+    kinds = (CompiledGemm, CompiledGemmInt8)
     return all(isinstance(getattr(linear, "product", None), kinds) for linear in parts.linears)
 
 
 def _linear(linear: nn.Module) -> _Linear:
     product = linear.product
-    scales = product.scales.data_ptr() if isinstance(product, CompiledInt8Product) else None
+    scales = product.scales.data_ptr() if isinstance(product, CompiledGemmInt8) else None
     return _Linear(product.stored.data_ptr(), scales, _pointer(linear.bias), product.outputs, product.inputs)
 
 

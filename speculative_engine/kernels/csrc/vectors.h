@@ -14,11 +14,11 @@
 #define LANES 16
 
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef float half_vec __attribute__((vector_size(2 * LANES), aligned(4)));
-typedef float quarter_vec __attribute__((vector_size(LANES), aligned(4)));
+typedef float vec8 __attribute__((vector_size(2 * LANES), aligned(4)));
+typedef float vec4 __attribute__((vector_size(LANES), aligned(4)));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef uint32_t uvec __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef uint16_t hvec __attribute__((vector_size(2 * LANES), aligned(2)));
+typedef uint16_t u16vec __attribute__((vector_size(2 * LANES), aligned(2)));
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -42,13 +42,13 @@ extern int32_t draftwire_vectors;
     static void NAME PARAMETERS { NAME##_body ARGUMENTS; }
 #endif
 
-/* The same for a Task of worker_pool.h. */
+/* The same for a Task of thread_pool.h. */
 #define CLONED_TASK(NAME)                                                                                              \
-    CLONED(NAME, (const void *call, int64_t first, int64_t last, int32_t seat), (call, first, last, seat))
+    CLONED(NAME, (const void *call, int64_t first, int64_t last, int32_t thread_id), (call, first, last, thread_id))
 
-INLINE vec widened(const void *from, int64_t at, int half) {
-    if (half) {
-        hvec bits;
+INLINE vec load_vec(const void *from, int64_t at, int bf16) {
+    if (bf16) {
+        u16vec bits;
         memcpy(&bits, (const uint16_t *)from + at, sizeof bits);
         return (vec)(__builtin_convertvector(bits, uvec) << 16);
     }
@@ -57,12 +57,12 @@ INLINE vec widened(const void *from, int64_t at, int half) {
     return whole;
 }
 
-INLINE float sum_of(vec parts) {
-    half_vec low, high;
+INLINE float sum_vec(vec parts) {
+    vec8 low, high;
     memcpy(&low, &parts, sizeof low);
     memcpy(&high, (char *)&parts + sizeof low, sizeof high);
     low = low + high;
-    quarter_vec left, right;
+    vec4 left, right;
     memcpy(&left, &low, sizeof left);
     memcpy(&right, (char *)&low + sizeof left, sizeof right);
     left = left + right;
@@ -70,7 +70,7 @@ INLINE float sum_of(vec parts) {
 }
 
 /* e^x for x <= 0; 0 below -87. A polynomial of degree 6 after Cody and Waite: within 2 units in the last place. */
-INLINE vec exp_of(vec x) {
+INLINE vec exp_vec(vec x) {
     const vec least = {-87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87};
     ivec small = x < least;
     x = (vec)(((ivec)least & small) | ((ivec)x & ~small));
@@ -88,18 +88,18 @@ INLINE vec exp_of(vec x) {
 }
 
 /* Rounded to bfloat16 like torch does: to the nearest, ties to even. */
-INLINE uvec half_bits(vec x) {
+INLINE uvec bf16_bits(vec x) {
     uvec bits = (uvec)x, odd = (bits >> 16) & 1;
     uvec nan = (uvec)((bits & 0x7fffffff) > 0x7f800000);
     return (((bits + 0x7fff + odd) >> 16) & ~nan) | (0x7fc0 & nan);
 }
 
 /* To the type of the model and back. */
-INLINE vec rounded(vec x, int half) { return half ? (vec)(half_bits(x) << 16) : x; }
+INLINE vec round_vec(vec x, int bf16) { return bf16 ? (vec)(bf16_bits(x) << 16) : x; }
 
-INLINE void stored(void *to, int64_t at, vec x, int half) {
-    if (half) {
-        hvec bits = __builtin_convertvector(half_bits(x), hvec);
+INLINE void store_vec(void *to, int64_t at, vec x, int bf16) {
+    if (bf16) {
+        u16vec bits = __builtin_convertvector(bf16_bits(x), u16vec);
         memcpy((uint16_t *)to + at, &bits, sizeof bits);
     } else {
         memcpy((float *)to + at, &x, sizeof x);

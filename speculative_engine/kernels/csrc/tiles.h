@@ -3,8 +3,8 @@
  * A packed weight holds groups of 32 outputs; a group, blocks of 32 inputs; a block, two tiles of 16 outputs; a tile, 16
  * pairs of inputs. That is what the tile registers of AMX want, and the vectors of AVX-512's bfloat16 dot product.
  */
-#ifndef DRAFTWIRE_ROW_TILES_H
-#define DRAFTWIRE_ROW_TILES_H
+#ifndef DRAFTWIRE_TILES_H
+#define DRAFTWIRE_TILES_H
 
 #include <immintrin.h>
 #include <stdint.h>

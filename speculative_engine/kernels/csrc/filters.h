@@ -2,8 +2,8 @@
  * speculative_engine/token_filters.py and kept_range.py compute with torch, and define. Probability mass is counted in
  * integers, whose sums are the same in any order.
  */
-#ifndef DRAFTWIRE_TOKEN_FILTERS_H
-#define DRAFTWIRE_TOKEN_FILTERS_H
+#ifndef DRAFTWIRE_FILTERS_H
+#define DRAFTWIRE_FILTERS_H
 
 #include "vectors.h"
 
@@ -38,7 +38,7 @@ typedef struct {
 
 INLINE int64_t mass_of(float relative) {
     vec one = {relative};
-    return (int64_t)(exp_of(one)[0] * MASS_UNIT);
+    return (int64_t)(exp_vec(one)[0] * MASS_UNIT);
 }
 
 static int descending(const void *a, const void *b) {
@@ -112,7 +112,7 @@ static float least_of_top_p(const Filters *f, const FilterScratch *s, int64_t vo
         vec all;
         for (int64_t i = 0; i < LANES; i++) relative[i] = i < width ? s->scaled[first + i] - top : -INFINITY;
         memcpy(&all, relative, sizeof all);
-        all = exp_of(all) * MASS_UNIT;
+        all = exp_vec(all) * MASS_UNIT;
         memcpy(mass, &all, sizeof all);
         for (int64_t i = 0; i < width; i++) {
             if (relative[i] < -DEPTH) continue;
@@ -145,7 +145,7 @@ INLINE void keep_typical(const Filters *f, const FilterScratch *s, int64_t vocab
         for (int64_t i = 0; i < LANES; i++)
             relative[i] = i < width && s->scaled[first + i] >= *least ? s->scaled[first + i] - top : -INFINITY;
         memcpy(&all, relative, sizeof all);
-        all = exp_of(all) * MASS_UNIT;
+        all = exp_vec(all) * MASS_UNIT;
         memcpy(mass, &all, sizeof all);
         for (int64_t i = 0; i < width; i++) {
             if (relative[i] < -DEPTH) mass[i] = 0;

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from speculative_engine.kernels import compiled_library
+from speculative_engine.kernels import library as compiled_library
 
 pytestmark = pytest.mark.skipif(compiled_library.library() is None, reason="not built: there is no C compiler")
 
@@ -19,7 +19,7 @@ def shared(count: int, least: int, threads: int) -> list[tuple[int, int, int]]:
     """What was done, in pieces: first, last and seat."""
     done: list[tuple[int, int, int]] = []
     task = _Task(lambda work, first, last, seat: done.append((first, last, seat)))
-    share = compiled_library.loaded().draftwire_share
+    share = compiled_library.loaded().draftwire_parallel_for
     share.argtypes = (_Task, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int32)
     share.restype = None
     share(task, None, count, least, threads)

@@ -1,4 +1,4 @@
-"""Rows times a packed weight of 8-bit integers in compiled code, for few rows in bfloat16. See int8_product.c.
+"""Rows times a packed weight of 8-bit integers in compiled code, for few rows in bfloat16. See gemm_int8.c.
 
 It reads half of the bytes that a bfloat16 weight has, at the memory's speed, and gives a row the same bits whatever the
 number of rows.
@@ -11,8 +11,8 @@ import ctypes
 import torch
 from torch import nn
 
-from speculative_engine.kernels.compiled_library import loaded, product_kind
 from speculative_engine.kernels.huge_pages import in_huge_pages
+from speculative_engine.kernels.library import gemm_kind, loaded
 
 _BLOCK = 32
 _TILE = 16
@@ -27,10 +27,10 @@ class _Product(ctypes.Structure):
 
 def can_multiply_int8(weight: torch.Tensor) -> bool:
     """Whether the compiled product can be had for a weight [outputs, inputs]."""
-    return weight.shape[1] % _BLOCK == 0 and product_kind() > 0
+    return weight.shape[1] % _BLOCK == 0 and gemm_kind() > 0
 
 
-class CompiledInt8Product(nn.Module):
+class CompiledGemmInt8(nn.Module):
     """Rows times a weight that is packed once."""
 
     def __init__(self, weight: torch.Tensor, scales: torch.Tensor):
@@ -52,5 +52,5 @@ class CompiledInt8Product(nn.Module):
             rows.data_ptr(), self.stored.data_ptr(), self.scales.data_ptr(), None if bias is None else bias.data_ptr(),
             out.data_ptr(), len(rows), self.outputs, self.inputs,
         )  # fmt: skip
-        loaded().draftwire_int8_product(ctypes.addressof(call), product_kind(), torch.get_num_threads())
+        loaded().draftwire_gemm_int8(ctypes.addressof(call), gemm_kind(), torch.get_num_threads())
         return out

@@ -1,4 +1,4 @@
-"""What a decoder layer of the Llama kind does between its matrix products, in compiled code. See layer_steps.c.
+"""What a decoder layer of the Llama kind does between its matrix products, in compiled code. See layer_ops.c.
 
 All tensors are contiguous and on a CPU, of one type, bfloat16 or float32, but where it says otherwise. A result's row
 depends on the same row of the inputs alone, to the bit.
@@ -10,17 +10,17 @@ import ctypes
 
 import torch
 
-from speculative_engine.kernels.compiled_library import HALF, loaded
+from speculative_engine.kernels.library import BF16, loaded
 
 
-class _Rotation(ctypes.Structure):
+class _Rope(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("projected", "cosines", "sines", "query_weight", "key_weight", "slots")),
         *((name, ctypes.c_void_p) for name in ("query", "keys", "values")),
         *((name, ctypes.c_int64) for name in ("rows", "heads", "kv_heads", "dim", "capacity")),
         ("scale", ctypes.c_float),
         ("eps", ctypes.c_float),
-        ("half", ctypes.c_int32),
+        ("bf16", ctypes.c_int32),
     )
 
 
@@ -30,12 +30,12 @@ def rms_norm(inputs: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Te
     rows, width = inputs.shape
     loaded().draftwire_rms_norm(
         inputs.data_ptr(), weight.data_ptr(), out.data_ptr(), rows, width,
-        eps, HALF[inputs.dtype], torch.get_num_threads(),
+        eps, BF16[inputs.dtype], torch.get_num_threads(),
     )  # fmt: skip
     return out
 
 
-def rotate(
+def rope(
     projected: torch.Tensor,
     cosines: torch.Tensor,
     sines: torch.Tensor,
@@ -57,20 +57,20 @@ def rotate(
     heads = width // dim - 2 * kv_heads
     query = torch.empty(heads, rows, dim, dtype=torch.float32)
     query_weight, key_weight, eps = (norms[0].data_ptr(), norms[1].data_ptr(), norms[2]) if norms else (None, None, 0.0)
-    call = _Rotation(
+    call = _Rope(
         projected.data_ptr(), cosines.data_ptr(), sines.data_ptr(), query_weight, key_weight, slots.data_ptr(),
         query.data_ptr(), keys.data_ptr(), values.data_ptr(),
-        rows, heads, kv_heads, dim, capacity, scale, eps, HALF[projected.dtype],
+        rows, heads, kv_heads, dim, capacity, scale, eps, BF16[projected.dtype],
     )  # fmt: skip
-    loaded().draftwire_rotate(ctypes.addressof(call), torch.get_num_threads())
+    loaded().draftwire_rope(ctypes.addressof(call), torch.get_num_threads())
     return query
 
 
-def gate(both: torch.Tensor) -> torch.Tensor:
+def silu_and_mul(both: torch.Tensor) -> torch.Tensor:
     """SiLU of the first half of each row times its second: [rows, 2 * width] -> [rows, width]"""
     rows, width = both.shape
     out = both.new_empty(rows, width // 2)
-    loaded().draftwire_gate(
-        both.data_ptr(), out.data_ptr(), rows, width // 2, HALF[both.dtype], torch.get_num_threads()
+    loaded().draftwire_silu_and_mul(
+        both.data_ptr(), out.data_ptr(), rows, width // 2, BF16[both.dtype], torch.get_num_threads()
     )
     return out

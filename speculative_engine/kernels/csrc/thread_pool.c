@@ -5,7 +5,7 @@
  * once, and those that come take of what is left, in ever smaller pieces (guided self-scheduling, Polychronopoulos and
  * Kuck 1987). Where another process has a worker's core, the caller does nearly all by itself.
  */
-#include "worker_pool.h"
+#include "thread_pool.h"
 
 #if defined(__unix__) || defined(__APPLE__)
 
@@ -24,8 +24,8 @@
 /* A pool's state is one word, so that coming to a call and its end exclude each other. From the lowest bit: workers at
  * work (16 bits), seats left (16 bits), number of the call (32 bits). */
 #define AT_WORK 0xffffull
-#define SEAT 0x10000ull
-#define SEATS (0xffffull * SEAT)
+#define THREAD 0x10000ull
+#define THREADS (0xffffull * THREAD)
 #define CALL 0x100000000ull
 
 typedef struct {
@@ -52,7 +52,7 @@ static void pause_briefly(void) {
 #endif
 }
 
-static void take_pieces(Pool *pool, int32_t seat) {
+static void take_pieces(Pool *pool, int32_t thread_id) {
     const int64_t count = pool->count;
     for (;;) {
         int64_t first = atomic_load_explicit(&pool->next, memory_order_relaxed), piece;
@@ -63,11 +63,11 @@ static void take_pieces(Pool *pool, int32_t seat) {
             if (piece > count - first) piece = count - first;
         } while (!atomic_compare_exchange_weak_explicit(&pool->next, &first, first + piece, memory_order_relaxed,
                                                         memory_order_relaxed));
-        pool->task(pool->work, first, first + piece, seat);
+        pool->task(pool->work, first, first + piece, thread_id);
     }
 }
 
-static int is_open(uint64_t state, uint64_t last_call) { return (state & SEATS) && state / CALL != last_call; }
+static int is_open(uint64_t state, uint64_t last_call) { return (state & THREADS) && state / CALL != last_call; }
 
 static uint64_t wait_for_call(Pool *pool, uint64_t last_call) {
     struct timespec began, now;
@@ -96,9 +96,9 @@ static void *run_worker(void *of) {
     for (;;) {
         uint64_t state = wait_for_call(pool, last_call);
         while (is_open(state, last_call))
-            if (atomic_compare_exchange_weak(&pool->state, &state, state + 1 - SEAT)) {
+            if (atomic_compare_exchange_weak(&pool->state, &state, state + 1 - THREAD)) {
                 last_call = state / CALL;
-                take_pieces(pool, (int32_t)((state & SEATS) / SEAT));
+                take_pieces(pool, (int32_t)((state & THREADS) / THREAD));
                 atomic_fetch_sub(&pool->state, 1);
                 break;
             }
@@ -141,7 +141,7 @@ static void wake_workers(Pool *pool, int32_t wanted) {
     pthread_mutex_unlock(&pool->mutex);
 }
 
-void draftwire_share(Task task, const void *work, int64_t count, int64_t least, int32_t threads) {
+void draftwire_parallel_for(Task task, const void *work, int64_t count, int64_t least, int32_t threads) {
     if (least < 1) least = 1;
     if (threads > count / least) threads = (int32_t)(count / least);
     if (threads > MOST_WORKERS + 1) threads = MOST_WORKERS + 1;
@@ -159,10 +159,10 @@ void draftwire_share(Task task, const void *work, int64_t count, int64_t least, 
     pool->task = task, pool->work = work, pool->count = count, pool->least = least, pool->threads = threads;
     atomic_store(&pool->next, 0);
     uint64_t call = atomic_load(&pool->state) / CALL + 1;
-    atomic_store(&pool->state, call * CALL + (uint64_t)(threads - 1) * SEAT);
+    atomic_store(&pool->state, call * CALL + (uint64_t)(threads - 1) * THREAD);
     wake_workers(pool, threads - 1);
     take_pieces(pool, 0);
-    uint64_t state = atomic_fetch_and(&pool->state, ~SEATS);
+    uint64_t state = atomic_fetch_and(&pool->state, ~THREADS);
     for (int64_t looks = 1; state & AT_WORK; looks++, state = atomic_load(&pool->state)) {
         if (looks % LOOKS) pause_briefly();
         else sched_yield();
@@ -172,7 +172,7 @@ void draftwire_share(Task task, const void *work, int64_t count, int64_t least, 
 
 #else
 
-void draftwire_share(Task task, const void *work, int64_t count, int64_t least, int32_t threads) {
+void draftwire_parallel_for(Task task, const void *work, int64_t count, int64_t least, int32_t threads) {
     (void)least, (void)threads;
     if (count > 0) task(work, 0, count, 0);
 }

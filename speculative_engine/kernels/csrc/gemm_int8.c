@@ -1,23 +1,23 @@
-/* Rows times a packed weight of 8-bit integers with one scale for each output, for few rows in bfloat16: half of the bytes
+/* Rows times a packed weight of 8-bit integers with one scale for each output, for few rows in bfloat16: bf16 of the bytes
  * of a bfloat16 weight, read at the memory's speed.
  *
- * Integers of 8 bits are exact in bfloat16, so they are widened a few blocks ahead of the dot products, which are those of
- * row_product.c: each sum runs over the inputs in order, by the same instructions whatever the number of rows.
+ * Integers of 8 bits are exact in bfloat16, so they are load_vec a few blocks ahead of the dot products, which are those of
+ * gemm.c: each sum runs over the inputs in order, by the same instructions whatever the number of rows.
  *
- * The weight is packed as row_tiles.h says. A pair holds the even inputs of 16 outputs, then the odd ones.
+ * The weight is packed as tiles.h says. A pair holds the even inputs of 16 outputs, then the odd ones.
  */
-#include "layer_parts.h"
-#include "worker_pool.h"
+#include "ops.h"
+#include "thread_pool.h"
 
 #if defined(__x86_64__) && defined(__linux__)
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "row_tiles.h"
+#include "tiles.h"
 
 #define PAIR 32                  /* elements */
-#define LEAD 4                   /* blocks that are widened ahead: tiles cannot be loaded from stores still under way */
+#define LEAD 4                   /* blocks that are load_vec ahead: tiles cannot be loaded from stores still under way */
 #define RING 8                   /* blocks that are kept where no later rows need them */
 
 AVX static inline __attribute__((always_inline)) __m512i widened_pair(const int8_t *pair) {
@@ -26,7 +26,7 @@ AVX static inline __attribute__((always_inline)) __m512i widened_pair(const int8
     return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(even), 16), _mm512_castps_si512(odd));
 }
 
-AVX static void store_scaled(const Int8Product *p, int64_t row, int64_t output, __m512 sums) {
+AVX static void store_scaled(const GemmInt8 *p, int64_t row, int64_t output, __m512 sums) {
     int64_t left = p->outputs - output;
     if (left <= 0) return;
     __mmask16 which = left < TILE ? (__mmask16)((1u << left) - 1) : (__mmask16)0xffff;
@@ -39,7 +39,7 @@ AVX static void store_scaled(const Int8Product *p, int64_t row, int64_t output, 
     _mm256_mask_storeu_epi16(p->out + row * p->outputs + output, which, rounded);
 }
 
-AMX static void store_tile(const Int8Product *p, int64_t row, int64_t output, const float *tile) {
+AMX static void store_tile(const GemmInt8 *p, int64_t row, int64_t output, const float *tile) {
     for (int64_t r = 0; r < TILE && row + r < p->row_count; r++)
         store_scaled(p, row + r, output, _mm512_loadu_ps(tile + r * TILE));
 }
@@ -53,7 +53,7 @@ AMX static inline __attribute__((always_inline)) void widen(const int8_t *block,
 }
 
 /* One group of outputs for up to 32 rows. `wide` holds `kept` blocks; the first rows widen them. */
-AMX static void amx_rows(const Int8Product *p, int64_t group, int64_t row, int lower, uint16_t *wide, int64_t kept) {
+AMX static void amx_rows(const GemmInt8 *p, int64_t group, int64_t row, int lower, uint16_t *wide, int64_t kept) {
     float sums[4][TILE * TILE] __attribute__((aligned(64)));
     const int64_t inputs = p->inputs, stride = 2 * inputs, blocks = inputs / BLOCK;
     const int8_t *weight = p->weight + group * BLOCK * inputs;
@@ -93,11 +93,11 @@ AMX static void amx_rows(const Int8Product *p, int64_t group, int64_t row, int l
     }
 }
 
-AMX static void amx_product(const Int8Product *p, int64_t first, int64_t last) {
+AMX static void amx_gemm(const GemmInt8 *p, int64_t first, int64_t last) {
     uint16_t ring[RING * 2 * TILE_ELEMENTS] __attribute__((aligned(64)));
     const int64_t whole = p->row_count / (2 * TILE) * (2 * TILE), blocks = p->inputs / BLOCK;
     const int left = (int)(p->row_count - whole), upper = left < TILE ? left : TILE, lower = left - upper;
-    /* For later rows the whole group is kept; without the memory for it, it is widened for them again. */
+    /* For later rows the whole group is kept; without the memory for it, it is load_vec for them again. */
     uint16_t *all = p->row_count > 2 * TILE ? aligned_alloc(64, (size_t)blocks * 4 * TILE_ELEMENTS) : NULL;
     uint16_t *wide = all ? all : ring;
     const int64_t kept = all ? blocks : RING;
@@ -115,8 +115,8 @@ AMX static void amx_product(const Int8Product *p, int64_t first, int64_t last) {
     free(all);
 }
 
-/* `count` is a constant where this is inlined; fetches as the product of bfloat16 weights does (row_product.c). */
-AVX static inline __attribute__((always_inline)) void avx_rows(const Int8Product *p, int64_t group, int64_t row, int count,
+/* `count` is a constant where this is inlined; fetches as the product of bfloat16 weights does (gemm.c). */
+AVX static inline __attribute__((always_inline)) void avx_rows(const GemmInt8 *p, int64_t group, int64_t row, int count,
                                                                int64_t block, int64_t blocks) {
     const int64_t inputs = p->inputs;
     const int8_t *weight = p->weight + group * BLOCK * inputs;
@@ -150,28 +150,28 @@ AVX static inline __attribute__((always_inline)) void avx_rows(const Int8Product
     }
 }
 
-AVX static void avx_product(const Int8Product *p, int64_t first, int64_t last) {
+AVX static void avx_gemm(const GemmInt8 *p, int64_t first, int64_t last) {
     for (int64_t group = first; group < last; group++) AVX_ALL_ROWS(p, group);
 }
 
-static void amx_groups(const void *p, int64_t first, int64_t last, int32_t seat) {
-    (void)seat;
-    amx_product(p, first, last);
+static void amx_groups(const void *p, int64_t first, int64_t last, int32_t thread_id) {
+    (void)thread_id;
+    amx_gemm(p, first, last);
 }
 
-static void avx_groups(const void *p, int64_t first, int64_t last, int32_t seat) {
-    (void)seat;
-    avx_product(p, first, last);
+static void avx_groups(const void *p, int64_t first, int64_t last, int32_t thread_id) {
+    (void)thread_id;
+    avx_gemm(p, first, last);
 }
 
-void draftwire_int8_product(const Int8Product *p, int32_t kind, int32_t threads) {
+void draftwire_gemm_int8(const GemmInt8 *p, int32_t kind, int32_t threads) {
     const int64_t groups = (p->outputs + BLOCK - 1) / BLOCK, blocks = (p->row_count + BLOCK - 1) / BLOCK;
     const int64_t work = BLOCK * p->inputs * (blocks ? blocks : 1); /* of a group */
-    draftwire_share(kind == 2 ? amx_groups : avx_groups, p, groups, (LEAST_BYTES + work - 1) / work, threads);
+    draftwire_parallel_for(kind == 2 ? amx_groups : avx_groups, p, groups, (LEAST_BYTES + work - 1) / work, threads);
 }
 
 #else
 
-void draftwire_int8_product(const Int8Product *p, int32_t kind, int32_t threads) { (void)p, (void)kind, (void)threads; }
+void draftwire_gemm_int8(const GemmInt8 *p, int32_t kind, int32_t threads) { (void)p, (void)kind, (void)threads; }
 
 #endif

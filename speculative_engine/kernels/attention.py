@@ -1,4 +1,4 @@
-"""Attention over KV slots in compiled code, for CPUs: reads keys and values where they lie. See slot_attention.c.
+"""Attention over KV slots in compiled code, for CPUs: reads keys and values where they lie. See attention.c.
 
 Without the compiled library, and for what it does not compute, `packed_attention` does the same with torch, a few times
 slower.
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from speculative_engine.kernels.compiled_library import HALF, LANES, library, loaded
+from speculative_engine.kernels.library import BF16, LANES, library, loaded
 
 _QUERIES = 16
 MOST_DIM = 512
@@ -38,7 +38,7 @@ class SlotLanes:
     """Most queries of a lane."""
 
 
-class Room(NamedTuple):
+class ScratchSize(NamedTuple):
     """What working memory a call needs."""
 
     longest: int
@@ -47,7 +47,7 @@ class Room(NamedTuple):
     """Floats that each thread needs."""
 
     @classmethod
-    def of(cls, lanes: SlotLanes, shared: int) -> Room:
+    def of(cls, lanes: SlotLanes, shared: int) -> ScratchSize:
         """shared: query heads per key-value head."""
         longest = -(-(lanes.longest + LANES) // LANES) * LANES
         return cls(longest, min(lanes.widest, _QUERIES) * shared * longest)
@@ -60,7 +60,7 @@ class _Call(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("row_count", "kv_heads", "shared", "slots", "key_dim", "value_dim")),
         *((name, ctypes.c_int64) for name in ("longest", "window", "lane_count", "scratch_size")),
         ("softcap", ctypes.c_float),
-        ("half", ctypes.c_int32),
+        ("bf16", ctypes.c_int32),
     )
 
 
@@ -68,7 +68,7 @@ def fits(keys: torch.Tensor, values: torch.Tensor) -> bool:
     """Whether the compiled code computes with keys and values like these."""
     return (
         keys.device.type == "cpu"
-        and keys.dtype in HALF
+        and keys.dtype in BF16
         and keys.shape[-1] % LANES == 0
         and keys.shape[-1] <= MOST_DIM
         and values.shape[-1] % LANES == 0
@@ -93,7 +93,7 @@ def attend(
     kv_heads, slots, value_dim = values.shape
     out = torch.empty(row_count, heads, value_dim, dtype=torch.float32)
     shared = heads // kv_heads
-    room = Room.of(lanes, shared)
+    room = ScratchSize.of(lanes, shared)
     sink_scores = None if sinks is None else sinks.float().contiguous()
     threads = torch.get_num_threads()
     scratch = torch.empty(threads, room.scores, dtype=torch.float32)
@@ -103,7 +103,7 @@ def attend(
         lanes.seen.ctypes.data, lanes.lanes.ctypes.data, lanes.rows.ctypes.data, lanes.counts.ctypes.data,
         row_count, kv_heads, shared, slots, key_dim, value_dim,
         room.longest, window or 0, len(lanes.lanes), room.scores,
-        softcap or 0.0, HALF[keys.dtype],
+        softcap or 0.0, BF16[keys.dtype],
     )  # fmt: skip
-    loaded().draftwire_attend(ctypes.addressof(call), threads)
+    loaded().draftwire_attention(ctypes.addressof(call), threads)
     return out

@@ -3,10 +3,10 @@
  * Each sum runs over the inputs in order, by the same instructions whatever the number of rows, so a row has the same
  * bits in any company.
  *
- * The weight is packed as row_tiles.h says. A pair holds 16 outputs with 2 inputs each.
+ * The weight is packed as tiles.h says. A pair holds 16 outputs with 2 inputs each.
  */
-#include "layer_parts.h"
-#include "worker_pool.h"
+#include "ops.h"
+#include "thread_pool.h"
 
 #if defined(__x86_64__) && defined(__linux__)
 
@@ -15,14 +15,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "row_tiles.h"
+#include "tiles.h"
 
 #define PACED_ROWS 3      /* at most; more of them take long enough */
 #define PACE 4            /* pairs of inputs at a time */
 #define PACED_AHEAD 16384 /* bytes */
 
 /* 2: AMX, 1: AVX-512 with bfloat16, 0: neither. Asks the kernel for the tile registers. */
-int32_t draftwire_product_kind(void) {
+int32_t draftwire_gemm_kind(void) {
     unsigned a, b, c, d;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
     const int amx = (d >> 22 & 1) && (d >> 24 & 1);
@@ -31,7 +31,7 @@ int32_t draftwire_product_kind(void) {
     return amx && !syscall(SYS_arch_prctl, request_permission, tile_data) ? 2 : 1;
 }
 
-AVX static void store_outputs(const Product *p, int64_t row, int64_t output, __m512 sums) {
+AVX static void store_outputs(const Gemm *p, int64_t row, int64_t output, __m512 sums) {
     int64_t left = p->outputs - output;
     if (left <= 0) return;
     __mmask16 which = left < TILE ? (__mmask16)((1u << left) - 1) : (__mmask16)0xffff;
@@ -43,14 +43,14 @@ AVX static void store_outputs(const Product *p, int64_t row, int64_t output, __m
     _mm256_mask_storeu_epi16(p->out + row * p->outputs + output, which, rounded);
 }
 
-AMX static void store_tile(const Product *p, int64_t row, int64_t output, const float *tile) {
+AMX static void store_tile(const Gemm *p, int64_t row, int64_t output, const float *tile) {
     for (int64_t r = 0; r < TILE && row + r < p->row_count; r++)
         store_outputs(p, row + r, output, _mm512_loadu_ps(tile + r * TILE));
 }
 
 /* One group of outputs for up to 32 rows. One of several blocks of rows fetches its share of the next group, `lines` for
  * each block of inputs, as the memory would rest otherwise; the only one fetches what it comes to soon itself. */
-AMX static void amx_rows(const Product *p, int64_t group, int64_t row, int lower, int lines) {
+AMX static void amx_rows(const Gemm *p, int64_t group, int64_t row, int lower, int lines) {
     float sums[4][TILE * TILE] __attribute__((aligned(64)));
     const int64_t inputs = p->inputs, stride = 2 * inputs;
     const uint16_t *weight = p->weight + group * BLOCK * inputs, *rows = p->rows + row * inputs;
@@ -90,7 +90,7 @@ AMX static void amx_rows(const Product *p, int64_t group, int64_t row, int lower
     }
 }
 
-AMX static void amx_product(const Product *p, int64_t first, int64_t last) {
+AMX static void amx_gemm(const Gemm *p, int64_t first, int64_t last) {
     const int64_t whole = p->row_count / (2 * TILE) * (2 * TILE);
     const int left = (int)(p->row_count - whole), upper = left < TILE ? left : TILE, lower = left - upper;
     const int blocks = (int)((p->row_count + BLOCK - 1) / BLOCK);
@@ -108,7 +108,7 @@ AMX static void amx_product(const Product *p, int64_t first, int64_t last) {
     _tile_loadconfig(&before);
 }
 
-AVX static inline __m512bh loaded(const uint16_t *at) { return (__m512bh)_mm512_loadu_si512(at); }
+AVX static inline __m512bh load_bf16(const uint16_t *at) { return (__m512bh)_mm512_loadu_si512(at); }
 
 /* Adds the products of a pair of inputs for 32 outputs to the sums of `count` rows. */
 AVX static inline __attribute__((always_inline)) void add_pair(__m512 *left, __m512 *right, __m512bh first,
@@ -124,14 +124,14 @@ AVX static inline __attribute__((always_inline)) void add_pair(__m512 *left, __m
 }
 
 /* All inputs, for few rows: these multiply so fast that loads of what is still on its way would take the places of fetches,
- * and on a Zen 4 one row read the memory at two thirds of the speed of six. So PACE pairs are loaded while the PACE before
+ * and on a Zen 4 one row read the memory at two thirds of the speed of six. So PACE pairs are load_bf16 while the PACE before
  * them are multiplied, and the fence lets nothing begin before those loads are done. */
 AVX static inline __attribute__((always_inline)) void add_paced(__m512 *left, __m512 *right, const uint16_t *weight,
                                                                 const uint16_t *rows, int64_t inputs, int count) {
     __m512bh first[PACE], second[PACE], next_first[PACE], next_second[PACE];
     for (int i = 0; i < PACE; i++) {
-        first[i] = loaded(weight + i * BLOCK);
-        second[i] = loaded(weight + i * BLOCK + TILE_ELEMENTS);
+        first[i] = load_bf16(weight + i * BLOCK);
+        second[i] = load_bf16(weight + i * BLOCK + TILE_ELEMENTS);
     }
     for (int64_t k = 0; k < inputs; k += BLOCK, weight += 2 * TILE_ELEMENTS) {
         for (int pair = 0; pair < TILE; pair += PACE) {
@@ -144,8 +144,8 @@ AVX static inline __attribute__((always_inline)) void add_paced(__m512 *left, __
                 _mm_prefetch((const char *)(at + i * BLOCK + TILE_ELEMENTS) + PACED_AHEAD, _MM_HINT_T1);
             }
             for (int i = 0; i < PACE; i++) {
-                next_first[i] = loaded(next + i * BLOCK);
-                next_second[i] = loaded(next + i * BLOCK + TILE_ELEMENTS);
+                next_first[i] = load_bf16(next + i * BLOCK);
+                next_second[i] = load_bf16(next + i * BLOCK + TILE_ELEMENTS);
             }
             for (int i = 0; i < PACE; i++)
                 add_pair(left, right, first[i], second[i], rows + k + 2 * (pair + i), inputs, count);
@@ -157,7 +157,7 @@ AVX static inline __attribute__((always_inline)) void add_paced(__m512 *left, __
 /* `count` is a constant where this is inlined. The only block of rows fetches what it comes to soon; one of several, its
  * share of the next group, as the memory would rest while later ones find this group in the cache. All by T1: by T0 fewer
  * lines can be under way. */
-AVX static inline __attribute__((always_inline)) void avx_rows(const Product *p, int64_t group, int64_t row, int count,
+AVX static inline __attribute__((always_inline)) void avx_rows(const Gemm *p, int64_t group, int64_t row, int count,
                                                                int64_t block, int64_t blocks) {
     const int64_t inputs = p->inputs;
     const uint16_t *weight = p->weight + group * BLOCK * inputs, *rows = p->rows + row * inputs;
@@ -178,7 +178,7 @@ AVX static inline __attribute__((always_inline)) void avx_rows(const Product *p,
                     _mm_prefetch(next, _MM_HINT_T1);
                     next += 64;
                 }
-                add_pair(left, right, loaded(at), loaded(at + TILE_ELEMENTS), rows + k + 2 * pair, inputs, count);
+                add_pair(left, right, load_bf16(at), load_bf16(at + TILE_ELEMENTS), rows + k + 2 * pair, inputs, count);
             }
         }
     }
@@ -188,30 +188,30 @@ AVX static inline __attribute__((always_inline)) void avx_rows(const Product *p,
     }
 }
 
-AVX static void avx_product(const Product *p, int64_t first, int64_t last) {
+AVX static void avx_gemm(const Gemm *p, int64_t first, int64_t last) {
     for (int64_t group = first; group < last; group++) AVX_ALL_ROWS(p, group);
 }
 
-static void amx_groups(const void *p, int64_t first, int64_t last, int32_t seat) {
-    (void)seat;
-    amx_product(p, first, last);
+static void amx_groups(const void *p, int64_t first, int64_t last, int32_t thread_id) {
+    (void)thread_id;
+    amx_gemm(p, first, last);
 }
 
-static void avx_groups(const void *p, int64_t first, int64_t last, int32_t seat) {
-    (void)seat;
-    avx_product(p, first, last);
+static void avx_groups(const void *p, int64_t first, int64_t last, int32_t thread_id) {
+    (void)thread_id;
+    avx_gemm(p, first, last);
 }
 
-void draftwire_product(const Product *p, int32_t kind, int32_t threads) {
+void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads) {
     const int64_t groups = (p->outputs + BLOCK - 1) / BLOCK, blocks = (p->row_count + BLOCK - 1) / BLOCK;
     const int64_t work = 2 * BLOCK * p->inputs * (blocks ? blocks : 1); /* of a group */
-    draftwire_share(kind == 2 ? amx_groups : avx_groups, p, groups, (LEAST_BYTES + work - 1) / work, threads);
+    draftwire_parallel_for(kind == 2 ? amx_groups : avx_groups, p, groups, (LEAST_BYTES + work - 1) / work, threads);
 }
 
 #else
 
-int32_t draftwire_product_kind(void) { return 0; }
+int32_t draftwire_gemm_kind(void) { return 0; }
 
-void draftwire_product(const Product *p, int32_t kind, int32_t threads) { (void)p, (void)kind, (void)threads; }
+void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads) { (void)p, (void)kind, (void)threads; }
 
 #endif

@@ -22,20 +22,20 @@ log = logging.getLogger(__name__)
 LIBRARY = Path(__file__).with_name("libspeculative_engine.so")
 LANES = 16
 """Widths that it computes with are multiples of this."""
-HALF = {torch.bfloat16: 1, torch.float32: 0}
+BF16 = {torch.bfloat16: 1, torch.float32: 0}
 """The types it computes with, and what it calls them."""
 
 _POINTER, _COUNT, _FLAG = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 _ARGUMENTS = {
-    "draftwire_attend": (_POINTER, _FLAG),
-    "draftwire_best_tokens": (_POINTER,),
-    "draftwire_layer": (_POINTER, _POINTER, _POINTER, _POINTER),
-    "draftwire_rotate": (_POINTER, _FLAG),
-    "draftwire_product": (_POINTER, _FLAG, _FLAG),
-    "draftwire_product_kind": (),
-    "draftwire_int8_product": (_POINTER, _FLAG, _FLAG),
+    "draftwire_attention": (_POINTER, _FLAG),
+    "draftwire_sample": (_POINTER,),
+    "draftwire_decoder_layer": (_POINTER, _POINTER, _POINTER, _POINTER),
+    "draftwire_rope": (_POINTER, _FLAG),
+    "draftwire_gemm": (_POINTER, _FLAG, _FLAG),
+    "draftwire_gemm_kind": (),
+    "draftwire_gemm_int8": (_POINTER, _FLAG, _FLAG),
     "draftwire_rms_norm": (_POINTER, _POINTER, _POINTER, _COUNT, _COUNT, ctypes.c_float, _FLAG, _FLAG),
-    "draftwire_gate": (_POINTER, _POINTER, _COUNT, _COUNT, _FLAG, _FLAG),
+    "draftwire_silu_and_mul": (_POINTER, _POINTER, _COUNT, _COUNT, _FLAG, _FLAG),
     "draftwire_vector_kind": (),
     "draftwire_use_vectors": (_FLAG,),
 }
@@ -58,7 +58,7 @@ def available_kernels() -> tuple[Kernels, ...]:
     if compiled is None:
         return ("torch",)
     vectors = _VECTORS[: int(compiled.draftwire_vector_kind()) + 1]
-    products = [name for name, kind in _PRODUCTS.items() if kind <= int(compiled.draftwire_product_kind())]
+    products = [name for name, kind in _PRODUCTS.items() if kind <= int(compiled.draftwire_gemm_kind())]
     return ("torch", *vectors, *products)
 
 
@@ -94,7 +94,7 @@ def library() -> ctypes.CDLL | None:
     return None if kernels_in_use() == "torch" else _compiled()
 
 
-def product_kind() -> int:
+def gemm_kind() -> int:
     """The kernels of bfloat16 products: 2 AMX, 1 AVX-512, 0 neither, so torch multiplies."""
     return _PRODUCTS.get(kernels_in_use(), 0)
 

@@ -1,6 +1,6 @@
 /* The parts of a decoder layer: what each is called with, and what it does on up to `threads` threads. */
-#ifndef DRAFTWIRE_LAYER_PARTS_H
-#define DRAFTWIRE_LAYER_PARTS_H
+#ifndef DRAFTWIRE_OPS_H
+#define DRAFTWIRE_OPS_H
 
 #include <stdint.h>
 
@@ -11,10 +11,10 @@ typedef struct {
     const uint16_t *bias;   /* [outputs] or NULL */
     uint16_t *out;          /* [row_count, outputs] */
     int64_t row_count, outputs, inputs; /* inputs: a multiple of BLOCK */
-} Product;
+} Gemm;
 
-/* kind: what draftwire_product_kind has found. */
-void draftwire_product(const Product *p, int32_t kind, int32_t threads);
+/* kind: what draftwire_gemm_kind has found. */
+void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads);
 
 /* The same with a weight of integers; speculative_engine/int8_product.py has the same fields in the same order. */
 typedef struct {
@@ -24,9 +24,9 @@ typedef struct {
     const uint16_t *bias;   /* [outputs] or NULL */
     uint16_t *out;          /* [row_count, outputs] */
     int64_t row_count, outputs, inputs; /* inputs: a multiple of BLOCK */
-} Int8Product;
+} GemmInt8;
 
-void draftwire_int8_product(const Int8Product *p, int32_t kind, int32_t threads);
+void draftwire_gemm_int8(const GemmInt8 *p, int32_t kind, int32_t threads);
 
 /* Heads to turn; speculative_engine/layer_steps.py has the same fields in the same order. */
 typedef struct {
@@ -41,11 +41,11 @@ typedef struct {
     void *values;             /* [kv_heads, capacity, dim] */
     int64_t rows, heads, kv_heads, dim, capacity;
     float scale, eps;
-    int32_t half;
-} Rotation;
+    int32_t bf16;
+} Rope;
 
 /* Turns queries and keys to their positions, writes keys and values into their slots. */
-void draftwire_rotate(const Rotation *a, int32_t threads);
+void draftwire_rope(const Rope *a, int32_t threads);
 
 /* What attends to what; speculative_engine/slot_attention.py has the same fields in the same order. */
 typedef struct {
@@ -62,16 +62,16 @@ typedef struct {
     int64_t row_count, kv_heads, shared, slots, key_dim, value_dim, longest, window;
     int64_t lane_count, scratch_size; /* of one thread */
     float softcap; /* 0: none */
-    int32_t half;  /* keys and values are bfloat16, else float32 */
+    int32_t bf16;  /* keys and values are bfloat16, else float32 */
 } Attention;
 
-void draftwire_attend(const Attention *a, int32_t threads);
+void draftwire_attention(const Attention *a, int32_t threads);
 
 /* out [rows, width] = weight [width] * normalised from [rows, width] */
 void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t rows, int64_t width, float eps,
-                        int32_t half, int32_t threads);
+                        int32_t bf16, int32_t threads);
 
 /* out [rows, width] = silu(gate) * up, of both [rows, 2 * width]: gate, up */
-void draftwire_gate(const void *both, void *out, int64_t rows, int64_t width, int32_t half, int32_t threads);
+void draftwire_silu_and_mul(const void *both, void *out, int64_t rows, int64_t width, int32_t bf16, int32_t threads);
 
 #endif

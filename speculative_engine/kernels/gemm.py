@@ -1,4 +1,4 @@
-"""Rows times a packed weight in compiled code, for few rows. See row_product.c.
+"""Rows times a packed weight in compiled code, for few rows. See gemm.c.
 
 It reads the weight at the memory's speed, has less to do before and after than the library's call, and gives a row the
 same bits whatever the number of rows.
@@ -11,8 +11,8 @@ import ctypes
 import torch
 from torch import nn
 
-from speculative_engine.kernels.compiled_library import loaded, product_kind
 from speculative_engine.kernels.huge_pages import in_huge_pages
+from speculative_engine.kernels.library import gemm_kind, loaded
 
 _BLOCK = 32
 _TILE = 16
@@ -31,11 +31,11 @@ def can_multiply(weight: torch.Tensor) -> bool:
         weight.dtype == torch.bfloat16
         and weight.device.type == "cpu"
         and weight.shape[1] % _BLOCK == 0
-        and product_kind() > 0
+        and gemm_kind() > 0
     )
 
 
-class CompiledProduct(nn.Module):
+class CompiledGemm(nn.Module):
     """Rows times a weight that is packed once."""
 
     def __init__(self, weight: torch.Tensor):
@@ -55,5 +55,5 @@ class CompiledProduct(nn.Module):
             rows.data_ptr(), self.stored.data_ptr(), None if bias is None else bias.data_ptr(), out.data_ptr(),
             len(rows), self.outputs, self.inputs,
         )  # fmt: skip
-        loaded().draftwire_product(ctypes.addressof(call), product_kind(), torch.get_num_threads())
+        loaded().draftwire_gemm(ctypes.addressof(call), gemm_kind(), torch.get_num_threads())
         return out
