@@ -19,6 +19,7 @@ from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.kernels.cpu_threads import share_of_threads
 from speculative_engine.kernels.library import (
     KernelsError,
+    LibraryMismatchError,
     kernels_in_use,
     library,
     use_kernels,
@@ -58,6 +59,8 @@ def load_part(settings: VerifierSettings, ranks: RankGroup | None, checkpoint: C
     RankLostError."""
     try:
         use_kernels(settings.kernels)
+    except LibraryMismatchError as error:
+        raise StartupError(str(error)) from error
     except KernelsError as error:
         raise StartupError(f"--kernels: {error}") from error
     return PackedModel.load(

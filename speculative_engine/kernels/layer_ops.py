@@ -1,7 +1,7 @@
-"""What a decoder layer of the Llama kind does between its matrix products, in compiled code. See layer_ops.c.
+"""The operations of a decoder layer of the Llama kind between its gemms, in compiled code (`csrc/layer_ops.c`).
 
-All tensors are contiguous and on a CPU, of one type, bfloat16 or float32, but where it says otherwise. A result's row
-depends on the same row of the inputs alone, to the bit.
+Unless a function says otherwise, tensors are contiguous, on a CPU, and of one type, bfloat16 or float32. A row of a
+result depends on the same row of the inputs alone, to the bit.
 """
 
 from __future__ import annotations
@@ -11,17 +11,7 @@ import ctypes
 import torch
 
 from speculative_engine.kernels.library import BF16, loaded
-
-
-class _Rope(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("projected", "cosines", "sines", "query_weight", "key_weight", "slots")),
-        *((name, ctypes.c_void_p) for name in ("query", "keys", "values")),
-        *((name, ctypes.c_int64) for name in ("rows", "heads", "kv_heads", "dim", "capacity")),
-        ("scale", ctypes.c_float),
-        ("eps", ctypes.c_float),
-        ("bf16", ctypes.c_int32),
-    )
+from speculative_engine.kernels.structs import Rope
 
 
 def rms_norm(inputs: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -45,19 +35,19 @@ def rope(
     values: torch.Tensor,
     scale: float,
 ) -> torch.Tensor:
-    """Turn queries and keys to their positions (Su et al. 2021) and write keys and values into their slots.
+    """Rotary positions of queries and keys (Su et al. 2021); writes keys and values to their slots.
 
-    projected: [rows, (heads + 2 * kv_heads) * dim] queries, keys and values, which may be changed. cosines and sines:
-    [rows, dim]. norms: weights [dim] of the norms of query heads and key heads, and their epsilon, in models that have
-    them. slots: int64 [rows]. keys and values: [kv_heads, capacity, dim]. Returns queries times `scale`, float32
-    [heads, rows, dim].
+    projected: [rows, (heads + 2 * kv_heads) * dim], queries, keys and values; may be overwritten. cosines and sines:
+    [rows, dim]. norms: in models that have them, the weights [dim] of the norms of query heads and of key heads, and
+    their epsilon. slots: int64 [rows]. keys and values: [kv_heads, capacity, dim]. Returns queries times `scale`,
+    float32 [heads, rows, dim].
     """
     rows, width = projected.shape
     kv_heads, capacity, dim = keys.shape
     heads = width // dim - 2 * kv_heads
     query = torch.empty(heads, rows, dim, dtype=torch.float32)
     query_weight, key_weight, eps = (norms[0].data_ptr(), norms[1].data_ptr(), norms[2]) if norms else (None, None, 0.0)
-    call = _Rope(
+    call = Rope(
         projected.data_ptr(), cosines.data_ptr(), sines.data_ptr(), query_weight, key_weight, slots.data_ptr(),
         query.data_ptr(), keys.data_ptr(), values.data_ptr(),
         rows, heads, kv_heads, dim, capacity, scale, eps, BF16[projected.dtype],
@@ -67,7 +57,7 @@ def rope(
 
 
 def silu_and_mul(both: torch.Tensor) -> torch.Tensor:
-    """SiLU of the first half of each row times its second: [rows, 2 * width] -> [rows, width]"""
+    """SiLU of each row's first half times its second half: [rows, 2 * width] -> [rows, width]"""
     rows, width = both.shape
     out = both.new_empty(rows, width // 2)
     loaded().draftwire_silu_and_mul(

@@ -1,69 +1,79 @@
-"""The compiled part of the engine, for CPUs, if it is there, and which of its kernels run.
+"""The compiled library of kernels for CPUs: loads it, checks that it fits, and chooses which of its kernels run.
 
-It is built when the package is installed, where there is a C compiler (hatch_build.py). Without it, and for what it
-does not compute, torch does the same, slower, and with other last bits.
+It is built when the package is installed, where there is a C compiler (`build.py`). Without it, and for what it does
+not compute, torch does the same, slower, and with other last bits. A library of other sources is refused: it would read
+the structs of `structs.py` wrongly, or compute other bits than its sources say.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 import logging
 import platform
 from functools import cache
-from pathlib import Path
+from typing import Any
 
 import torch
 
+from speculative_engine.kernels import build
 from speculative_engine.kernels.kernel_names import Kernels
+from speculative_engine.kernels.structs import COUNT, FLAG, FLOAT, POINTER, STRUCTS, TASK, Abi
 
 log = logging.getLogger(__name__)
 
-LIBRARY = Path(__file__).with_name("libspeculative_engine.so")
+LIBRARY = build.LIBRARY
 LANES = 16
-"""Widths that it computes with are multiples of this."""
+"""Widths that the library computes with are multiples of this."""
 BF16 = {torch.bfloat16: 1, torch.float32: 0}
-"""The types it computes with, and what it calls them."""
+"""The types that the library computes with, and the value of its flag `bf16` for each."""
 
-_POINTER, _COUNT, _FLAG = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
-_ARGUMENTS = {
-    "draftwire_attention": (_POINTER, _FLAG),
-    "draftwire_sample": (_POINTER,),
-    "draftwire_decoder_layer": (_POINTER, _POINTER, _POINTER, _POINTER),
-    "draftwire_rope": (_POINTER, _FLAG),
-    "draftwire_gemm": (_POINTER, _FLAG, _FLAG),
-    "draftwire_gemm_kind": (),
-    "draftwire_gemm_int8": (_POINTER, _FLAG, _FLAG),
-    "draftwire_rms_norm": (_POINTER, _POINTER, _POINTER, _COUNT, _COUNT, ctypes.c_float, _FLAG, _FLAG),
-    "draftwire_silu_and_mul": (_POINTER, _POINTER, _COUNT, _COUNT, _FLAG, _FLAG),
-    "draftwire_vector_kind": (),
-    "draftwire_use_vectors": (_FLAG,),
+_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "draftwire_abi": (ctypes.POINTER(Abi), ()),
+    "draftwire_vector_kind": (FLAG, ()),
+    "draftwire_use_vectors": (None, (FLAG,)),
+    "draftwire_gemm_kind": (FLAG, ()),
+    "draftwire_gemm": (None, (POINTER, FLAG, FLAG)),
+    "draftwire_gemm_int8": (None, (POINTER, FLAG, FLAG)),
+    "draftwire_rms_norm": (None, (POINTER, POINTER, POINTER, COUNT, COUNT, FLOAT, FLAG, FLAG)),
+    "draftwire_rope": (None, (POINTER, FLAG)),
+    "draftwire_silu_and_mul": (None, (POINTER, POINTER, COUNT, COUNT, FLAG, FLAG)),
+    "draftwire_attention": (None, (POINTER, FLAG)),
+    "draftwire_decoder_layer": (None, (POINTER, POINTER, POINTER, POINTER)),
+    "draftwire_sample": (FLAG, (POINTER,)),
+    "draftwire_parallel_for": (None, (TASK, POINTER, COUNT, COUNT, FLAG)),
 }
+"""Result and arguments of every function of the library that is called from Python, as in `csrc/ops.h`."""
 _VECTORS: tuple[Kernels, ...] = ("baseline", "avx2", "avx512")
-"""By the number that the library calls them."""
-_PRODUCTS: dict[Kernels, int] = {"avx512bf16": 1, "amx": 2}
-"""The numbers by which the library knows kinds of products."""
+"""Kinds of vectors, each at the index that is the library's number for it."""
+_GEMMS: dict[Kernels, int] = {"avx512bf16": 1, "amx": 2}
+"""The library's numbers for kinds of gemm kernels."""
 
 _chosen: list[Kernels] = []
-"""The kernels that this process uses, once they were chosen."""
+"""The kernels that this process uses, once they have been chosen."""
 
 
 class KernelsError(Exception):
     """Kernels that cannot run here; the message names those that can."""
 
 
+class LibraryMismatchError(Exception):
+    """The compiled library is not what the sources beside it would build; the message says how to build it again."""
+
+
 def available_kernels() -> tuple[Kernels, ...]:
-    """The kernels that can run here, the least first."""
+    """The kernels that can run here, the least first. Raises LibraryMismatchError."""
     compiled = _compiled()
     if compiled is None:
         return ("torch",)
     vectors = _VECTORS[: int(compiled.draftwire_vector_kind()) + 1]
-    products = [name for name, kind in _PRODUCTS.items() if kind <= int(compiled.draftwire_gemm_kind())]
-    return ("torch", *vectors, *products)
+    gemms = [name for name, kind in _GEMMS.items() if kind <= int(compiled.draftwire_gemm_kind())]
+    return ("torch", *vectors, *gemms)
 
 
 def use_kernels(kernels: Kernels) -> None:
-    """Choose the kernels of this process. To be called before a model is loaded. Raises KernelsError."""
+    """Choose the kernels of this process, before a model is loaded. Raises KernelsError and LibraryMismatchError."""
     there = available_kernels()
     if kernels != "auto" and kernels not in there:
         missing = "" if _compiled() is not None else ", as there is no compiled library"
@@ -71,7 +81,7 @@ def use_kernels(kernels: Kernels) -> None:
     chosen = there[-1] if kernels == "auto" else kernels
     compiled = _compiled()
     if compiled is not None and chosen != "torch":
-        compiled.draftwire_use_vectors(_VECTORS.index("avx512" if chosen in _PRODUCTS else chosen))
+        compiled.draftwire_use_vectors(_VECTORS.index("avx512" if chosen in _GEMMS else chosen))
     _chosen[:] = [chosen]
 
 
@@ -83,20 +93,20 @@ def kernels_in_use() -> Kernels:
 
 
 def loaded() -> ctypes.CDLL:
-    """The compiled library, for those who have made sure that it is there."""
+    """The compiled library, for callers that have seen that it is there."""
     compiled = _compiled()
     assert compiled is not None, "whoever calls this has asked for the library before"
     return compiled
 
 
 def library() -> ctypes.CDLL | None:
-    """The compiled library, None where it was not built, or is left alone."""
+    """The compiled library; None where it was not built or is not used. Raises LibraryMismatchError."""
     return None if kernels_in_use() == "torch" else _compiled()
 
 
 def gemm_kind() -> int:
-    """The kernels of bfloat16 products: 2 AMX, 1 AVX-512, 0 neither, so torch multiplies."""
-    return _PRODUCTS.get(kernels_in_use(), 0)
+    """The gemm kernels in use: 2 for AMX, 1 for AVX-512 with bfloat16, 0 for none, so that torch multiplies."""
+    return _GEMMS.get(kernels_in_use(), 0)
 
 
 @cache
@@ -106,7 +116,7 @@ def library_digest() -> str:
 
 
 def fuses_products() -> bool | None:
-    """Whether the compiled attention fuses products with sums; None where its build alone decides."""
+    """Whether the compiled attention fuses multiplication and addition; None where its build alone decides."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return None
     return kernels_in_use() not in ("baseline", "avx2")
@@ -116,16 +126,53 @@ def fuses_products() -> bool | None:
 def _compiled() -> ctypes.CDLL | None:
     if not LIBRARY.exists():
         return None
-    compiled = ctypes.CDLL(str(LIBRARY))
-    for name, arguments in _ARGUMENTS.items():
+    try:
+        compiled = ctypes.CDLL(str(LIBRARY))
+    except OSError as error:
+        raise LibraryMismatchError(_mismatch(f"cannot be loaded ({error})")) from error
+    _check(compiled)
+    for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(compiled, name)
-        function.argtypes = arguments
+        function.restype, function.argtypes = result, arguments
     return compiled
+
+
+def _check(compiled: ctypes.CDLL) -> None:
+    """Raises LibraryMismatchError for a library that does not fit the sources, or structs that do not fit it.
+
+    Wheels hold the sources, too, so the check is the same wherever the package lies. A hash that the build writes to a
+    Python file would be one more thing that can be out of date.
+    """
+    try:
+        describe = compiled.draftwire_abi
+    except AttributeError:
+        raise LibraryMismatchError(_mismatch("holds no hash of its sources")) from None
+    describe.restype, describe.argtypes = _FUNCTIONS["draftwire_abi"]
+    abi = describe().contents
+    found, expected = abi.source_hash.decode(), build.source_hash()
+    if found != expected:
+        raise LibraryMismatchError(_mismatch(f"was built from sources {found[:12]}, not {expected[:12]}"))
+    sizes = {}
+    for index in itertools.count():
+        if abi.structs[index].name is None:
+            break
+        sizes[abi.structs[index].name.decode()] = abi.structs[index].size
+    expected_sizes = {struct.__name__: ctypes.sizeof(struct) for struct in STRUCTS}
+    if sizes != expected_sizes:
+        differing = sorted({name for name, _ in sizes.items() ^ expected_sizes.items()})
+        raise LibraryMismatchError(_mismatch(f"has other sizes of {', '.join(differing)} than structs.py"))
+
+
+def _mismatch(how: str) -> str:
+    return (
+        f"the compiled library {LIBRARY.name} {how}; build it again: in a checkout by `make setup` or "
+        "`python -m speculative_engine.kernels.build`, else install draftwire again"
+    )
 
 
 def warn_where_missing(device: str) -> None:
     """Log a warning where a model on this device would use the library and it was not built."""
-    if device == "cpu" and _compiled() is None:
+    if device == "cpu" and not LIBRARY.exists():
         log.warning(
             "no compiled library; decoding is slower",
             extra={

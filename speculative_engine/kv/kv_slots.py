@@ -40,9 +40,10 @@ class SlotPool:
     """The slots 1..capacity, and which are free. What its reserve can give back counts as free.
 
     Slots that follow each other lie next to each other in memory, and attention reads a sequence's slots in the order
-    of its tokens. So whoever takes more gets, if they are free, the slots behind its last one; and who begins, or finds
-    those taken, begins a stretch of SLOT_BLOCK slots that is free altogether. Others begin there only when no such stretch
-    is left. Reading slots in no order takes twice as long and more (docs/benchmarks.md, "Where the slots lie").
+    of its tokens. So a sequence that takes more slots gets those behind its last one, if they are free. A sequence that
+    begins, or finds those taken, begins a block of SLOT_BLOCK slots that are all free. Others begin in that block only
+    when no such block is left. Reading slots in no order takes twice as long and more (docs/benchmarks.md, "Where the
+    slots lie").
     """
 
     def __init__(self, capacity: int):

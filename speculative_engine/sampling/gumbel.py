@@ -31,6 +31,7 @@ from torch import Tensor
 from speculative_engine.sampling.philox import MASK, philox4x32
 
 NOISE_BLOCK = 64
+"""Token ids that share one maximum of the noise."""
 NOISE_BLOCK_BITS = 6
 MAX_POSITION = MASK
 

@@ -1,8 +1,8 @@
-/* What a decoder layer of the Llama kind does between its matrix products, one row after the other: root mean square
- * norms, rotary positions with the writing of keys and values, the gate.
+/* The operations of a decoder layer of the Llama kind between its gemms, row by row: root mean square norms, rotary
+ * positions with the writing of keys and values, and SiLU with multiplication.
  *
- * Every operation rounds to the model's type where transformers' code does, so that the results are the library's but
- * for the order of the norms' sums and the last bit of an exponential. All widths are multiples of LANES.
+ * Every operation rounds to the model's type where the code of transformers does. So results differ from that code's
+ * only by the order of the norms' sums and the last bit of an exponential. All widths are multiples of LANES.
  */
 #include "ops.h"
 #include "vectors.h"
@@ -10,14 +10,14 @@
 
 #include <math.h>
 
-#define LEAST_ELEMENTS 32768 /* in less, waking a thread takes longer than it saves */
+#define LEAST_ELEMENTS 32768 /* with fewer, waking a thread takes longer than it saves */
 
-static void share_rows(Task task, const void *call, int64_t rows, int64_t width, int32_t threads) {
+static void for_all_rows(Task task, const void *call, int64_t rows, int64_t width, int32_t threads) {
     draftwire_parallel_for(task, call, rows, (LEAST_ELEMENTS + width - 1) / width, threads);
 }
 
-INLINE void rms_norm_row(const void *from, int64_t at, const void *weight, void *to, int64_t to_at, int64_t width, float eps,
-                     int bf16) {
+INLINE void rms_norm_row(const void *from, int64_t at, const void *weight, void *to, int64_t to_at, int64_t width,
+                         float eps, int bf16) {
     vec squares = {0};
     for (int64_t c = 0; c < width; c += LANES) {
         vec x = load_vec(from, at + c, bf16);
@@ -52,7 +52,7 @@ CLONED_TASK(rms_norm_rows)
 void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t rows, int64_t width, float eps,
                         int32_t bf16, int32_t threads) {
     const RmsNorm call = {from, weight, out, width, eps, bf16};
-    share_rows(rms_norm_rows, &call, rows, width, threads);
+    for_all_rows(rms_norm_rows, &call, rows, width, threads);
 }
 
 /* 16 elements of a head in the first bf16 of its width, and those as far into the second, which turn together. */
@@ -86,7 +86,8 @@ INLINE void rope_row(const Rope *a, int64_t row, int bf16) {
             store_vec(a->keys, to + middle + c, high, bf16);
         }
         int64_t value = start + (a->heads + a->kv_heads + h) * dim;
-        for (int64_t c = 0; c < dim; c += LANES) store_vec(a->values, to + c, load_vec(a->projected, value + c, bf16), bf16);
+        for (int64_t c = 0; c < dim; c += LANES)
+            store_vec(a->values, to + c, load_vec(a->projected, value + c, bf16), bf16);
     }
 }
 
@@ -102,7 +103,7 @@ INLINE void rope_rows_body(const void *call, int64_t first, int64_t last, int32_
 CLONED_TASK(rope_rows)
 
 void draftwire_rope(const Rope *a, int32_t threads) {
-    share_rows(rope_rows, a, a->rows, (a->heads + 2 * a->kv_heads) * a->dim, threads);
+    for_all_rows(rope_rows, a, a->rows, (a->heads + 2 * a->kv_heads) * a->dim, threads);
 }
 
 INLINE void silu_and_mul_row(const void *both, void *out, int64_t row, int64_t width, int bf16) {
@@ -136,5 +137,5 @@ CLONED_TASK(silu_and_mul_rows)
 
 void draftwire_silu_and_mul(const void *both, void *out, int64_t rows, int64_t width, int32_t bf16, int32_t threads) {
     const SiluAndMul call = {both, out, width, bf16};
-    share_rows(silu_and_mul_rows, &call, rows, width, threads);
+    for_all_rows(silu_and_mul_rows, &call, rows, width, threads);
 }

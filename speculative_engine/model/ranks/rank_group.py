@@ -30,7 +30,7 @@ _END, _HEARTBEAT, _PASS = range(3)
 _HEAD = 2
 """Numbers before what is announced: which kind it is, and how many numbers follow."""
 _BROADCAST_NUMBERS = 1024
-"""Numbers that one broadcast holds; what is longer takes a second one."""
+"""Numbers of a broadcast; a longer announcement takes a second one."""
 _BEAT_SECONDS = 1.0
 """Between two heartbeats; less where the time-out is short."""
 _JOIN_SECONDS = 600.0
