@@ -5,46 +5,43 @@ Without a C compiler the package works as well, slower on CPUs.
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
+import importlib.util
 import sys
 import sysconfig
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi", "-fPIC", "-shared")
-LIBRARIES = ("-lm", "-pthread")
-KERNELS = "speculative_engine/kernels"
-LIBRARY = "libspeculative_engine.so"
-COMPILE_SECONDS = 600
+BUILD = "speculative_engine/kernels/build.py"
 
 
 class CompiledEngine(BuildHookInterface):  # type: ignore[type-arg]
-    """Compiles the C files of the engine's kernels into one library, which `compiled_library` loads."""
+    """Compiles the C files of the engine's kernels into one library, which `kernels/library.py` loads."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and have the wheel take the library along."""
-        place = Path(self.root) / KERNELS
-        library = place / LIBRARY
-        compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-        if compiler is None:
-            print("no C compiler: the engine will be slower on CPUs", file=sys.stderr)
-            return
-        unfinished = library.with_suffix(".so.new")
-        sources = map(str, sorted((place / "csrc").glob("*.c")))
-        command = [*compiler.split(), *FLAGS, "-o", str(unfinished), *sources, *LIBRARIES]
+        """Compile, and add the library to the wheel."""
+        kernels = _load(Path(self.root) / BUILD)
         try:
-            subprocess.run(command, check=True, timeout=COMPILE_SECONDS)
-        except (OSError, subprocess.SubprocessError) as error:
-            print(f"the engine will be slower on CPUs, as its C code does not compile here: {error}", file=sys.stderr)
+            kernels.build()
+        except kernels.BuildError as error:
+            print(f"the engine will be slower on CPUs: {error}", file=sys.stderr)
+            kernels.LIBRARY.unlink(missing_ok=True)  # of an earlier build: it may be one of other sources
             return
-        unfinished.replace(library)  # a process that has the old one open keeps it
-        build_data["artifacts"].append(f"{KERNELS}/{LIBRARY}")
+        build_data["artifacts"].append(str(kernels.LIBRARY.relative_to(self.root)))
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"
+
+
+def _load(file: Path) -> ModuleType:
+    """The module of a file: an isolated build does not have this folder on its path."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

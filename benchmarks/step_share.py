@@ -21,7 +21,7 @@ from benchmarks.held_out import MODELS
 from benchmarks.inflated_models import inflated
 from benchmarks.pair_options import counts
 from benchmarks.report import Spread, print_report
-from speculative_engine.kernels import slot_attention
+from speculative_engine.kernels import attention as compiled_attention
 from speculative_engine.model.fused_layer import FusedLayer
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 from speculative_engine.model.packed_model import PackedModel
@@ -82,13 +82,13 @@ class Parts:
     def _multiply(linears: list[tuple[torch.nn.Module, torch.Tensor]]) -> float:
         return timed(lambda: [linear(rows) for linear, rows in linears])
 
-    def _attend(self, lanes: slot_attention.SlotLanes, query: torch.Tensor) -> float:
+    def _attend(self, lanes: compiled_attention.SlotLanes, query: torch.Tensor) -> float:
         cache, empty = self._model.cache, query.new_empty(0)
 
         def attend() -> None:
             for layer in range(cache.layers):
                 keys, values = cache.layer(layer, empty, empty)
-                slot_attention.attend(lanes, query, keys, values, None, None, None)
+                compiled_attention.attend(lanes, query, keys, values, None, None, None)
 
         return timed(attend)
 

@@ -11,7 +11,7 @@ from drafter_service.models.model_changes import ModelChanges
 from draftwire.v1.drafter_service_pb2 import VerifierShare
 from draftwire.version import __version__
 from service_runtime.observability.metric_families import counter, gauge, histogram, info
-from speculative_engine.kernels.compiled_library import library
+from speculative_engine.kernels.library import library
 
 
 class DrafterCollector(Collector):

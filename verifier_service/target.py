@@ -16,14 +16,15 @@ from service_runtime.process.startup_error import StartupError, startup_errors
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.kernels.compiled_library import (
+from speculative_engine.kernels.cpu_threads import share_of_threads
+from speculative_engine.kernels.library import (
     KernelsError,
+    LibraryMismatchError,
     kernels_in_use,
     library,
     use_kernels,
     warn_where_missing,
 )
-from speculative_engine.kernels.cpu_threads import share_of_threads
 from speculative_engine.loading.rank_processes import RANK_ERRORS, follow_ranks
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.loading.step_timing import measure_step_cost
@@ -58,6 +59,8 @@ def load_part(settings: VerifierSettings, ranks: RankGroup | None, checkpoint: C
     RankLostError."""
     try:
         use_kernels(settings.kernels)
+    except LibraryMismatchError as error:
+        raise StartupError(str(error)) from error
     except KernelsError as error:
         raise StartupError(f"--kernels: {error}") from error
     return PackedModel.load(

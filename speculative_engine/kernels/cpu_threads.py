@@ -1,4 +1,4 @@
-"""How many CPU threads a forward pass takes."""
+"""The number of CPU threads of a forward pass."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ def set_cpu_threads(count: int) -> None:
 
 
 def share_of_threads(ranks: int) -> int | None:
-    """CPU threads of each of several ranks, which share this machine's cores; None for torch's choice where there is
-    one."""
+    """CPU threads of each of several ranks, which share this machine's cores; None, torch's choice, for one rank."""
     return None if ranks == 1 else max(1, _cores() // ranks)
 
 

@@ -14,7 +14,7 @@ import torch
 
 PADDING_SLOT = 0
 """A slot no sequence owns; padded keys point at it and are masked."""
-BLOCK = 64
+SLOT_BLOCK = 64
 """Slots that one sequence has to itself while there is room."""
 
 _STAGGER = 112
@@ -40,20 +40,21 @@ class SlotPool:
     """The slots 1..capacity, and which are free. What its reserve can give back counts as free.
 
     Slots that follow each other lie next to each other in memory, and attention reads a sequence's slots in the order
-    of its tokens. So whoever takes more gets, if they are free, the slots behind its last one; and who begins, or finds
-    those taken, begins a stretch of BLOCK slots that is free altogether. Others begin there only when no such stretch
-    is left. Reading slots in no order takes twice as long and more (docs/benchmarks.md, "Where the slots lie").
+    of its tokens. So a sequence that takes more slots gets those behind its last one, if they are free. A sequence that
+    begins, or finds those taken, begins a block of SLOT_BLOCK slots that are all free. Others begin in that block only
+    when no such block is left. Reading slots in no order takes twice as long and more (docs/benchmarks.md, "Where the
+    slots lie").
     """
 
     def __init__(self, capacity: int):
         if capacity < 1:
             raise ValueError("a slot pool needs at least one slot")
         self.capacity = capacity
-        self._is_free = bytearray(-(-(capacity + 1) // BLOCK) * BLOCK)
+        self._is_free = bytearray(-(-(capacity + 1) // SLOT_BLOCK) * SLOT_BLOCK)
         self._is_free[1 : capacity + 1] = bytes([1]) * capacity
         self._flags = np.frombuffer(self._is_free, dtype=np.bool_)
         """The same memory, for many slots in no order; a step takes few that follow each other."""
-        self._sizes = self._flags.reshape(-1, BLOCK).sum(axis=1)
+        self._sizes = self._flags.reshape(-1, SLOT_BLOCK).sum(axis=1)
         self._free_of = self._sizes.copy()
         """Free slots of each block."""
         self._count = capacity
@@ -85,7 +86,7 @@ class SlotPool:
         if count > self._count and self._reserve is not None:
             # A stretch at a time, or the 64th part of a small pool: what is evicted slot by slot goes to all sequences
             # by turns.
-            stretch = min(BLOCK, self.capacity // BLOCK, self._reserve.idle)
+            stretch = min(SLOT_BLOCK, self.capacity // SLOT_BLOCK, self._reserve.idle)
             self.give_back(self._reserve.evict(max(count - self._count, stretch)))
         taken: list[int] = []
         while len(taken) < count:
@@ -102,20 +103,20 @@ class SlotPool:
         if self._flags[returned].any():
             raise ValueError("more KV slots given back than were taken")
         self._flags[returned] = True
-        np.add.at(self._free_of, returned // BLOCK, 1)
+        np.add.at(self._free_of, returned // SLOT_BLOCK, 1)
         self._count += len(returned)
 
     def _next_to(self, slot: int) -> int:
         """The free slot that follows a slot, or the next one in its block; where a new stretch begins, if none is."""
         first = slot + 1
-        ahead = self._is_free.find(1, first, max(first + 1, (slot // BLOCK + 1) * BLOCK))
+        ahead = self._is_free.find(1, first, max(first + 1, (slot // SLOT_BLOCK + 1) * SLOT_BLOCK))
         return ahead if ahead >= 0 else self._begin()
 
     def _begin(self) -> int:
         """Where a new stretch begins, if there is a free slot."""
         whole = int(np.argmax(self._free_of == self._sizes))
         block = whole if self._free_of[whole] == self._sizes[whole] else int(np.argmax(self._free_of))
-        return self._is_free.find(1, block * BLOCK)
+        return self._is_free.find(1, block * SLOT_BLOCK)
 
     def _take_run(self, first: int, most: int) -> range:
         """Take the free slot `first` and those behind it, up to one that is taken, at most so many."""
@@ -123,8 +124,8 @@ class SlotPool:
         taken = self._is_free.find(0, first, end)
         run = range(first, end if taken < 0 else taken)
         self._is_free[run.start : run.stop] = bytes(len(run))
-        for block in range(run.start // BLOCK, run[-1] // BLOCK + 1):
-            self._free_of[block] -= min(run.stop, (block + 1) * BLOCK) - max(run.start, block * BLOCK)
+        for block in range(run.start // SLOT_BLOCK, run[-1] // SLOT_BLOCK + 1):
+            self._free_of[block] -= min(run.stop, (block + 1) * SLOT_BLOCK) - max(run.start, block * SLOT_BLOCK)
         self._count -= len(run)
         return run
 

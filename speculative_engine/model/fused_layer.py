@@ -14,9 +14,9 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 
-from speculative_engine.kernels import slot_attention
-from speculative_engine.kernels.compiled_library import HALF, LANES, library
-from speculative_engine.kernels.layer_steps import gate, rms_norm, rotate
+from speculative_engine.kernels import attention as compiled_attention
+from speculative_engine.kernels.layer_ops import rms_norm, rope, silu_and_mul
+from speculative_engine.kernels.library import BF16, LANES, library
 from speculative_engine.model.decoder_layer import CompiledLayer, LayerParts, can_compile
 from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pass
 from speculative_engine.model.ranks.sharded_layers import SummedLinear
@@ -36,7 +36,7 @@ theirs. Others are left as they are."""
 
 def fuse_layers(model: PreTrainedModel, make_linear: MakeLinear) -> None:
     """Replace the decoder layers and the last norm of `model`, in place, where compiled code can do what they do."""
-    if library() is None or model.dtype not in HALF:
+    if library() is None or model.dtype not in BF16:
         return
     decoder = model.get_decoder()
     layers = getattr(decoder, "layers", [])
@@ -53,7 +53,7 @@ def _can_fuse(layer: nn.Module) -> bool:
     attention, mlp = layer.self_attn, layer.mlp
     return (
         attention.head_dim % (2 * LANES) == 0
-        and attention.head_dim <= slot_attention.MOST_DIM
+        and attention.head_dim <= compiled_attention.MOST_DIM
         and layer.input_layernorm.weight.numel() % LANES == 0
         and mlp.gate_proj.out_features % LANES == 0
         and isinstance(mlp.act_fn, type(ACT2FN["silu"]))
@@ -149,10 +149,10 @@ class FusedLayer(nn.Module):
         projected = self.project(self.input_norm(hidden))
         like = projected.view(len(hidden), -1, parts.dim).transpose(0, 1)[-parts.kv_heads :]
         keys, values = cache.layer(self._index, like, like)
-        query = rotate(projected, cosines[0], sines[0], parts.head_norms, batch.slots, keys, values, parts.scaling)
-        seen = slot_attention.attend(batch.slot_lanes, query, keys, values, parts.window, None, None)
+        query = rope(projected, cosines[0], sines[0], parts.head_norms, batch.slots, keys, values, parts.scaling)
+        seen = compiled_attention.attend(batch.slot_lanes, query, keys, values, parts.window, None, None)
         hidden += self.output(seen.view(len(hidden), -1).to(hidden.dtype))
-        hidden += self.down(gate(self.gate_and_up(self.output_norm(hidden))))
+        hidden += self.down(silu_and_mul(self.gate_and_up(self.output_norm(hidden))))
 
 
 def _last(parent: nn.Module, name: str, make_linear: MakeLinear) -> nn.Module:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from speculative_engine.kernels.int8_product import CompiledInt8Product, can_multiply_int8
+from speculative_engine.kernels.gemm_int8 import CompiledGemmInt8, can_multiply_int8
 
 _LARGEST = 127
 """-128 is left out, so that weights are rounded alike on both sides of zero."""
@@ -58,7 +58,7 @@ class Int8Linear(nn.Module):
         super().__init__()
         self.out_features, self.in_features = weight.shape
         integers, scales = quantised(weight)
-        kind = CompiledInt8Product if can_multiply_int8(integers) else LibraryInt8Product
+        kind = CompiledGemmInt8 if can_multiply_int8(integers) else LibraryInt8Product
         self.product = kind(integers, scales)
         self.register_buffer("bias", bias, persistent=False)
 

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 import transformers
 
-from speculative_engine.kernels import compiled_library
-from speculative_engine.kernels.row_product import CompiledProduct
+from speculative_engine.kernels import library as compiled_library
+from speculative_engine.kernels.gemm import CompiledGemm
 from speculative_engine.model.cuda.fixed_rows import ROWS, FixedRows
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
@@ -103,7 +103,7 @@ def _linear_layers(model: PackedModel) -> list[RowExactLinear]:
 
 
 def _name(product: type[torch.nn.Module]) -> str:
-    if product is CompiledProduct:
+    if product is CompiledGemm:
         return compiled_library.kernels_in_use()
     if product is PackedProduct:
         return "oneDNN"

@@ -2,7 +2,7 @@
 
 Every row's sums run in an order that depends on the row's own context alone (law 1), so that a row gets the same bits
 alone, beside other sequences, in a prompt chunk, or as a node of a drafted tree. On CPUs compiled code goes through
-each row's positions in turn (slot_attention.py). Where it was not built, and on GPUs in reproducible mode, scores and
+each row's positions in turn (attention.py). Where it was not built, and on GPUs in reproducible mode, scores and
 values are multiplied in blocks of a fixed number of positions, and the blocks are added up in a fixed order. Only the
 steps of fixed sizes on GPUs do without such an order (bucketed_attention.py).
 """
@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 from transformers import AttentionInterface
 
-from speculative_engine.kernels import slot_attention
+from speculative_engine.kernels import attention as compiled_attention
 from speculative_engine.kv.kv_slots import KvCache
 from speculative_engine.model.cuda.bucketed_attention import attend_bucket
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
@@ -97,8 +97,8 @@ def packed_attention(
         )
         return part.to(query.dtype).unsqueeze(0), None
     scaled = query[0].float() * (scaling if scaling is not None else query.shape[-1] ** -0.5)
-    if slot_attention.fits(keys, values):
-        attended = slot_attention.attend(
+    if compiled_attention.fits(keys, values):
+        attended = compiled_attention.attend(
             batch.slot_lanes, scaled.contiguous(), keys, values, sliding_window, softcap, s_aux
         )
         return attended.to(query.dtype).unsqueeze(0), None

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from speculative_engine.kernels.slot_attention import SlotLanes
+from speculative_engine.kernels.attention import SlotLanes
 from speculative_engine.kv.kv_slots import PADDING_SLOT
 
 KEY_BLOCK = 128

@@ -15,6 +15,7 @@ from transformers.utils import logging
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.field_error import FieldError
+from speculative_engine.kernels.library import LibraryMismatchError, library
 from speculative_engine.kv.kv_slots import KvCache, SlotPool
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps, Rows
@@ -191,6 +192,11 @@ class PackedModel:
         place = torch.device(device if ranks is None else ranks.device)
         if place.type == "cuda" and not torch.cuda.is_available():
             raise ModelLoadError(f"device {device}: this build of torch sees no CUDA device")
+        if place.type == "cpu":
+            try:
+                library()
+            except LibraryMismatchError as error:
+                raise ModelLoadError(str(error)) from error
         if not sys.stderr.isatty():  # a log has no use for progress bars
             logging.disable_progress_bar()
         checkpoint = Checkpoint.find(source)

@@ -13,7 +13,7 @@ from torch import nn
 from transformers.activations import ACT2CLS
 from transformers.pytorch_utils import Conv1D
 
-from speculative_engine.kernels.row_product import CompiledProduct, can_multiply
+from speculative_engine.kernels.gemm import CompiledGemm, can_multiply
 from speculative_engine.model.row_range import MOST_ROWS, row_range
 
 _SERIAL_ELEMENTS = 32768
@@ -70,7 +70,7 @@ class PlainProduct(TurnedProduct):
 def product_for(weight: torch.Tensor) -> type[nn.Module]:
     """The fastest product there is for few rows and a weight [outputs, inputs]."""
     if can_multiply(weight):
-        return CompiledProduct
+        return CompiledGemm
     return PackedProduct if can_pack(weight.dtype) else PlainProduct
 
 

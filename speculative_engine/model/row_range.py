@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import torch
 
-from speculative_engine.kernels.compiled_library import kernels_in_use
+from speculative_engine.kernels.library import kernels_in_use
 
 Product = Callable[[torch.Tensor], torch.Tensor]
 

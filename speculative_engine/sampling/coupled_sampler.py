@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from speculative_engine.sampling.best_tokens import best_tokens, fits
+from speculative_engine.sampling.compiled_sampler import best_tokens, fits
 from speculative_engine.sampling.gumbel import (
-    BLOCK,
+    NOISE_BLOCK,
     block_first_arrivals,
     gumbel_after,
     gumbel_of_arrivals,
@@ -141,7 +141,7 @@ def _best(
     ceiling = scaled + noise_top[row, block].unsqueeze(1)
     pair, offset = ((ceiling >= reach[row]) & (scaled > -torch.inf)).nonzero(as_tuple=True)
     row, block = row[pair], block[pair]
-    token = block * BLOCK + offset
+    token = block * NOISE_BLOCK + offset
     scores = scaled[pair, offset]
     if first is not None:
         noise = gumbel_after(first[row, block], batch.seeds[row], batch.positions[row], token)
@@ -174,11 +174,11 @@ def _reach(
             else bound.new_full((len(batch), 1), -torch.inf)
         )
     pick = ceiling.topk(min(k * FIRST_TOKENS, ceiling.shape[1]), dim=1, sorted=False).indices
-    slot = pick // BLOCK
+    slot = pick // NOISE_BLOCK
     winners, waits = winners_and_waits(
-        batch.seeds, batch.positions, blocks, blocks.gather(1, slot) * BLOCK + pick % BLOCK
+        batch.seeds, batch.positions, blocks, blocks.gather(1, slot) * NOISE_BLOCK + pick % NOISE_BLOCK
     )
-    is_winner = winners.gather(1, slot) == pick % BLOCK
+    is_winner = winners.gather(1, slot) == pick % NOISE_BLOCK
     noise = gumbel_of_waits(first.gather(1, blocks).gather(1, slot), waits, is_winner)
     scores = scaled.flatten(1).gather(1, pick) + noise.masked_fill_(batch.greedy.unsqueeze(1), 0)
     scores.masked_fill_(is_winner, -torch.inf)  # they are in the other list
@@ -193,7 +193,7 @@ def _argmax(logits: Tensor, block_top: Tensor) -> Tensor:
     """The largest logit's id, the first among equals, [R] int64; torch.argmax is several times slower on a CPU."""
     row = torch.arange(len(logits), device=logits.device)
     block = block_top.argmax(1, keepdim=True)
-    return block[:, 0] * BLOCK + block_logits(logits, row, block)[:, 0].argmax(1)
+    return block[:, 0] * NOISE_BLOCK + block_logits(logits, row, block)[:, 0].argmax(1)
 
 
 def _block_noise(batch: SamplingBatch, block_top: Tensor) -> tuple[Tensor | None, Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from speculative_engine.sampling.coupled_sampler import NO_TOKEN, log_probs_of
 from speculative_engine.sampling.gumbel import (
-    BLOCK,
+    NOISE_BLOCK,
     block_first_arrivals,
     gumbel_of_arrivals,
     gumbel_of_waits,
@@ -102,9 +102,9 @@ def _open(logits: Tensor, batch: SamplingBatch, opened: int) -> _Opened:
     blocks = blocks.sort(1).values
     row = torch.arange(len(batch), device=logits.device)
     scaled = block_logits(logits, row, blocks) / batch.temperatures.unsqueeze(2)
-    token_ids = blocks.unsqueeze(2) * BLOCK + torch.arange(BLOCK, device=logits.device)
+    token_ids = blocks.unsqueeze(2) * NOISE_BLOCK + torch.arange(NOISE_BLOCK, device=logits.device)
     winners, waits = winners_and_waits(batch.seeds, batch.positions, blocks, token_ids.flatten(1))
-    is_winner = winners.unsqueeze(2) == token_ids & (BLOCK - 1)
+    is_winner = winners.unsqueeze(2) == token_ids & (NOISE_BLOCK - 1)
     noise = gumbel_of_waits(first.gather(1, blocks).unsqueeze(2), waits.view_as(scaled), is_winner)
     scores = scaled + noise.masked_fill_(greedy.unsqueeze(2), 0)
     return _Opened(token_ids.flatten(1), scores.flatten(1), following, block_top.amax(1))

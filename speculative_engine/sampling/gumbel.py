@@ -30,8 +30,9 @@ from torch import Tensor
 
 from speculative_engine.sampling.philox import MASK, philox4x32
 
-BLOCK = 64
-BLOCK_BITS = 6
+NOISE_BLOCK = 64
+"""Token ids that share one maximum of the noise."""
+NOISE_BLOCK_BITS = 6
 MAX_POSITION = MASK
 
 # The last word of the Philox counter. Other users of a request's seed must take other values.
@@ -48,7 +49,7 @@ def block_first_arrivals(seeds: Tensor, positions: Tensor, num_blocks: int) -> T
     quads = torch.arange((num_blocks + 3) // 4, device=seeds.device)
     words = _words(seeds[:, None], positions[:, None], quads, torch.full((1,), DOMAIN_BLOCK_FIRST, device=seeds.device))
     bits = torch.stack(words, dim=-1).flatten(-2)[:, :num_blocks]
-    return _exponential(bits).mul_(1 / BLOCK)
+    return _exponential(bits).mul_(1 / NOISE_BLOCK)
 
 
 def gumbel_of_arrivals(arrivals: Tensor) -> Tensor:
@@ -64,8 +65,8 @@ def block_maxima(seeds: Tensor, positions: Tensor, num_blocks: int) -> Tensor:
 def gumbel_at(seeds: Tensor, positions: Tensor, token_ids: Tensor) -> Tensor:
     """Noise of the given ids. seeds [R], positions [R], token_ids [R, k] int64 -> [R, k] float32."""
     seeds, positions = seeds.unsqueeze(1), positions.unsqueeze(1)
-    words = _lanes(seeds, positions, token_ids >> BLOCK_BITS, torch.full_like(token_ids, DOMAIN_BLOCK_FIRST))
-    first = _exponential(words).mul_(1 / BLOCK)
+    words = _lanes(seeds, positions, token_ids >> NOISE_BLOCK_BITS, torch.full_like(token_ids, DOMAIN_BLOCK_FIRST))
+    first = _exponential(words).mul_(1 / NOISE_BLOCK)
     return gumbel_after(first, seeds.expand_as(first), positions.expand_as(first), token_ids)
 
 
@@ -75,8 +76,8 @@ def gumbel_after(first: Tensor, seeds: Tensor, positions: Tensor, token_ids: Ten
     All of one shape, the last three int64. Returns float32.
     """
     tokens = token_ids.unsqueeze(-1)
-    winners, waits = winners_and_waits(seeds, positions, tokens >> BLOCK_BITS, tokens)
-    return gumbel_of_waits(first, waits[..., 0], winners[..., 0] == token_ids & (BLOCK - 1))
+    winners, waits = winners_and_waits(seeds, positions, tokens >> NOISE_BLOCK_BITS, tokens)
+    return gumbel_of_waits(first, waits[..., 0], winners[..., 0] == token_ids & (NOISE_BLOCK - 1))
 
 
 def winners_and_waits(seeds: Tensor, positions: Tensor, blocks: Tensor, token_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -90,7 +91,7 @@ def winners_and_waits(seeds: Tensor, positions: Tensor, blocks: Tensor, token_id
     domains[:split] = DOMAIN_BLOCK_WINNER
     indices = torch.cat([blocks, token_ids], dim=-1)
     words = _lanes(seeds.unsqueeze(-1), positions.unsqueeze(-1), indices, domains)
-    return words[..., :split] >> (32 - BLOCK_BITS), _exponential(words[..., split:])
+    return words[..., :split] >> (32 - NOISE_BLOCK_BITS), _exponential(words[..., split:])
 
 
 def gumbel_of_waits(first: Tensor, waits: Tensor, is_winner: Tensor) -> Tensor:

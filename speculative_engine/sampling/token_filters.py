@@ -14,7 +14,7 @@ the same to the bit whatever rows are beside it, however many threads add, and o
 import torch
 from torch import Tensor
 
-from speculative_engine.sampling.gumbel import BLOCK
+from speculative_engine.sampling.gumbel import NOISE_BLOCK
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 
 MASS_BITS = 42
@@ -54,8 +54,8 @@ def thresholds(logits: Tensor, block_top: Tensor, batch: SamplingBatch) -> Tenso
 
 def block_tops(logits: Tensor) -> Tensor:
     """Largest logit of each 64 consecutive ids, [R, V] -> [R, ceil(V / 64)] float32. The one pass over the logits."""
-    whole = logits.shape[1] // BLOCK * BLOCK
-    parts = [logits[:, :whole].unflatten(1, (-1, BLOCK)).amax(2)] if whole else []
+    whole = logits.shape[1] // NOISE_BLOCK * NOISE_BLOCK
+    parts = [logits[:, :whole].unflatten(1, (-1, NOISE_BLOCK)).amax(2)] if whole else []
     if whole < logits.shape[1]:
         parts.append(logits[:, whole:].amax(1, keepdim=True))
     return torch.cat(parts, dim=1).float()
@@ -79,9 +79,9 @@ def block_logits(logits: Tensor, which: Tensor, blocks: Tensor) -> Tensor:
     logits [R, V], rows `which` [n] int64, their blocks [n, m] int64 -> [n, m, 64] float32.
     """
     vocabulary = logits.shape[1]
-    if vocabulary % BLOCK == 0:  # as nearly all are; copies runs of 64, which is several times faster
-        return logits.unflatten(1, (-1, BLOCK))[which.unsqueeze(1), blocks].float()
-    ids = (blocks * BLOCK).unsqueeze(-1) + torch.arange(BLOCK, device=logits.device)
+    if vocabulary % NOISE_BLOCK == 0:  # as nearly all are; copies runs of 64, which is several times faster
+        return logits.unflatten(1, (-1, NOISE_BLOCK))[which.unsqueeze(1), blocks].float()
+    ids = (blocks * NOISE_BLOCK).unsqueeze(-1) + torch.arange(NOISE_BLOCK, device=logits.device)
     values = logits[which[:, None, None], ids.clamp(max=vocabulary - 1)].float()
     return values.masked_fill_(ids >= vocabulary, -torch.inf)
 

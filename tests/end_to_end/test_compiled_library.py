@@ -16,7 +16,7 @@ from tests.end_to_end.waiting import eventually
 PROGRAM = """
 import sys
 from pathlib import Path
-from speculative_engine.kernels import compiled_library
+from speculative_engine.kernels import library as compiled_library
 if sys.argv.pop(1) == "absent":
     compiled_library.LIBRARY = Path("/nowhere") / compiled_library.LIBRARY.name
 from {module}.process import main

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from draftwire import Client, GenerationStream, NumericsMismatchError, RetryPolicy, Speculation, VerifierInfo
-from speculative_engine.kernels.compiled_library import LIBRARY, available_kernels
 from speculative_engine.kernels.kernel_names import Kernels
+from speculative_engine.kernels.library import LIBRARY, available_kernels
 from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
 from tests.gateway.conftest import GatewayProcess
 

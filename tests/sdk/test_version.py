@@ -110,6 +110,8 @@ def test_a_wheel_knows_its_version_and_so_does_one_out_of_a_source_distribution(
     for each in (wheel, second):
         with zipfile.ZipFile(each) as opened_wheel:
             assert opened_wheel.read("draftwire/version.txt").decode() == known
+            # The compiled library is compared with the sources beside it.
+            assert "speculative_engine/kernels/csrc/ops.h" in opened_wheel.namelist()
             opened_wheel.extractall(tmp_path / each.parent.name)
         code = "import draftwire.version as v; print(v.__version__)"
         assert run(sys.executable, "-c", code, place=tmp_path / each.parent.name) == known

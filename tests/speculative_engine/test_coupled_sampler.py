@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from speculative_engine.kernels.compiled_library import library
+from speculative_engine.kernels.library import library
 from speculative_engine.sampling import gumbel
 from speculative_engine.sampling.coupled_sampler import SamplingBatch, sample, top_candidates
 from speculative_engine.sampling.gumbel import gumbel_at

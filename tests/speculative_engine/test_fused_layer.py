@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from speculative_engine.kernels.row_product import can_multiply
+from speculative_engine.kernels.gemm import can_multiply
 from speculative_engine.loading.self_test import UnsupportedModelError, run_self_test
 from speculative_engine.model import fused_layer
 from speculative_engine.model.fused_layer import FusedLayer

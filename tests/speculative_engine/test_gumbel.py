@@ -9,7 +9,7 @@ from scipy import stats
 from torch import Tensor
 
 from speculative_engine.sampling import gumbel
-from speculative_engine.sampling.gumbel import BLOCK, block_maxima, gumbel_at
+from speculative_engine.sampling.gumbel import NOISE_BLOCK, block_maxima, gumbel_at
 from tests.speculative_engine.scalar_noise import scalar_gumbel
 
 # (seed, position, token, g): the table in docs/coupled-sampling.md.
@@ -55,10 +55,10 @@ def test_against_the_scalar_definition() -> None:
 
 
 def test_block_maxima_are_the_maxima_to_the_bit() -> None:
-    values = noise(40, 64 * BLOCK)
+    values = noise(40, 64 * NOISE_BLOCK)
     rows = torch.arange(40)
     maxima = block_maxima(torch.full_like(rows, 1234567890123456789), rows, 64)
-    assert torch.equal(values.unflatten(1, (64, BLOCK)).amax(2), maxima)
+    assert torch.equal(values.unflatten(1, (64, NOISE_BLOCK)).amax(2), maxima)
 
 
 def test_a_value_does_not_depend_on_what_else_is_asked() -> None:
@@ -85,37 +85,41 @@ def test_other_seeds_and_positions_give_other_noise() -> None:
 def assert_standard_gumbel(values: Tensor) -> None:
     """KS over all of them, and correlations within blocks, between neighbours and across positions."""
     assert stats.kstest(values.flatten().numpy(), stats.gumbel_r.cdf).pvalue > 1e-3
-    blocks = values.reshape(-1, BLOCK).numpy()
-    correlation = np.corrcoef(blocks, rowvar=False)[np.triu_indices(BLOCK, 1)] * math.sqrt(len(blocks))
+    blocks = values.reshape(-1, NOISE_BLOCK).numpy()
+    correlation = np.corrcoef(blocks, rowvar=False)[np.triu_indices(NOISE_BLOCK, 1)] * math.sqrt(len(blocks))
     assert stats.kstest(correlation, "norm").pvalue > 1e-3  # 2016 pairs, each about N(0, 1)
     for shift in (1, 64, values.shape[1]):
         flat = values.flatten().numpy()
         assert abs(np.corrcoef(flat[:-shift], flat[shift:])[0, 1]) < 4.5 / math.sqrt(flat.size)
     maxima, winners = blocks.max(1), blocks.argmax(1)
     for which in (maxima < np.median(maxima), maxima >= np.median(maxima)):  # whatever the maximum
-        assert stats.chisquare(np.bincount(winners[which], minlength=BLOCK)).pvalue > 1e-3
+        assert stats.chisquare(np.bincount(winners[which], minlength=NOISE_BLOCK)).pvalue > 1e-3
     # A block's maximum tells nothing about the tokens of other blocks.
     tokens = values.shape[1]
-    maxima = maxima.reshape(-1, tokens // BLOCK)
-    correlation = np.corrcoef(maxima, values.numpy(), rowvar=False)[: tokens // BLOCK, tokens // BLOCK :]
-    other = np.arange(tokens) // BLOCK != np.arange(tokens // BLOCK)[:, None]
+    maxima = maxima.reshape(-1, tokens // NOISE_BLOCK)
+    correlation = np.corrcoef(maxima, values.numpy(), rowvar=False)[: tokens // NOISE_BLOCK, tokens // NOISE_BLOCK :]
+    other = np.arange(tokens) // NOISE_BLOCK != np.arange(tokens // NOISE_BLOCK)[:, None]
     assert np.abs(correlation[other]).max() * math.sqrt(len(values)) < 5.5
 
 
 def test_standard_gumbel_and_independent() -> None:
-    assert_standard_gumbel(noise(500, 10 * BLOCK))
+    assert_standard_gumbel(noise(500, 10 * NOISE_BLOCK))
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("DOMAIN_BLOCK_WINNER", gumbel.DOMAIN_BLOCK_FIRST), ("DOMAIN_TOKEN", gumbel.DOMAIN_BLOCK_FIRST), ("BLOCK", 60)],
+    [
+        ("DOMAIN_BLOCK_WINNER", gumbel.DOMAIN_BLOCK_FIRST),
+        ("DOMAIN_TOKEN", gumbel.DOMAIN_BLOCK_FIRST),
+        ("NOISE_BLOCK", 60),
+    ],
 )
 def test_the_statistics_catch_a_planted_fault(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
     """Words used twice, or a block maximum off by log(64 / 60)."""
-    if name == "BLOCK":
+    if name == "NOISE_BLOCK":
         exact = gumbel.gumbel_of_arrivals
         monkeypatch.setattr(gumbel, "gumbel_of_arrivals", lambda arrivals: exact(arrivals * (64 / 60)))
     else:
         monkeypatch.setattr(gumbel, name, value)
     with pytest.raises(AssertionError):
-        assert_standard_gumbel(noise(500, 10 * BLOCK))
+        assert_standard_gumbel(noise(500, 10 * NOISE_BLOCK))

@@ -8,15 +8,15 @@ import torch
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from speculative_engine.kernels import int8_product
-from speculative_engine.kernels.int8_product import CompiledInt8Product, can_multiply_int8
+from speculative_engine.kernels import gemm_int8
+from speculative_engine.kernels.gemm_int8 import CompiledGemmInt8, can_multiply_int8
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.int8_linear import Int8Linear, LibraryInt8Product, quantised
 from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
 from speculative_engine.model.row_exact import PackedProduct
 from tests.speculative_engine.support import check_against_plain, random_tokens, tiny_model, walk
 
-_BEST = int8_product.product_kind()
+_BEST = gemm_int8.gemm_kind()
 _KINDS = [pytest.param(0, id="library"), pytest.param(1, id="AVX-512"), pytest.param(2, id="AMX")]
 _COMPILED = _KINDS[1:]
 
@@ -34,7 +34,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
     chosen: int = request.param
     if chosen > _BEST:
         pytest.skip("not built, or this processor has no such products")
-    monkeypatch.setattr(int8_product, "product_kind", lambda: chosen)
+    monkeypatch.setattr(gemm_int8, "gemm_kind", lambda: chosen)
     return chosen
 
 
@@ -80,7 +80,7 @@ class TestProduct:
         given, weight, scales = random(rows, inputs), integers(outputs, inputs, seed=1), random(outputs, seed=2).abs()
         added = random(outputs, seed=3) if bias else None
         if kind and can_multiply_int8(weight):
-            found = CompiledInt8Product(weight, scales)(given, added)
+            found = CompiledGemmInt8(weight, scales)(given, added)
             roundings = 1
         else:
             found = LibraryInt8Product(weight, scales)(given, added)
@@ -99,7 +99,7 @@ class TestProduct:
         half, weights = random(130, 256), integers(77, 256, seed=1)
         order = torch.randperm(512, generator=torch.Generator().manual_seed(2))
         given = torch.cat([half, half], 1)[:, order].contiguous()
-        product = CompiledInt8Product(torch.cat([weights, -weights], 1)[:, order], random(77, seed=3))
+        product = CompiledGemmInt8(torch.cat([weights, -weights], 1)[:, order], random(77, seed=3))
         together = product(given)
         assert together.float().abs().sum() > 0
         for count in range(1, 131):
@@ -108,7 +108,7 @@ class TestProduct:
 
     @pytest.mark.parametrize("kind", _COMPILED, indirect=True)
     def test_what_is_not_a_number_stays_in_its_row(self, kind: int) -> None:
-        given, product = random(40, 64), CompiledInt8Product(integers(48, 64), random(48, seed=1))
+        given, product = random(40, 64), CompiledGemmInt8(integers(48, 64), random(48, seed=1))
         expected = product(given)
         given[3] = float("nan")
         found = product(given)
@@ -119,7 +119,7 @@ class TestProduct:
     def test_the_library_goes_on_beside_it(self, kind: int) -> None:
         """Both use the processor's tile registers, whose shapes are state of the thread."""
         given = random(24, 128, seed=1)
-        ours, theirs = CompiledInt8Product(integers(96, 128), random(96)), PackedProduct(random(96, 128))
+        ours, theirs = CompiledGemmInt8(integers(96, 128), random(96)), PackedProduct(random(96, 128))
         expected = theirs(given)
         for rows in (1, 24, 7, 24, 20):
             ours(given[:rows])

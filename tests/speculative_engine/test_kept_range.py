@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers import TypicalLogitsWarper
 
-from speculative_engine.kernels.compiled_library import library
-from speculative_engine.sampling import best_tokens
+from speculative_engine.kernels.library import library
+from speculative_engine.sampling import compiled_sampler
 from speculative_engine.sampling.coupled_sampler import sample
 from speculative_engine.sampling.distributions import probabilities, scaled_logits
 from speculative_engine.sampling.sampling_batch import SamplingBatch
@@ -70,7 +70,7 @@ def test_a_row_is_drawn_alike_in_any_batch(way: str, monkeypatch: pytest.MonkeyP
 def test_both_ways_draw_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     logits = logits_of(200, 1000, 2.0)
     batch = batch_of(200, typical_p=0.4)
-    assert best_tokens.fits(logits)
+    assert compiled_sampler.fits(logits)
     compiled = sample(logits, batch).token_ids
     monkeypatch.setattr("speculative_engine.sampling.coupled_sampler.fits", lambda logits: False)
     assert torch.equal(sample(logits, batch).token_ids, compiled)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.kv.kv_slots import BLOCK, PADDING_SLOT, KvCache, OutOfSlotsError, SlotList, SlotPool
+from speculative_engine.kv.kv_slots import PADDING_SLOT, SLOT_BLOCK, KvCache, OutOfSlotsError, SlotList, SlotPool
 
 
 @given(st.lists(st.integers(min_value=0, max_value=12), max_size=40), st.randoms(use_true_random=False))
@@ -82,9 +82,9 @@ def test_cache_makes_each_layer_once_and_full_of_zeros() -> None:
 
 
 def test_sequences_that_grow_by_turns_have_their_slots_side_by_side() -> None:
-    pool = SlotPool(BLOCK * 16 - 1)
+    pool = SlotPool(SLOT_BLOCK * 16 - 1)
     sequences = [SlotList() for _ in range(4)]
-    for _ in range(BLOCK * 3):
+    for _ in range(SLOT_BLOCK * 3):
         for slots in sequences:
             slots.extend(pool.take(1, slots.last))
     for slots in sequences:
@@ -93,17 +93,17 @@ def test_sequences_that_grow_by_turns_have_their_slots_side_by_side() -> None:
 
 
 def test_what_was_rejected_is_filled_before_another_stretch_begins() -> None:
-    pool = SlotPool(BLOCK * 8 - 1)
+    pool = SlotPool(SLOT_BLOCK * 8 - 1)
     first = pool.take(5)
     pool.give_back(first[[2, 4]])
     assert pool.take(3, int(first[1])).tolist() == [3, 5, 6]
 
 
 def test_without_whole_stretches_others_are_shared() -> None:
-    pool = SlotPool(BLOCK * 2 - 1)
+    pool = SlotPool(SLOT_BLOCK * 2 - 1)
     taken = [pool.take(1), pool.take(1)]
-    assert {int(slots[0]) // BLOCK for slots in taken} == {0, 1}
-    assert len(pool.take(pool.free)) == BLOCK * 2 - 3
+    assert {int(slots[0]) // SLOT_BLOCK for slots in taken} == {0, 1}
+    assert len(pool.take(pool.free)) == SLOT_BLOCK * 2 - 3
     assert pool.free == 0
 
 
@@ -120,9 +120,9 @@ def test_a_reserve_gives_back_a_stretch_at_a_time() -> None:
             self.slots, evicted = self.slots[:-count], self.slots[-count:]
             return evicted
 
-    pool = SlotPool(BLOCK * BLOCK)
+    pool = SlotPool(SLOT_BLOCK * SLOT_BLOCK)
     reserve = Reserve(pool.take(pool.free))
     pool.lean_on(reserve)
     assert len(pool.take(1)) == 1
-    assert (reserve.idle, pool.free) == (BLOCK * BLOCK - BLOCK, BLOCK * BLOCK - 1)
-    assert len(pool.take(pool.free)) == BLOCK * BLOCK - 1
+    assert (reserve.idle, pool.free) == (SLOT_BLOCK * SLOT_BLOCK - SLOT_BLOCK, SLOT_BLOCK * SLOT_BLOCK - 1)
+    assert len(pool.take(pool.free)) == SLOT_BLOCK * SLOT_BLOCK - 1

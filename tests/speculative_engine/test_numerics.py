@@ -13,15 +13,15 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from speculative_engine.kernels import compiled_library
-from speculative_engine.kernels.compiled_library import (
+from speculative_engine.kernels import library as compiled_library
+from speculative_engine.kernels.kernel_names import Kernels
+from speculative_engine.kernels.library import (
     KernelsError,
     available_kernels,
     kernels_in_use,
     library,
     use_kernels,
 )
-from speculative_engine.kernels.kernel_names import Kernels
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.numerics import Numerics, model_numerics
 from speculative_engine.model.packed_model import PackedModel

@@ -125,7 +125,7 @@ def test_the_self_test_refuses_them(
 
 
 def test_a_window_that_is_ignored_shows(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(packed_attention.slot_attention, "fits", lambda keys, values: False)
+    monkeypatch.setattr(packed_attention.compiled_attention, "fits", lambda keys, values: False)
     attend = packed_attention.LaneGroup.mask
     monkeypatch.setattr(packed_attention.LaneGroup, "mask", lambda self, window: attend(self, None))
     assert worst_error("Mistral", torch.float32) > 0.1
@@ -240,7 +240,7 @@ def rows_differ(model: PackedModel, length: int, prompt: int) -> int:
 
 
 def test_torch_sum_over_key_blocks_shows(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(packed_attention.slot_attention, "fits", lambda keys, values: False)
+    monkeypatch.setattr(packed_attention.compiled_attention, "fits", lambda keys, values: False)
     model = packed(tiny_model("Llama", num_hidden_layers=1))
     assert rows_differ(model, 1150, 1100) == 0
     monkeypatch.setattr(packed_attention, "_sum_blocks", lambda parts: parts.sum(dim=2))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from speculative_engine.kernels import slot_attention
+from speculative_engine.kernels import attention as compiled_attention
 from speculative_engine.kv.kv_slots import PADDING_SLOT
 from speculative_engine.model.cuda.bucketed_attention import attend_bucket
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch, key_count
@@ -45,7 +45,7 @@ def stored(kv_heads: int, dim: int, seed: int) -> torch.Tensor:
     return torch.randn(kv_heads, SLOTS, dim, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.skipif(slot_attention.library() is None, reason="not built: there is no C compiler")
+@pytest.mark.skipif(compiled_attention.library() is None, reason="not built: there is no C compiler")
 @pytest.mark.parametrize("bucket", [Bucket(17, 149), Bucket(32, 200)], ids=["full", "padded"])
 @pytest.mark.parametrize("window", [None, 1, 20])
 @pytest.mark.parametrize("softcap", [None, 2.0])
@@ -60,7 +60,9 @@ def test_parts_give_what_the_whole_gives(
     keys, values = stored(2, 32, 1), stored(2, 48, 2)
     query = torch.randn(2 * shared, 17, 32, generator=torch.Generator().manual_seed(3))
     sinks = torch.randn(2 * shared) if sunk else None
-    expected = slot_attention.attend(batch.slot_lanes, (0.3 * query).contiguous(), keys, values, window, softcap, sinks)
+    expected = compiled_attention.attend(
+        batch.slot_lanes, (0.3 * query).contiguous(), keys, values, window, softcap, sinks
+    )
 
     place = torch.from_numpy(fixed.fill(batch))
     assert fixed.slots[place].tolist() == batch.slots.tolist()

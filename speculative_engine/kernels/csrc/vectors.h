@@ -1,9 +1,10 @@
-/* What the compiled parts share: vectors of 16 floats, which are GCC's and Clang's own, so that the compiler makes AVX-512,
- * AVX2, SSE or NEON of them, and numbers that are bfloat16 or float32.
+/* Vectors of 16 floats, by the vector extension of GCC and Clang: the compiler makes AVX-512, AVX2, SSE or NEON of
+ * them.
  *
- * Results must be functions of their inputs to the bit: neither may the compiler reorder sums, nor fuse a product with a
- * sum in one place and not in another. So no -ffast-math, and -ffp-contract=off but where it is seen to: there AVX-512 fuses
- * them and the other vectors, which have no such instruction, do not. Beside that all kinds of vectors give the same bits.
+ * Results must be functions of their inputs, to the bit. So the compiler may neither reorder sums nor fuse a
+ * multiplication with an addition in one place and not in another: there is no -ffast-math, and -ffp-contract is off.
+ * attention.c turns it on where that is safe; there AVX-512 fuses, and the other vectors, which have no such
+ * instruction, do not. All other code gives the same bits with all kinds of vectors.
  */
 #ifndef DRAFTWIRE_VECTORS_H
 #define DRAFTWIRE_VECTORS_H
@@ -14,19 +15,21 @@
 #define LANES 16
 
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef float half_vec __attribute__((vector_size(2 * LANES), aligned(4)));
-typedef float quarter_vec __attribute__((vector_size(LANES), aligned(4)));
+typedef float vec8 __attribute__((vector_size(2 * LANES), aligned(4)));
+typedef float vec4 __attribute__((vector_size(LANES), aligned(4)));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef uint32_t uvec __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef uint16_t hvec __attribute__((vector_size(2 * LANES), aligned(2)));
+typedef uint16_t u16vec __attribute__((vector_size(2 * LANES), aligned(2)));
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* What vector code is compiled for, least first. Which of them runs is decided once, by draftwire_use_vectors. */
+/* The kinds of vectors that code is compiled for, the least first. draftwire_use_vectors decides once which of them
+ * runs. */
 enum { BASELINE_VECTORS, AVX2_VECTORS, AVX512_VECTORS };
 extern int32_t draftwire_vectors;
 
-/* Defines the function NAME from the inlined NAME_body: a copy for each kind of vectors, and the choice among them. */
+/* Defines the function NAME from the inlined NAME_body: one copy for each kind of vectors, and the choice among them.
+ */
 #if defined(__x86_64__)
 #define CLONED(NAME, PARAMETERS, ARGUMENTS)                                                                            \
     __attribute__((target("avx512f"))) static void NAME##_avx512 PARAMETERS { NAME##_body ARGUMENTS; }                 \
@@ -42,13 +45,14 @@ extern int32_t draftwire_vectors;
     static void NAME PARAMETERS { NAME##_body ARGUMENTS; }
 #endif
 
-/* The same for a Task of worker_pool.h. */
+/* CLONED for a Task of thread_pool.h. */
 #define CLONED_TASK(NAME)                                                                                              \
-    CLONED(NAME, (const void *call, int64_t first, int64_t last, int32_t seat), (call, first, last, seat))
+    CLONED(NAME, (const void *call, int64_t first, int64_t last, int32_t thread_id), (call, first, last, thread_id))
 
-INLINE vec widened(const void *from, int64_t at, int half) {
-    if (half) {
-        hvec bits;
+/* 16 elements from the index `at` on, converted to float32. */
+INLINE vec load_vec(const void *from, int64_t at, int bf16) {
+    if (bf16) {
+        u16vec bits;
         memcpy(&bits, (const uint16_t *)from + at, sizeof bits);
         return (vec)(__builtin_convertvector(bits, uvec) << 16);
     }
@@ -57,20 +61,22 @@ INLINE vec widened(const void *from, int64_t at, int half) {
     return whole;
 }
 
-INLINE float sum_of(vec parts) {
-    half_vec low, high;
+/* The sum of 16 floats, always in the same order. */
+INLINE float sum_vec(vec parts) {
+    vec8 low, high;
     memcpy(&low, &parts, sizeof low);
     memcpy(&high, (char *)&parts + sizeof low, sizeof high);
     low = low + high;
-    quarter_vec left, right;
+    vec4 left, right;
     memcpy(&left, &low, sizeof left);
     memcpy(&right, (char *)&low + sizeof left, sizeof right);
     left = left + right;
     return (left[0] + left[2]) + (left[1] + left[3]);
 }
 
-/* e^x for x <= 0; 0 below -87. A polynomial of degree 6 after Cody and Waite: within 2 units in the last place. */
-INLINE vec exp_of(vec x) {
+/* e^x for x <= 0, and 0 below -87: Cody and Waite's reduction and a polynomial of degree 6. The error is at most 2
+ * units in the last place. */
+INLINE vec exp_vec(vec x) {
     const vec least = {-87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87, -87};
     ivec small = x < least;
     x = (vec)(((ivec)least & small) | ((ivec)x & ~small));
@@ -87,19 +93,20 @@ INLINE vec exp_of(vec x) {
     return (vec)((ivec)(p * power) & ~small);
 }
 
-/* Rounded to bfloat16 like torch does: to the nearest, ties to even. */
-INLINE uvec half_bits(vec x) {
+/* The bits of x rounded to bfloat16 as torch does: to the nearest, ties to even. */
+INLINE uvec bf16_bits(vec x) {
     uvec bits = (uvec)x, odd = (bits >> 16) & 1;
     uvec nan = (uvec)((bits & 0x7fffffff) > 0x7f800000);
     return (((bits + 0x7fff + odd) >> 16) & ~nan) | (0x7fc0 & nan);
 }
 
-/* To the type of the model and back. */
-INLINE vec rounded(vec x, int half) { return half ? (vec)(half_bits(x) << 16) : x; }
+/* Rounds to the type of the model. */
+INLINE vec round_vec(vec x, int bf16) { return bf16 ? (vec)(bf16_bits(x) << 16) : x; }
 
-INLINE void stored(void *to, int64_t at, vec x, int half) {
-    if (half) {
-        hvec bits = __builtin_convertvector(half_bits(x), hvec);
+/* Stores 16 elements from the index `at` on, rounded to the type of the model. */
+INLINE void store_vec(void *to, int64_t at, vec x, int bf16) {
+    if (bf16) {
+        u16vec bits = __builtin_convertvector(bf16_bits(x), u16vec);
         memcpy((uint16_t *)to + at, &bits, sizeof bits);
     } else {
         memcpy((float *)to + at, &x, sizeof x);

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _END, _HEARTBEAT, _PASS = range(3)
 _HEAD = 2
 """Numbers before what is announced: which kind it is, and how many numbers follow."""
-_BLOCK = 1024
-"""Numbers that one broadcast holds; what is longer takes a second one."""
+_BROADCAST_NUMBERS = 1024
+"""Numbers of a broadcast; a longer announcement takes a second one."""
 _BEAT_SECONDS = 1.0
 """Between two heartbeats; less where the time-out is short."""
 _JOIN_SECONDS = 600.0
@@ -69,7 +69,7 @@ class RankGroup:
         self._leads = self._broken = False
         self._loads = 0
         self._encoder, self._decoder = StepEncoder(), StepDecoder()
-        self._block = torch.empty(_BLOCK, dtype=torch.int64)
+        self._block = torch.empty(_BROADCAST_NUMBERS, dtype=torch.int64)
         self._processes: dict[int, int] = {}
         _stay_on_this_machine()
         self._meet("pid")
@@ -168,14 +168,14 @@ class RankGroup:
 
     def _say(self, kind: int, numbers: np.ndarray) -> None:
         block, count = self._block, len(numbers)
-        here = min(count, _BLOCK - _HEAD)
+        here = min(count, _BROADCAST_NUMBERS - _HEAD)
         block[0], block[1] = kind, count
         block[_HEAD : _HEAD + here] = torch.from_numpy(numbers[:here])
         with self.exchange():
             dist.broadcast(block, 0)
             if count > here:
                 dist.broadcast(torch.from_numpy(numbers[here:]), 0)
-        self.announced_bytes += 8 * (_BLOCK + count - here)
+        self.announced_bytes += 8 * (_BROADCAST_NUMBERS + count - here)
         self._spoken = time.monotonic()
 
     # The other ranks.
@@ -186,7 +186,7 @@ class RankGroup:
             with self.exchange():
                 dist.broadcast(self._block, 0)
                 kind, count = self._block[:_HEAD].tolist()
-                here = min(count, _BLOCK - _HEAD)
+                here = min(count, _BROADCAST_NUMBERS - _HEAD)
                 numbers = self._block[_HEAD : _HEAD + here].clone()
                 if count > here:
                     rest = torch.empty(count - here, dtype=torch.int64)

@@ -1,6 +1,5 @@
-"""Workers in compiled code: everything is done, once, whoever calls and however many come."""
+"""The thread pool of compiled code: every item is done once, for any number of callers and of threads."""
 
-import ctypes
 import os
 import signal
 from collections import Counter
@@ -8,28 +7,24 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from speculative_engine.kernels import compiled_library
+from speculative_engine.kernels.library import library, loaded
+from speculative_engine.kernels.structs import TASK
 
-pytestmark = pytest.mark.skipif(compiled_library.library() is None, reason="not built: there is no C compiler")
-
-_Task = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int32)
+pytestmark = pytest.mark.skipif(library() is None, reason="not built: there is no C compiler")
 
 
 def shared(count: int, least: int, threads: int) -> list[tuple[int, int, int]]:
-    """What was done, in pieces: first, last and seat."""
+    """The pieces that were done: first item, the item after the last, and thread id."""
     done: list[tuple[int, int, int]] = []
-    task = _Task(lambda work, first, last, seat: done.append((first, last, seat)))
-    share = compiled_library.loaded().draftwire_share
-    share.argtypes = (_Task, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int32)
-    share.restype = None
-    share(task, None, count, least, threads)
+    task = TASK(lambda work, first, last, thread_id: done.append((first, last, thread_id)))
+    loaded().draftwire_parallel_for(task, None, count, least, threads)
     return done
 
 
 def all_done_once(count: int, least: int, threads: int) -> bool:
     done = shared(count, least, threads)
     times = Counter(item for first, last, _ in done for item in range(first, last))
-    return times == Counter(range(count)) and all(0 <= seat < threads for _, _, seat in done)
+    return times == Counter(range(count)) and all(0 <= thread_id < threads for _, _, thread_id in done)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 40])

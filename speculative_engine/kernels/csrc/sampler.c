@@ -1,29 +1,14 @@
-/* The best tokens of each row under coupled noise: what speculative_engine/coupled_sampler.py computes with torch, in one
- * call. The noise is that of speculative_engine/gumbel.py, whose docstring defines it.
+/* The best tokens of each row under coupled noise, in one call. speculative_engine/sampling/coupled_sampler.py
+ * computes the same with torch. gumbel.py defines the noise.
  *
- * A row's blocks of 64 ids are opened in the order of the most that a token of them can score, until no block can hold
- * one of the k best. Nothing is approximate, and a row depends on itself alone.
+ * A row's blocks of 64 token ids are opened in descending order of the highest score that a token of them can have,
+ * until no block can hold one of the best. Nothing is approximate, and a row depends on itself alone.
  */
-#include "token_filters.h"
+#include "filters.h"
 
-#define BLOCK 64
+#define NOISE_BLOCK 64
 
-enum { BLOCK_FIRST, BLOCK_WINNER, TOKEN }; /* domains of the noise */
-
-/* One call's needs; speculative_engine/best_tokens.py has the same fields in the same order. */
-typedef struct {
-    const void *logits;        /* [row_count, stride] */
-    const float *temperatures; /* [row_count]; 1 in greedy rows */
-    const int64_t *seeds;      /* [row_count], the bits of uint64 */
-    const int64_t *positions;  /* [row_count] */
-    const uint8_t *greedy;     /* [row_count] */
-    const Filters *filters;    /* [row_count]; or NULL where no row has any */
-    int64_t *tokens;           /* [row_count, wanted]: best first, -1 where a row has fewer */
-    float *scores;             /* [row_count, wanted] */
-    float *log_probs;          /* [row_count, wanted] of softmax(logits / temperature); or NULL */
-    int64_t row_count, vocabulary, stride, wanted;
-    int32_t half;
-} Call;
+enum { BLOCK_FIRST, BLOCK_WINNER, TOKEN }; /* domains of the noise, see gumbel.py */
 
 typedef struct {
     int64_t row, blocks;
@@ -32,9 +17,9 @@ typedef struct {
     uint32_t position;
     int greedy;
     float *top;    /* [blocks] the largest logit of each block */
-    float *bound;  /* [blocks] the most that a token of each block can score, -inf once it was opened; whole vectors */
+    float *bound;  /* [blocks, rounded up to vectors] the highest possible score of each block, -inf once opened */
     float *noise;  /* [blocks] the largest noise of each block */
-    double *first; /* [blocks] the arrival that it belongs to */
+    double *first; /* [blocks] the arrival time of that noise */
 } Row;
 
 static void philox(uint32_t index, uint32_t position, uint32_t domain, uint64_t seed, uint32_t words[4]) {
@@ -52,9 +37,9 @@ static void philox(uint32_t index, uint32_t position, uint32_t domain, uint64_t 
 
 static double exponential(uint32_t bits) { return -log(((double)bits + 0.5) * 0x1p-32); }
 
-INLINE float logit(const Call *call, int64_t row, int64_t token) {
+INLINE float logit(const Sample *call, int64_t row, int64_t token) {
     int64_t at = row * call->stride + token;
-    if (!call->half) return ((const float *)call->logits)[at];
+    if (!call->bf16) return ((const float *)call->logits)[at];
     uint32_t bits = (uint32_t)((const uint16_t *)call->logits)[at] << 16;
     float value;
     memcpy(&value, &bits, sizeof value);
@@ -66,8 +51,8 @@ INLINE vec larger(vec a, vec b) {
     return (vec)(((ivec)a & more) | ((ivec)b & ~more));
 }
 
-/* All ones where x is no number. (Compilers take `x != x` apart into scalars.) */
-INLINE uvec no_number(vec x) { return (uvec)(((uvec)x & 0x7fffffff) > 0x7f800000); }
+/* All ones where x is NaN. (Compilers split `x != x` into scalars.) */
+INLINE uvec is_nan(vec x) { return (uvec)(((uvec)x & 0x7fffffff) > 0x7f800000); }
 
 INLINE float largest_of(vec parts) {
     float kept[LANES];
@@ -77,17 +62,18 @@ INLINE float largest_of(vec parts) {
     return kept[0];
 }
 
-/* The largest logit of each block; the largest of all, or NaN if there is one. */
-INLINE float block_tops(const Call *call, const Row *r, int half) {
-    const int64_t whole = call->vocabulary / BLOCK * BLOCK, at = r->row * call->stride;
+/* Stores the largest logit of each block. Returns the largest of all, or NaN if any logit is. */
+INLINE float block_tops(const Sample *call, const Row *r, int bf16) {
+    const int64_t whole = call->vocabulary / NOISE_BLOCK * NOISE_BLOCK, at = r->row * call->stride;
     float largest = -INFINITY, last = -INFINITY;
     uvec odd = {0};
-    for (int64_t begin = 0; begin < whole; begin += BLOCK) {
-        vec a = widened(call->logits, at + begin, half), b = widened(call->logits, at + begin + LANES, half);
-        vec c = widened(call->logits, at + begin + 2 * LANES, half), d = widened(call->logits, at + begin + 3 * LANES, half);
-        odd |= no_number(a) | no_number(b) | no_number(c) | no_number(d);
+    for (int64_t begin = 0; begin < whole; begin += NOISE_BLOCK) {
+        vec a = load_vec(call->logits, at + begin, bf16), b = load_vec(call->logits, at + begin + LANES, bf16);
+        vec c = load_vec(call->logits, at + begin + 2 * LANES, bf16);
+        vec d = load_vec(call->logits, at + begin + 3 * LANES, bf16);
+        odd |= is_nan(a) | is_nan(b) | is_nan(c) | is_nan(d);
         float top = largest_of(larger(larger(a, b), larger(c, d)));
-        r->top[begin / BLOCK] = top;
+        r->top[begin / NOISE_BLOCK] = top;
         if (top > largest) largest = top;
     }
     int nan = 0;
@@ -107,7 +93,7 @@ static void bound_blocks(Row *r) {
             uint32_t words[4];
             philox((uint32_t)(b / 4), r->position, BLOCK_FIRST, r->seed, words);
             for (int lane = 0; lane < 4 && b + lane < r->blocks; lane++) {
-                r->first[b + lane] = exponential(words[lane]) * (1.0 / BLOCK);
+                r->first[b + lane] = exponential(words[lane]) * (1.0 / NOISE_BLOCK);
                 r->noise[b + lane] = (float)-log(r->first[b + lane]);
             }
         }
@@ -118,18 +104,18 @@ static void bound_blocks(Row *r) {
     for (int64_t b = r->blocks; b % LANES; b++) r->bound[b] = -INFINITY;
 }
 
-/* The block of the highest bound. */
+/* The block with the highest bound. */
 INLINE int64_t most_promising(const Row *r) {
-    vec most = widened(r->bound, 0, 0);
-    for (int64_t b = LANES; b < r->blocks; b += LANES) most = larger(most, widened(r->bound, b, 0));
+    vec most = load_vec(r->bound, 0, 0);
+    for (int64_t b = LANES; b < r->blocks; b += LANES) most = larger(most, load_vec(r->bound, b, 0));
     const float highest = largest_of(most);
     int64_t best = 0;
     while (r->bound[best] != highest) best++;
     return best;
 }
 
-/* The token takes its place among the best, of which there are `found`; how many there are then. */
-static int64_t placed(int64_t *tokens, float *scores, int64_t found, int64_t wanted, int64_t token, float score) {
+/* Inserts a token among the `found` best so far. Returns how many there are now. */
+static int64_t insert(int64_t *tokens, float *scores, int64_t found, int64_t wanted, int64_t token, float score) {
     int64_t place = found < wanted ? found : wanted - 1;
     if (found == wanted && (score < scores[place] || (score == scores[place] && token > tokens[place]))) return found;
     for (; place > 0 && (score > scores[place - 1] || (score == scores[place - 1] && token < tokens[place - 1])); place--)
@@ -138,8 +124,9 @@ static int64_t placed(int64_t *tokens, float *scores, int64_t found, int64_t wan
     return found < wanted ? found + 1 : found;
 }
 
-static int64_t open_block(const Call *call, const Row *r, int64_t b, int64_t *tokens, float *scores, int64_t found) {
-    int64_t begin = b * BLOCK, end = begin + BLOCK < call->vocabulary ? begin + BLOCK : call->vocabulary;
+static int64_t open_block(const Sample *call, const Row *r, int64_t b, int64_t *tokens, float *scores, int64_t found) {
+    const int64_t begin = b * NOISE_BLOCK, rest = call->vocabulary - begin;
+    const int64_t end = begin + (rest < NOISE_BLOCK ? rest : NOISE_BLOCK);
     uint32_t words[4] = {0};
     int64_t drawn = -1, winner = -1;
     const float most = r->greedy ? 0.0f : r->noise[b];
@@ -160,32 +147,32 @@ static int64_t open_block(const Call *call, const Row *r, int64_t b, int64_t *to
                     philox((uint32_t)drawn, r->position, TOKEN, r->seed, words);
                 }
                 noise = (float)-log(r->first[b] + exponential(words[token % 4]));
-                if (noise > most) noise = most; /* whatever the last bit of the logarithm does */
+                if (noise > most) noise = most; /* the logarithm's last bit may exceed it */
             }
         }
-        found = placed(tokens, scores, found, call->wanted, token, scaled + noise);
+        found = insert(tokens, scores, found, call->wanted, token, scaled + noise);
     }
     return found;
 }
 
 /* log sum exp(logit / temperature - top) */
-INLINE double log_mass(const Call *call, const Row *r, float top, int half) {
+INLINE double log_mass(const Sample *call, const Row *r, float top, int bf16) {
     double mass = 0;
     int64_t c = 0;
     const int64_t at = r->row * call->stride;
     for (; c + LANES <= call->vocabulary; c += LANES)
-        mass += (double)sum_of(exp_of(widened(call->logits, at + c, half) / r->temperature - top));
+        mass += (double)sum_vec(exp_vec(load_vec(call->logits, at + c, bf16) / r->temperature - top));
     for (; c < call->vocabulary; c++) mass += exp((double)(logit(call, r->row, c) / r->temperature - top));
     return log(mass);
 }
 
-/* The least and the most logit / temperature that the row keeps. */
-INLINE void filter(const Call *call, Row *r, const FilterScratch *scratch, float largest, int half) {
+/* Finds the range of logit / temperature that the row keeps. */
+INLINE void filter(const Sample *call, Row *r, const FilterScratch *scratch, float largest, int bf16) {
     r->least = -INFINITY, r->most = INFINITY;
     if (!call->filters || r->greedy) return; /* greedy is the largest, whatever the filters */
     int64_t c = 0, at = r->row * call->stride;
     for (; c + LANES <= call->vocabulary; c += LANES) {
-        vec scaled = widened(call->logits, at + c, half) / r->temperature;
+        vec scaled = load_vec(call->logits, at + c, bf16) / r->temperature;
         memcpy(scratch->scaled + c, &scaled, sizeof scaled);
     }
     for (; c < call->vocabulary; c++) scratch->scaled[c] = logit(call, r->row, c) / r->temperature;
@@ -195,12 +182,12 @@ INLINE void filter(const Call *call, Row *r, const FilterScratch *scratch, float
     if (filters->typical_p < 1) keep_typical(filters, scratch, call->vocabulary, top, &r->least, &r->most);
 }
 
-INLINE void best_of_row_body(const Call *call, Row *r, const FilterScratch *scratch) {
+INLINE void best_of_row_body(const Sample *call, Row *r, const FilterScratch *scratch) {
     int64_t *tokens = call->tokens + r->row * call->wanted, found = 0;
     float *scores = call->scores + r->row * call->wanted;
-    float largest = call->half ? block_tops(call, r, 1) : block_tops(call, r, 0);
+    float largest = call->bf16 ? block_tops(call, r, 1) : block_tops(call, r, 0);
     if (isfinite(largest)) {
-        if (call->half) filter(call, r, scratch, largest, 1);
+        if (call->bf16) filter(call, r, scratch, largest, 1);
         else filter(call, r, scratch, largest, 0);
         bound_blocks(r);
         for (;;) {
@@ -213,25 +200,27 @@ INLINE void best_of_row_body(const Call *call, Row *r, const FilterScratch *scra
     for (int64_t i = found; i < call->wanted; i++) tokens[i] = -1, scores[i] = -INFINITY;
     if (!call->log_probs) return;
     float *log_probs = call->log_probs + r->row * call->wanted, top = largest / r->temperature;
-    double mass = found ? (call->half ? log_mass(call, r, top, 1) : log_mass(call, r, top, 0)) : 0;
+    double mass = found ? (call->bf16 ? log_mass(call, r, top, 1) : log_mass(call, r, top, 0)) : 0;
     for (int64_t i = 0; i < call->wanted; i++)
         log_probs[i] = i < found ? (float)((double)(logit(call, r->row, tokens[i]) / r->temperature - top) - mass)
                                  : -INFINITY;
 }
 
-CLONED(best_of_row, (const Call *call, Row *r, const FilterScratch *scratch), (call, r, scratch))
+CLONED(best_of_row, (const Sample *call, Row *r, const FilterScratch *scratch), (call, r, scratch))
 
-/* 0, or 1 where there is no memory. */
-int32_t draftwire_best_tokens(const Call *call) {
-    const int64_t blocks = (call->vocabulary + BLOCK - 1) / BLOCK, room = (blocks + LANES - 1) / LANES * LANES;
+int32_t draftwire_sample(const Sample *call) {
+    const int64_t blocks = (call->vocabulary + NOISE_BLOCK - 1) / NOISE_BLOCK;
+    const int64_t room = (blocks + LANES - 1) / LANES * LANES;
     const int64_t filtered = call->filters ? call->vocabulary : 0;
     double *memory = malloc((size_t)room * (sizeof(double) + 3 * sizeof(float)) + 2 * (size_t)filtered * sizeof(float) +
-                            (filtered ? BINS * sizeof(int64_t) + (size_t)filtered * sizeof(Near) : 0));
+                            (filtered ? BINS * sizeof(int64_t) + (size_t)filtered * sizeof(EdgeToken) : 0));
     if (!memory) return 1;
     int64_t *bins = (int64_t *)(memory + room);
-    Near *near = (Near *)(bins + (filtered ? BINS : 0));
-    float *rest = (float *)(near + filtered);
-    FilterScratch scratch = {.bins = bins, .near = near, .scaled = rest + 3 * room, .picked = rest + 3 * room + filtered};
+    EdgeToken *edge_tokens = (EdgeToken *)(bins + (filtered ? BINS : 0));
+    float *rest = (float *)(edge_tokens + filtered);
+    FilterScratch scratch = {
+        .bins = bins, .edge_tokens = edge_tokens, .scaled = rest + 3 * room, .picked = rest + 3 * room + filtered,
+    };
     for (int64_t row = 0; row < call->row_count; row++) {
         Row r = {
             .row = row, .blocks = blocks, .temperature = call->temperatures[row],

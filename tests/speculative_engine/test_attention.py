@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from speculative_engine.kernels import slot_attention
-from speculative_engine.kernels.slot_attention import SlotLanes, attend
+from speculative_engine.kernels import attention as compiled_attention
+from speculative_engine.kernels.attention import SlotLanes, attend
 from speculative_engine.model import packed_attention
 from tests.speculative_engine.support import packed, random_tokens, tiny_model, walk
 
-pytestmark = pytest.mark.skipif(slot_attention.library() is None, reason="not built: there is no C compiler")
+pytestmark = pytest.mark.skipif(compiled_attention.library() is None, reason="not built: there is no C compiler")
 
 SLOTS = 700
 
@@ -161,7 +161,7 @@ def test_a_model_says_what_it_says_with_torchs_attention(dtype: torch.dtype, mon
     model = tiny_model("Llama", dtype, head_dim=32)
     texts = [random_tokens(150, seed=1), random_tokens(40, seed=2)]
     compiled = walk(packed(model), texts, [20, 5])
-    monkeypatch.setattr(packed_attention.slot_attention, "fits", lambda keys, values: False)
+    monkeypatch.setattr(packed_attention.compiled_attention, "fits", lambda keys, values: False)
     plain = walk(packed(model), texts, [20, 5])
     assert compiled.keys() == plain.keys()
     tolerance = 1e-4 if dtype == torch.float32 else 0.15

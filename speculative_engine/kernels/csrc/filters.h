@@ -1,10 +1,11 @@
-/* top-k, top-p and min-p of one row as the least scaled logit that stays, and typical_p as a range of them: what
- * speculative_engine/token_filters.py and kept_range.py compute with torch, and define. Probability mass is counted in
- * integers, whose sums are the same in any order.
+/* The token filters of one row. top-k, top-p and min-p yield the least scaled logit that is kept, and typical_p a
+ * range of them. speculative_engine/sampling/token_filters.py and kept_range.py define both, and compute them with
+ * torch. Probability mass is counted in integers, whose sums are the same in any order.
  */
-#ifndef DRAFTWIRE_TOKEN_FILTERS_H
-#define DRAFTWIRE_TOKEN_FILTERS_H
+#ifndef DRAFTWIRE_FILTERS_H
+#define DRAFTWIRE_FILTERS_H
 
+#include "ops.h"
 #include "vectors.h"
 
 #include <math.h>
@@ -15,30 +16,24 @@
 #define BINS_PER_UNIT 128
 #define BINS (DEPTH * BINS_PER_UNIT + 1)
 
-typedef struct {
-    int64_t top_k;    /* 0: none */
-    double top_p;     /* 1: none */
-    double typical_p; /* 1: none */
-    float log_min_p;  /* -inf: none */
-} Filters;
-
-/* How far a token's surprise is from the entropy, and its mass. */
+/* A token of the bin that holds the edge of the typical range: its surprise's distance from the entropy, and its mass.
+ */
 typedef struct {
     float distance;
     int64_t mass;
-} Near;
+} EdgeToken;
 
-/* Memory of the filters, for one row after the other. */
+/* Working memory of the filters, used by one row after the other. */
 typedef struct {
     float *scaled; /* [vocabulary] logit / temperature */
     float *picked; /* [vocabulary] */
     int64_t *bins; /* [BINS] */
-    Near *near;    /* [vocabulary] */
+    EdgeToken *edge_tokens; /* [vocabulary] */
 } FilterScratch;
 
 INLINE int64_t mass_of(float relative) {
     vec one = {relative};
-    return (int64_t)(exp_of(one)[0] * MASS_UNIT);
+    return (int64_t)(exp_vec(one)[0] * MASS_UNIT);
 }
 
 static int descending(const void *a, const void *b) {
@@ -46,7 +41,7 @@ static int descending(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* The k-th largest of `count` values, k from 1, which are put in another order: it and what is larger come first. */
+/* The k-th largest of `count` values, k from 1. Reorders them: the k largest come first. */
 static float kth_largest(float *values, int64_t count, int64_t k) {
     int64_t first = 0, last = count - 1;
     while (first < last) {
@@ -66,7 +61,7 @@ static float kth_largest(float *values, int64_t count, int64_t k) {
     return values[k - 1];
 }
 
-/* The value at which a running sum of the masses of sorted values reaches the target. */
+/* The value at which the running sum of masses, from the largest value down, reaches the target. Sorts the values. */
 static float value_reaching(float *values, int64_t count, float top, int64_t running, double target) {
     qsort(values, (size_t)count, sizeof *values, descending);
     int64_t i = 0;
@@ -77,11 +72,11 @@ static float value_reaching(float *values, int64_t count, float top, int64_t run
     return values[i];
 }
 
-/* Of the k largest, and of those tied with the last of them, the least that top_p keeps. tops: [blocks] the largest
- * logits of blocks. */
+/* The least that top_p keeps of the k largest and of values equal to the last of them. tops: [blocks] the largest
+ * logit of each block */
 static float least_of_top_k(const Filters *f, const FilterScratch *s, int64_t vocabulary, const float *tops,
                             int64_t blocks, float temperature, float top) {
-    /* The k blocks with the largest tops hold k values no less than the least of these tops. */
+    /* The k blocks with the largest tops hold at least k values that are no less than the least of these tops. */
     float bound = -INFINITY;
     if (f->top_k <= blocks) {
         for (int64_t b = 0; b < blocks; b++) s->picked[b] = tops[b] / temperature;
@@ -102,7 +97,7 @@ static float least_of_top_k(const Filters *f, const FilterScratch *s, int64_t vo
     return value_reaching(s->picked, kept, top, 0, f->top_p * (double)total);
 }
 
-/* The values are binned by size, the bin that holds the edge of the nucleus is found, and that one is sorted. */
+/* The least that top_p keeps. Values are binned by size; only the bin that holds the edge of the nucleus is sorted. */
 static float least_of_top_p(const Filters *f, const FilterScratch *s, int64_t vocabulary, float top) {
     memset(s->bins, 0, BINS * sizeof *s->bins);
     int64_t total = 0, running = 0, count = 0, edge = 0;
@@ -112,7 +107,7 @@ static float least_of_top_p(const Filters *f, const FilterScratch *s, int64_t vo
         vec all;
         for (int64_t i = 0; i < LANES; i++) relative[i] = i < width ? s->scaled[first + i] - top : -INFINITY;
         memcpy(&all, relative, sizeof all);
-        all = exp_of(all) * MASS_UNIT;
+        all = exp_vec(all) * MASS_UNIT;
         memcpy(mass, &all, sizeof all);
         for (int64_t i = 0; i < width; i++) {
             if (relative[i] < -DEPTH) continue;
@@ -129,13 +124,14 @@ static float least_of_top_p(const Filters *f, const FilterScratch *s, int64_t vo
     return value_reaching(s->picked, count, top, running, target);
 }
 
-static int nearer(const void *a, const void *b) {
-    float x = ((const Near *)a)->distance, y = ((const Near *)b)->distance;
+static int by_distance(const void *a, const void *b) {
+    float x = ((const EdgeToken *)a)->distance, y = ((const EdgeToken *)b)->distance;
     return (x > y) - (x < y);
 }
 
-/* Of what is not below *least, the range that typical_p keeps. */
-INLINE void keep_typical(const Filters *f, const FilterScratch *s, int64_t vocabulary, float top, float *least, float *most) {
+/* Narrows *least and *most to the range that typical_p keeps of the values that are not below *least. */
+INLINE void keep_typical(const Filters *f, const FilterScratch *s, int64_t vocabulary, float top, float *least,
+                         float *most) {
     float *masses = s->picked;
     int64_t total = 0, moment = 0, running = 0, count = 0, edge = 0;
     for (int64_t first = 0; first < vocabulary; first += LANES) {
@@ -145,7 +141,7 @@ INLINE void keep_typical(const Filters *f, const FilterScratch *s, int64_t vocab
         for (int64_t i = 0; i < LANES; i++)
             relative[i] = i < width && s->scaled[first + i] >= *least ? s->scaled[first + i] - top : -INFINITY;
         memcpy(&all, relative, sizeof all);
-        all = exp_of(all) * MASS_UNIT;
+        all = exp_vec(all) * MASS_UNIT;
         memcpy(mass, &all, sizeof all);
         for (int64_t i = 0; i < width; i++) {
             if (relative[i] < -DEPTH) mass[i] = 0;
@@ -166,15 +162,15 @@ INLINE void keep_typical(const Filters *f, const FilterScratch *s, int64_t vocab
     for (int64_t token = 0; token < vocabulary; token++) {
         float distance = fabsf(s->scaled[token] - top - mean);
         if (masses[token] >= 1 && (int64_t)(distance * BINS_PER_UNIT) == edge)
-            s->near[count++] = (Near){distance, (int64_t)masses[token]};
+            s->edge_tokens[count++] = (EdgeToken){distance, (int64_t)masses[token]};
     }
-    qsort(s->near, (size_t)count, sizeof *s->near, nearer);
+    qsort(s->edge_tokens, (size_t)count, sizeof *s->edge_tokens, by_distance);
     int64_t last = 0;
     for (; last < count - 1; last++) {
-        running += s->near[last].mass;
+        running += s->edge_tokens[last].mass;
         if ((double)running >= target) break;
     }
-    const float reach = s->near[last].distance;
+    const float reach = s->edge_tokens[last].distance;
     *least = INFINITY, *most = -INFINITY;
     for (int64_t token = 0; token < vocabulary; token++) {
         float scaled = s->scaled[token];
@@ -184,7 +180,7 @@ INLINE void keep_typical(const Filters *f, const FilterScratch *s, int64_t vocab
     }
 }
 
-/* top: the largest scaled logit, which is finite. */
+/* The least scaled logit that top_k, top_p and min_p keep. top: the largest scaled logit, which is finite */
 INLINE float least_kept(const Filters *f, const FilterScratch *s, int64_t vocabulary, const float *tops, int64_t blocks,
                         float temperature, float top) {
     float least = -INFINITY;

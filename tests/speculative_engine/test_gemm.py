@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from speculative_engine.kernels import row_product
-from speculative_engine.kernels.row_product import CompiledProduct, can_multiply
+from speculative_engine.kernels import gemm
+from speculative_engine.kernels.gemm import CompiledGemm, can_multiply
 from speculative_engine.model.row_exact import PackedProduct, RowExactLinear
 
-_BEST = row_product.product_kind()
+_BEST = gemm.gemm_kind()
 pytestmark = pytest.mark.skipif(_BEST == 0, reason="not built, or this processor has no bfloat16 products")
 
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(_BEST == 0, reason="not built, or this processor
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     if request.param > _BEST:
         pytest.skip("this processor has no AMX")
-    monkeypatch.setattr(row_product, "product_kind", lambda: request.param)
+    monkeypatch.setattr(gemm, "gemm_kind", lambda: request.param)
     chosen: int = request.param
     return chosen
 
@@ -33,7 +33,7 @@ def random(*shape: int, seed: int = 0) -> torch.Tensor:
 def test_it_is_a_product(rows: int, outputs: int, inputs: int, bias: bool) -> None:
     given, weight = random(rows, inputs), random(outputs, inputs, seed=1)
     added = random(outputs, seed=2) if bias else None
-    found = CompiledProduct(weight)(given, added)
+    found = CompiledGemm(weight)(given, added)
     expected = given.double() @ weight.double().t() + (0 if added is None else added.double())
     # Half a unit of the rounding at the end, and what float32 sums may lose.
     allowed = expected.abs() * 2**-8 + 1e-6 * inputs * (given.double().abs() @ weight.double().abs().t()).max()
@@ -47,7 +47,7 @@ def test_a_row_has_the_same_bits_in_any_company() -> None:
     half, weights = random(130, 256), random(77, 256, seed=1)
     order = torch.randperm(512, generator=torch.Generator().manual_seed(2))
     given = torch.cat([half, half], 1)[:, order].contiguous()
-    product = CompiledProduct(torch.cat([weights, -weights], 1)[:, order].contiguous())
+    product = CompiledGemm(torch.cat([weights, -weights], 1)[:, order].contiguous())
     together = product(given)
     assert together.float().abs().sum() > 0
     for count in range(1, 131):
@@ -58,7 +58,7 @@ def test_a_row_has_the_same_bits_in_any_company() -> None:
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize(("outputs", "inputs"), [(77, 512), (2000, 1024)])
 def test_threads_change_no_bit(outputs: int, inputs: int) -> None:
-    product, given = CompiledProduct(random(outputs, inputs, seed=1)), random(70, inputs)
+    product, given = CompiledGemm(random(outputs, inputs, seed=1)), random(70, inputs)
     alone = product(given)
     for threads in (2, 3, 20):
         torch.set_num_threads(threads)
@@ -69,7 +69,7 @@ def test_threads_change_no_bit(outputs: int, inputs: int) -> None:
 @pytest.mark.usefixtures("kind")
 def test_callers_at_the_same_time_do_not_meet() -> None:
     given = random(9, 1024)
-    products = [CompiledProduct(random(1500, 1024, seed=seed)) for seed in range(1, 7)]
+    products = [CompiledGemm(random(1500, 1024, seed=seed)) for seed in range(1, 7)]
     expected = [product(given) for product in products]
 
     def repeat(index: int) -> bool:
@@ -83,9 +83,9 @@ def test_callers_at_the_same_time_do_not_meet() -> None:
 @pytest.mark.usefixtures("kind")
 def test_what_is_not_a_number_stays_in_its_row() -> None:
     given = random(20, 64)
-    expected = CompiledProduct(random(48, 64, seed=1))(given)
+    expected = CompiledGemm(random(48, 64, seed=1))(given)
     given[3] = float("nan")
-    found = CompiledProduct(random(48, 64, seed=1))(given)
+    found = CompiledGemm(random(48, 64, seed=1))(given)
     assert found[3].isnan().all()
     assert torch.equal(torch.cat([found[:3], found[4:]]), torch.cat([expected[:3], expected[4:]]))
 
@@ -94,7 +94,7 @@ def test_what_is_not_a_number_stays_in_its_row() -> None:
 def test_the_library_goes_on_beside_it() -> None:
     """Both use the processor's tile registers, whose shapes are state of the thread."""
     weight, given = random(96, 128), random(24, 128, seed=1)
-    ours, theirs = CompiledProduct(weight), PackedProduct(weight)
+    ours, theirs = CompiledGemm(weight), PackedProduct(weight)
     expected = theirs(given)
     for rows in (1, 24, 7, 24, 20):
         ours(given[:rows])
@@ -112,6 +112,6 @@ def test_where_it_can_be_had() -> None:
 
 def test_layers_take_it() -> None:
     layer = RowExactLinear(random(64, 64), None)
-    assert isinstance(layer.product, CompiledProduct)
+    assert isinstance(layer.product, CompiledGemm)
     assert (layer.rows.least, layer.rows.most) == (1, 256)
     assert layer(random(1, 300, 64)).shape == (1, 300, 64)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
-from speculative_engine.kernels import compiled_library
-from speculative_engine.kernels.layer_steps import gate, rms_norm, rotate
+from speculative_engine.kernels import library as compiled_library
+from speculative_engine.kernels.layer_ops import rms_norm, rope, silu_and_mul
 
 pytestmark = pytest.mark.skipif(compiled_library.library() is None, reason="not built: there is no C compiler")
 
@@ -38,7 +38,7 @@ def test_norm(width: int, dtype: torch.dtype) -> None:
 @DTYPES
 @pytest.mark.parametrize("norms", [False, True], ids=["as they are", "normed heads"])
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(4, 4, 32), (6, 2, 64), (8, 1, 128)])
-def test_rotation(heads: int, kv_heads: int, dim: int, norms: bool, dtype: torch.dtype) -> None:
+def test_rope(heads: int, kv_heads: int, dim: int, norms: bool, dtype: torch.dtype) -> None:
     rows, capacity, scale = 5, 11, dim**-0.5
     projected = random(rows, (heads + 2 * kv_heads) * dim, dtype=dtype)
     angles = random(rows, dim // 2, dtype=torch.float32, seed=1).repeat(1, 2)
@@ -58,7 +58,7 @@ def test_rotation(heads: int, kv_heads: int, dim: int, norms: bool, dtype: torch
     keys, values = (random(kv_heads, capacity, dim, dtype=dtype, seed=seed) for seed in (4, 5))
     expected_keys, expected_values = keys.clone(), values.clone()
     expected_keys[:, slots], expected_values[:, slots] = key, value
-    found = rotate(projected, cosines, sines, (*weights, 1e-6) if norms else None, slots, keys, values, scale)
+    found = rope(projected, cosines, sines, (*weights, 1e-6) if norms else None, slots, keys, values, scale)
 
     tolerance = {"rtol": UNIT[dtype], "atol": 4 * UNIT[dtype]} if norms else {"rtol": 0, "atol": 0}
     assert found.dtype == torch.float32 and found.shape == (heads, rows, dim)
@@ -68,10 +68,10 @@ def test_rotation(heads: int, kv_heads: int, dim: int, norms: bool, dtype: torch
 
 
 @DTYPES
-def test_gate(dtype: torch.dtype) -> None:
+def test_silu_and_mul(dtype: torch.dtype) -> None:
     gates = torch.linspace(-120, 120, 6 * 480).view(6, 480).to(dtype)
     ups = random(6, 480, dtype=dtype)
-    found = gate(torch.cat([gates, ups], 1))
+    found = silu_and_mul(torch.cat([gates, ups], 1))
     torch.testing.assert_close(found, torch.nn.functional.silu(gates) * ups, rtol=UNIT[dtype], atol=1e-30)
 
 
@@ -80,7 +80,7 @@ def test_what_is_no_usual_number_stays_what_it_is(dtype: torch.dtype) -> None:
     both = torch.ones(4, 32, dtype=dtype)
     both[0, 3], both[1, 20], both[2, 5], both[3, 5] = float("nan"), float("nan"), float("inf"), -float("inf")
     expected = torch.nn.functional.silu(both[:, :16]) * both[:, 16:]
-    torch.testing.assert_close(gate(both), expected, rtol=UNIT[dtype], atol=0, equal_nan=True)
+    torch.testing.assert_close(silu_and_mul(both), expected, rtol=UNIT[dtype], atol=0, equal_nan=True)
     inputs = torch.ones(2, 16, dtype=dtype)
     inputs[1, 2] = float("nan")
     normalised = rms_norm(inputs, torch.ones(16, dtype=dtype), 1e-6)

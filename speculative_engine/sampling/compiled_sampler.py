@@ -1,6 +1,6 @@
-"""The best tokens of each row under coupled noise in compiled code, for CPUs. See best_tokens.c.
+"""The best tokens of each row under coupled noise in compiled code, for CPUs (`kernels/csrc/sampler.c`).
 
-`coupled_sampler` does the same with torch where this was not built, and elsewhere: some hundred small calls.
+Without the compiled library, and on GPUs, `coupled_sampler` does the same with torch, in some hundred small calls.
 """
 
 from __future__ import annotations
@@ -11,33 +11,16 @@ import math
 import torch
 from torch import Tensor
 
-from speculative_engine.kernels.compiled_library import HALF, library, loaded
+from speculative_engine.kernels.library import BF16, library, loaded
+from speculative_engine.kernels.structs import Filters, Sample
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 
 
-class _Filters(ctypes.Structure):
-    _fields_ = (
-        ("top_k", ctypes.c_int64),
-        ("top_p", ctypes.c_double),
-        ("typical_p", ctypes.c_double),
-        ("log_min_p", ctypes.c_float),
-    )
-
-
-class _Call(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("logits", "temperatures", "seeds", "positions", "greedy", "filters")),
-        *((name, ctypes.c_void_p) for name in ("tokens", "scores", "log_probs")),
-        *((name, ctypes.c_int64) for name in ("row_count", "vocabulary", "stride", "wanted")),
-        ("half", ctypes.c_int32),
-    )
-
-
 def fits(logits: Tensor) -> bool:
-    """Whether the compiled code takes logits like these, [R, V]."""
+    """Whether the compiled code can take logits [R, V]."""
     return (
         logits.device.type == "cpu"
-        and logits.dtype in HALF
+        and logits.dtype in BF16
         and logits.shape[1] > 0
         and (logits.stride(1) == 1 or logits.shape[1] == 1)
         and library() is not None
@@ -57,14 +40,14 @@ def best_tokens(
     tokens = torch.empty((rows, k), dtype=torch.int64)
     scores = torch.empty((rows, k), dtype=torch.float32)
     found = torch.empty((rows, k), dtype=torch.float32) if log_probs else None
-    filters = (_Filters * rows)(*_filters(batch)) if batch.filters else None
-    call = _Call(
+    filters = (Filters * rows)(*_filters(batch)) if batch.filters else None
+    call = Sample(
         logits.data_ptr(), batch.temperatures.data_ptr(), batch.seeds.data_ptr(), batch.positions.data_ptr(),
         batch.greedy.data_ptr(), None if filters is None else ctypes.addressof(filters),
         tokens.data_ptr(), scores.data_ptr(), None if found is None else found.data_ptr(),
-        rows, vocabulary, logits.stride(0), k, HALF[logits.dtype],
+        rows, vocabulary, logits.stride(0), k, BF16[logits.dtype],
     )  # fmt: skip
-    if loaded().draftwire_best_tokens(ctypes.addressof(call)):
+    if loaded().draftwire_sample(ctypes.addressof(call)):
         raise MemoryError(f"sampling from a vocabulary of {vocabulary}")
     return tokens, scores, found
 

@@ -1,11 +1,11 @@
-/* Threads that share the work of one call with its caller.
+/* A pool of threads that share the work of one call with its caller.
  *
- * A step of a model is hundreds of calls, some of them tens of microseconds long, microseconds apart. So workers look out
- * for the next one for a moment before they sleep, and a caller never waits for one that has not come: it begins at
- * once, and those that come take of what is left, in ever smaller pieces (guided self-scheduling, Polychronopoulos and
- * Kuck 1987). Where another process has a worker's core, the caller does nearly all by itself.
+ * A step of a model is hundreds of calls, some of them tens of microseconds long and microseconds apart. So workers
+ * spin for a moment before they sleep. A caller never waits for a worker that has not come: it begins at once, and the
+ * workers that come take from the remaining items, in ever smaller pieces (guided self-scheduling, Polychronopoulos
+ * and Kuck 1987). Where another process has a worker's core, the caller does nearly everything itself.
  */
-#include "worker_pool.h"
+#include "thread_pool.h"
 
 #if defined(__unix__) || defined(__APPLE__)
 
@@ -16,16 +16,16 @@
 #include <string.h>
 #include <time.h>
 
-#define POOLS 4 /* callers at the same time; more of them do their work alone */
+#define POOLS 4 /* callers at the same time; further ones do their work alone */
 #define MOST_WORKERS 255
-#define LOOK_OUT_NANOSECONDS 400000 /* about the longest a step goes on alone between two calls */
-#define LOOKS 32 /* before the core is offered to others */
+#define SPIN_NANOSECONDS 400000 /* about the longest time of a step between two calls */
+#define SPINS 32 /* before the core is offered to others */
 
-/* A pool's state is one word, so that coming to a call and its end exclude each other. From the lowest bit: workers at
- * work (16 bits), seats left (16 bits), number of the call (32 bits). */
-#define AT_WORK 0xffffull
-#define SEAT 0x10000ull
-#define SEATS (0xffffull * SEAT)
+/* A pool's state is one word, so that a worker cannot join a call that has ended. From the lowest bit: workers at work
+ * (16 bits), threads that may still join (16 bits), number of the call (32 bits). */
+#define WORKING 0xffffull
+#define JOINABLE_THREAD 0x10000ull
+#define JOINABLE_THREADS (0xffffull * JOINABLE_THREAD)
 #define CALL 0x100000000ull
 
 typedef struct {
@@ -52,7 +52,7 @@ static void pause_briefly(void) {
 #endif
 }
 
-static void take_pieces(Pool *pool, int32_t seat) {
+static void take_pieces(Pool *pool, int32_t thread_id) {
     const int64_t count = pool->count;
     for (;;) {
         int64_t first = atomic_load_explicit(&pool->next, memory_order_relaxed), piece;
@@ -63,28 +63,30 @@ static void take_pieces(Pool *pool, int32_t seat) {
             if (piece > count - first) piece = count - first;
         } while (!atomic_compare_exchange_weak_explicit(&pool->next, &first, first + piece, memory_order_relaxed,
                                                         memory_order_relaxed));
-        pool->task(pool->work, first, first + piece, seat);
+        pool->task(pool->work, first, first + piece, thread_id);
     }
 }
 
-static int is_open(uint64_t state, uint64_t last_call) { return (state & SEATS) && state / CALL != last_call; }
+static int can_join(uint64_t state, uint64_t last_call) {
+    return (state & JOINABLE_THREADS) && state / CALL != last_call;
+}
 
 static uint64_t wait_for_call(Pool *pool, uint64_t last_call) {
     struct timespec began, now;
     clock_gettime(CLOCK_MONOTONIC, &began);
     do {
-        for (int i = 0; i < LOOKS; i++) {
+        for (int i = 0; i < SPINS; i++) {
             uint64_t state = atomic_load(&pool->state);
-            if (is_open(state, last_call)) return state;
+            if (can_join(state, last_call)) return state;
             pause_briefly();
         }
         sched_yield(); /* its core may be the caller's, or another process's */
         clock_gettime(CLOCK_MONOTONIC, &now);
-    } while ((now.tv_sec - began.tv_sec) * 1000000000 + now.tv_nsec - began.tv_nsec < LOOK_OUT_NANOSECONDS);
+    } while ((now.tv_sec - began.tv_sec) * 1000000000 + now.tv_nsec - began.tv_nsec < SPIN_NANOSECONDS);
     pthread_mutex_lock(&pool->mutex);
-    atomic_fetch_add(&pool->asleep, 1); /* before the state is read: the caller writes that and then reads this */
+    atomic_fetch_add(&pool->asleep, 1); /* before reading the state: the caller writes the state and then reads this */
     uint64_t state;
-    while (!is_open(state = atomic_load(&pool->state), last_call)) pthread_cond_wait(&pool->woken, &pool->mutex);
+    while (!can_join(state = atomic_load(&pool->state), last_call)) pthread_cond_wait(&pool->woken, &pool->mutex);
     atomic_fetch_sub(&pool->asleep, 1);
     pthread_mutex_unlock(&pool->mutex);
     return state;
@@ -95,10 +97,10 @@ static void *run_worker(void *of) {
     uint64_t last_call = 0;
     for (;;) {
         uint64_t state = wait_for_call(pool, last_call);
-        while (is_open(state, last_call))
-            if (atomic_compare_exchange_weak(&pool->state, &state, state + 1 - SEAT)) {
+        while (can_join(state, last_call))
+            if (atomic_compare_exchange_weak(&pool->state, &state, state + 1 - JOINABLE_THREAD)) {
                 last_call = state / CALL;
-                take_pieces(pool, (int32_t)((state & SEATS) / SEAT));
+                take_pieces(pool, (int32_t)((state & JOINABLE_THREADS) / JOINABLE_THREAD));
                 atomic_fetch_sub(&pool->state, 1);
                 break;
             }
@@ -106,7 +108,8 @@ static void *run_worker(void *of) {
     return 0;
 }
 
-/* In a child of fork, too, where there are no workers and a lock may be held by a thread that is not there. */
+/* Also runs in the child of a fork, where there are no workers, and a lock may be held by a thread that does not
+ * exist. */
 static void reset(void) {
     memset(pools, 0, sizeof pools);
     for (int i = 0; i < POOLS; i++) {
@@ -123,7 +126,7 @@ static void begin(void) {
 
 static void add_workers(Pool *pool, int32_t wanted) {
     if (pool->workers >= wanted) return;
-    sigset_t all, before; /* signals are for the threads that know of them */
+    sigset_t all, before; /* signals belong to the application's threads */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (pthread_t thread; pool->workers < wanted; pool->workers++) {
@@ -141,7 +144,7 @@ static void wake_workers(Pool *pool, int32_t wanted) {
     pthread_mutex_unlock(&pool->mutex);
 }
 
-void draftwire_share(Task task, const void *work, int64_t count, int64_t least, int32_t threads) {
+void draftwire_parallel_for(Task task, const void *work, int64_t count, int64_t least, int32_t threads) {
     if (least < 1) least = 1;
     if (threads > count / least) threads = (int32_t)(count / least);
     if (threads > MOST_WORKERS + 1) threads = MOST_WORKERS + 1;
@@ -159,12 +162,12 @@ void draftwire_share(Task task, const void *work, int64_t count, int64_t least, 
     pool->task = task, pool->work = work, pool->count = count, pool->least = least, pool->threads = threads;
     atomic_store(&pool->next, 0);
     uint64_t call = atomic_load(&pool->state) / CALL + 1;
-    atomic_store(&pool->state, call * CALL + (uint64_t)(threads - 1) * SEAT);
+    atomic_store(&pool->state, call * CALL + (uint64_t)(threads - 1) * JOINABLE_THREAD);
     wake_workers(pool, threads - 1);
     take_pieces(pool, 0);
-    uint64_t state = atomic_fetch_and(&pool->state, ~SEATS);
-    for (int64_t looks = 1; state & AT_WORK; looks++, state = atomic_load(&pool->state)) {
-        if (looks % LOOKS) pause_briefly();
+    uint64_t state = atomic_fetch_and(&pool->state, ~JOINABLE_THREADS);
+    for (int64_t spins = 1; state & WORKING; spins++, state = atomic_load(&pool->state)) {
+        if (spins % SPINS) pause_briefly();
         else sched_yield();
     }
     atomic_flag_clear(&pool->taken);
@@ -172,7 +175,7 @@ void draftwire_share(Task task, const void *work, int64_t count, int64_t least, 
 
 #else
 
-void draftwire_share(Task task, const void *work, int64_t count, int64_t least, int32_t threads) {
+void draftwire_parallel_for(Task task, const void *work, int64_t count, int64_t least, int32_t threads) {
     (void)least, (void)threads;
     if (count > 0) task(work, 0, count, 0);
 }

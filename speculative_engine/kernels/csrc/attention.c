@@ -1,15 +1,16 @@
-/* Attention over KV slots: each row reads the keys and values it may see where they lie, beside up to 15 rows of its lane.
+/* Attention over KV slots: each row reads the keys and values that it sees where they lie, beside up to 15 rows of its
+ * lane.
  *
  * A row's result is a function of the row and of what it sees, to the bit: each of its sums runs in one order, over a
- * key's dimensions or over its own positions, by one piece of code, whatever rows are beside it.
+ * key's dimensions or over its own positions, by the same code whatever rows are beside it.
  */
-/* Each product here is added in one expression, which has one form for any number of rows: fusing the two, a fifth
- * faster, keeps the bits equal. tests/speculative_engine/test_slot_attention.py and the self-test at load see to it. */
+/* Each multiplication and addition is one expression, with one form for any number of rows. So fusing them, which is a
+ * fifth faster, keeps bits equal. tests/speculative_engine/test_attention.py and the self-test at load check that. */
 #pragma GCC optimize("fp-contract=fast")
 
-#include "layer_parts.h"
+#include "ops.h"
 #include "vectors.h"
-#include "worker_pool.h"
+#include "thread_pool.h"
 
 #include <math.h>
 
@@ -17,7 +18,7 @@
 #define GROUP 4    /* heads at a time whose sums are held in registers */
 #define CHUNKS 4   /* of LANES values at a time */
 #define MOST_DIM 512
-#define LEAST_PRODUCTS 262144 /* in less, waking a thread takes longer than it saves */
+#define LEAST_PRODUCTS 262144 /* with fewer, waking a thread takes longer than it saves */
 
 #define SWAPPED(A, B, LOW, HIGH)                                                                                       \
     do {                                                                                                               \
@@ -25,7 +26,7 @@
         A = low_, B = high_;                                                                                           \
     } while (0)
 
-/* 16 vectors of 16, mirrored at their diagonal: blocks of 8, then of 4, 2 and 1 change places. */
+/* Transposes 16 vectors of 16: blocks of 8, then of 4, 2 and 1 are swapped. */
 INLINE void transpose(vec *rows) {
     const ivec low8 = {0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23};
     const ivec low4 = {0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27};
@@ -37,25 +38,25 @@ INLINE void transpose(vec *rows) {
     for (int i = 0; i < 16; i += 2) SWAPPED(rows[i], rows[i + 1], low1, low1 + 1);
 }
 
-/* The same dimension of LANES keys in each vector, dimension after dimension; zeros where keys are fewer. */
-INLINE void side_by_side(const Attention *a, const int64_t *seen, int64_t base, int64_t count, int half, vec *out) {
+/* Loads LANES keys, transposed: each vector holds one dimension of all of them. Keys beyond `count` are zeros. */
+INLINE void load_keys(const Attention *a, const int64_t *seen, int64_t base, int64_t count, int bf16, vec *out) {
     for (int64_t c = 0; c < a->key_dim / LANES; c++) {
         vec *rows = out + c * LANES;
         for (int i = 0; i < LANES; i++)
-            rows[i] = i < count ? widened(a->keys, (base + seen[i]) * a->key_dim + c * LANES, half) : (vec){0};
+            rows[i] = i < count ? load_vec(a->keys, (base + seen[i]) * a->key_dim + c * LANES, bf16) : (vec){0};
         transpose(rows);
     }
 }
 
-/* A query's head on its way through a tile. */
+/* One head of one query of a tile. */
 typedef struct {
     const float *query;
-    float *weights;     /* by position; scores at first */
+    float *weights;     /* by position; holds the scores first */
     int64_t start, end; /* positions it sees */
     float *out;
 } Head;
 
-/* Scores of `count` heads, a constant where this is inlined, with LANES keys side by side. */
+/* Scores `count` heads, a constant where this is inlined, with LANES transposed keys. */
 INLINE void score(const Head *heads, int count, const vec *keys, int64_t dim, int64_t position) {
     vec sum[GROUP];
     for (int i = 0; i < count; i++) sum[i] = (vec){0};
@@ -65,19 +66,19 @@ INLINE void score(const Head *heads, int count, const vec *keys, int64_t dim, in
 }
 
 INLINE void add_range(const Attention *a, const int64_t *seen, int64_t base, int64_t first, int64_t last, int64_t part,
-                      const Head *heads, int count, int chunks, int half, vec sum[GROUP][CHUNKS]) {
+                      const Head *heads, int count, int chunks, int bf16, vec sum[GROUP][CHUNKS]) {
     for (int64_t p = first; p < last; p++) {
         int64_t at = (base + seen[p]) * a->value_dim + part * LANES;
         for (int c = 0; c < chunks; c++) {
-            vec value = widened(a->values, at + c * LANES, half);
+            vec value = load_vec(a->values, at + c * LANES, bf16);
             for (int i = 0; i < count; i++) sum[i][c] = sum[i][c] + value * heads[i].weights[p];
         }
     }
 }
 
-/* A part of the values that `count` heads see, times their weights, in the order of positions. */
+/* Sums a part of the values that `count` heads see, times their weights, in the order of positions. */
 INLINE void add_part(const Attention *a, const int64_t *seen, int64_t base, int64_t part, const Head *heads, int count,
-                     int chunks, int half) {
+                     int chunks, int bf16) {
     int64_t all = 0, some = heads[0].end; /* positions that all of the heads see */
     for (int i = 0; i < count; i++) {
         all = heads[i].start > all ? heads[i].start : all;
@@ -88,25 +89,25 @@ INLINE void add_part(const Attention *a, const int64_t *seen, int64_t base, int6
     for (int i = 0; i < count; i++)
         for (int c = 0; c < chunks; c++) sum[i][c] = (vec){0};
     for (int i = 0; count > 1 && i < count; i++)
-        add_range(a, seen, base, heads[i].start, heads[i].end < all ? heads[i].end : all, part, heads + i, 1, chunks, half,
-                  sum + i);
-    add_range(a, seen, base, all, some, part, heads, count, chunks, half, sum);
+        add_range(a, seen, base, heads[i].start, heads[i].end < all ? heads[i].end : all, part, heads + i, 1, chunks,
+                  bf16, sum + i);
+    add_range(a, seen, base, all, some, part, heads, count, chunks, bf16, sum);
     for (int i = 0; i < count; i++) {
-        if (count > 1) add_range(a, seen, base, some, heads[i].end, part, heads + i, 1, chunks, half, sum + i);
+        if (count > 1) add_range(a, seen, base, some, heads[i].end, part, heads + i, 1, chunks, bf16, sum + i);
         memcpy(heads[i].out + part * LANES, sum[i], chunks * sizeof(vec));
     }
 }
 
-INLINE void add_values(const Attention *a, const int64_t *seen, int64_t base, const Head *heads, int count, int half) {
+INLINE void add_values(const Attention *a, const int64_t *seen, int64_t base, const Head *heads, int count, int bf16) {
     const int64_t chunks = a->value_dim / LANES;
     int64_t part = 0;
-    for (; part + CHUNKS <= chunks; part += CHUNKS) add_part(a, seen, base, part, heads, count, CHUNKS, half);
-    for (; part + 2 <= chunks; part += 2) add_part(a, seen, base, part, heads, count, 2, half);
-    if (part < chunks) add_part(a, seen, base, part, heads, count, 1, half);
+    for (; part + CHUNKS <= chunks; part += CHUNKS) add_part(a, seen, base, part, heads, count, CHUNKS, bf16);
+    for (; part + 2 <= chunks; part += 2) add_part(a, seen, base, part, heads, count, 2, bf16);
+    if (part < chunks) add_part(a, seen, base, part, heads, count, 1, bf16);
 }
 
-/* Turns scores into weights that sum up to 1, in place. */
-INLINE void normalise(float *scores, int64_t first, int64_t last, float softcap, const float *sink) {
+/* Softmax of scores, in place. */
+INLINE void softmax(float *scores, int64_t first, int64_t last, float softcap, const float *sink) {
     if (softcap != 0)
         for (int64_t p = first; p < last; p++) scores[p] = tanhf(scores[p] / softcap) * softcap;
     float top = sink ? *sink : -INFINITY;
@@ -117,18 +118,18 @@ INLINE void normalise(float *scores, int64_t first, int64_t last, float softcap,
     for (int64_t p = first; p < end; p += LANES) {
         vec x;
         memcpy(&x, scores + p, sizeof x);
-        x = exp_of(x - top);
+        x = exp_vec(x - top);
         parts = parts + x;
         memcpy(scores + p, &x, sizeof x);
     }
-    float total = sum_of(parts);
+    float total = sum_vec(parts);
     if (sink) total += expf(*sink - top);
     for (int64_t p = first; p < last; p++) scores[p] /= total;
 }
 
-/* Heads of one key-value head of queries `first` to before `last` of a lane. */
+/* Attention of queries `first` to before `last` of a lane, for the heads of one key-value head. */
 INLINE void attend_tile(const Attention *a, const int64_t *seen, int64_t first, int64_t last, int64_t kv_head,
-                        float *scratch, int half) {
+                        float *scratch, int bf16) {
     Head heads[QUERIES * a->shared];
     const int64_t base = kv_head * a->slots, count = (last - first) * a->shared, most = a->counts[last - 1];
     for (int64_t i = 0; i < count; i++) {
@@ -144,39 +145,39 @@ INLINE void attend_tile(const Attention *a, const int64_t *seen, int64_t first, 
     }
     vec keys[MOST_DIM];
     for (int64_t p = heads[0].start; p < most; p += LANES) {
-        side_by_side(a, seen + p, base, most - p, half, keys);
+        load_keys(a, seen + p, base, most - p, bf16, keys);
         int64_t i = 0;
         for (; i + GROUP <= count; i += GROUP) score(heads + i, GROUP, keys, a->key_dim, p);
         for (; i < count; i++) score(heads + i, 1, keys, a->key_dim, p);
     }
     for (int64_t i = 0; i < count; i++)
-        normalise(heads[i].weights, heads[i].start, heads[i].end, a->softcap,
-                  a->sinks ? a->sinks + kv_head * a->shared + i % a->shared : 0);
+        softmax(heads[i].weights, heads[i].start, heads[i].end, a->softcap,
+                a->sinks ? a->sinks + kv_head * a->shared + i % a->shared : 0);
     int64_t i = 0;
-    for (; i + GROUP <= count; i += GROUP) add_values(a, seen, base, heads + i, GROUP, half);
+    for (; i + GROUP <= count; i += GROUP) add_values(a, seen, base, heads + i, GROUP, bf16);
     if (count - i >= 2) {
-        add_values(a, seen, base, heads + i, 2, half);
+        add_values(a, seen, base, heads + i, 2, bf16);
         i += 2;
     }
-    if (i < count) add_values(a, seen, base, heads + i, 1, half);
+    if (i < count) add_values(a, seen, base, heads + i, 1, bf16);
 }
 
-/* Tiles of a lane's queries, for one key-value head. */
+/* The number of tiles of a lane's queries, for one key-value head. */
 static int64_t tiles_of(const Attention *a, int64_t lane) {
     return (a->lanes[3 * lane + 2] - a->lanes[3 * lane + 1] + QUERIES - 1) / QUERIES;
 }
 
-/* Tiles in the order of lanes, in a lane of key-value heads. */
-INLINE void attend_tiles_body(const void *call, int64_t first, int64_t last, int32_t seat) {
+/* Tiles are in the order of lanes, and within a lane in the order of key-value heads. */
+INLINE void attend_tiles_body(const void *call, int64_t first, int64_t last, int32_t thread_id) {
     const Attention *a = call;
-    float *scratch = a->scratch + seat * a->scratch_size;
+    float *scratch = a->scratch + thread_id * a->scratch_size;
     int64_t begin = 0; /* of a lane */
     for (int64_t l = 0; l < a->lane_count && begin < last; l++) {
         const int64_t *lane = a->lanes + 3 * l, tiles = tiles_of(a, l), end = begin + tiles * a->kv_heads;
         for (int64_t t = first > begin ? first : begin; t < last && t < end; t++) {
             int64_t query = lane[1] + (t - begin) % tiles * QUERIES, head = (t - begin) / tiles;
             int64_t next = query + QUERIES < lane[2] ? query + QUERIES : lane[2];
-            if (a->half) attend_tile(a, a->seen + lane[0], query, next, head, scratch, 1);
+            if (a->bf16) attend_tile(a, a->seen + lane[0], query, next, head, scratch, 1);
             else attend_tile(a, a->seen + lane[0], query, next, head, scratch, 0);
         }
         begin = end;
@@ -185,7 +186,7 @@ INLINE void attend_tiles_body(const void *call, int64_t first, int64_t last, int
 
 CLONED_TASK(attend_tiles)
 
-void draftwire_attend(const Attention *a, int32_t threads) {
+void draftwire_attention(const Attention *a, int32_t threads) {
     int64_t tiles = 0, scores = 0;
     for (int64_t l = 0; l < a->lane_count; l++) {
         tiles += tiles_of(a, l) * a->kv_heads;
@@ -193,5 +194,5 @@ void draftwire_attend(const Attention *a, int32_t threads) {
             scores += (a->window && a->counts[q] > a->window ? a->window : a->counts[q]) * a->kv_heads * a->shared;
     }
     const int64_t products = scores * (a->key_dim + a->value_dim) + 1;
-    draftwire_share(attend_tiles, a, tiles, (tiles * LEAST_PRODUCTS + products - 1) / products, threads);
+    draftwire_parallel_for(attend_tiles, a, tiles, (tiles * LEAST_PRODUCTS + products - 1) / products, threads);
 }

@@ -1,0 +1,64 @@
+"""Builds the compiled library from `csrc`: the one command for installations, wheels, images, checkouts and tests.
+
+Needs the standard library only, so that `hatch_build.py` can load this file where nothing else is installed. In a
+checkout, `python -m speculative_engine.kernels.build` builds the library again after a change of its sources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+KERNELS = Path(__file__).parent
+SOURCES = KERNELS / "csrc"
+LIBRARY = KERNELS / "libspeculative_engine.so"
+FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi", "-fPIC", "-shared")
+LINKED = ("-lm", "-pthread")
+COMPILE_SECONDS = 600
+
+
+class BuildError(Exception):
+    """The library cannot be built here; the message says why."""
+
+
+def source_hash(sources: Path = SOURCES) -> str:
+    """SHA-256 (hex) of the flags and of the names and contents of all C files, which the library holds, too.
+
+    Flags count since they decide bits as much as sources do.
+    """
+    found = hashlib.sha256(" ".join(FLAGS + LINKED).encode())
+    for file in sorted(file for file in sources.glob("*") if file.suffix in (".c", ".h")):
+        content = file.read_bytes()
+        found.update(f"\n{file.name} {len(content)}\n".encode() + content)
+    return found.hexdigest()
+
+
+def build(library: Path = LIBRARY, sources: Path = SOURCES, *options: str) -> None:
+    """Compile `sources` into `library`, which is replaced at once when that has succeeded.
+
+    options: further arguments of the compiler, which is $CC, or else cc, gcc or clang. Raises BuildError.
+    """
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise BuildError("there is no C compiler (cc, gcc or clang)")
+    unfinished = library.with_suffix(".so.new")
+    command = [
+        *compiler.split(), *FLAGS, f'-DDRAFTWIRE_SOURCE_HASH="{source_hash(sources)}"', *options,
+        "-o", str(unfinished), *map(str, sorted(sources.glob("*.c"))), *LINKED,
+    ]  # fmt: skip
+    try:
+        subprocess.run(command, check=True, timeout=COMPILE_SECONDS)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BuildError(f"the C code does not compile here: {error}") from error
+    unfinished.replace(library)  # a process that has the old one open keeps it
+
+
+if __name__ == "__main__":
+    try:
+        build()
+    except BuildError as error:
+        sys.exit(str(error))

@@ -1,0 +1,20 @@
+/* The sources that this library was built from, and its structs: library.py refuses to call one that differs. */
+#include "ops.h"
+
+#include <stddef.h>
+
+#ifndef DRAFTWIRE_SOURCE_HASH
+#error "build the library by speculative_engine/kernels/build.py, which defines the hash of the sources"
+#endif
+
+#define SIZE_OF(NAME) {#NAME, sizeof(NAME)}
+
+static const StructSize structs[] = {
+    SIZE_OF(Gemm), SIZE_OF(Rope), SIZE_OF(Attention), SIZE_OF(Linear), SIZE_OF(Layer),
+    SIZE_OF(Pass), SIZE_OF(Filters), SIZE_OF(Sample), {NULL, 0},
+};
+
+const Abi *draftwire_abi(void) {
+    static const Abi abi = {DRAFTWIRE_SOURCE_HASH, structs};
+    return &abi;
+}

@@ -1,0 +1,146 @@
+/* Rows times a packed bfloat16 weight, for few rows. Reading the weight takes the time, so it is read once, at the
+ * speed of memory.
+ *
+ * Each sum adds its inputs in order, by the same instructions for any number of rows. So a row has the same bits
+ * whatever rows are beside it.
+ *
+ * The weight is packed as tiles.h describes. A pair holds 2 inputs of each of 16 outputs.
+ */
+#include "ops.h"
+#include "thread_pool.h"
+
+#if defined(__x86_64__) && defined(__linux__)
+
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "tiles.h"
+
+#define PACED_ROWS 3               /* the most; more rows take long enough by themselves */
+#define PACE 4                     /* pairs of inputs at a time */
+#define PACED_PREFETCH_BYTES 16384 /* distance ahead */
+
+int32_t draftwire_gemm_kind(void) {
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+    const int amx = (d >> 22 & 1) && (d >> 24 & 1);
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a >> 5 & 1) || !__builtin_cpu_supports("avx512vl")) return 0;
+    const long request_permission = 0x1023, tile_data = 18;
+    return amx && !syscall(SYS_arch_prctl, request_permission, tile_data) ? 2 : 1;
+}
+
+/* Multiplies up to 32 rows by one group of outputs. Where there are several blocks of rows, each of them prefetches
+ * its share of the next group, `lines` cache lines for each block of inputs, so that memory stays busy. A single block
+ * prefetches ahead within its own group. */
+AMX static void amx_rows(const Gemm *p, int64_t group, int64_t row, int lower, int lines) {
+    const int64_t inputs = p->inputs;
+    const uint16_t *weight = (const uint16_t *)p->weight + group * OUTPUT_GROUP * inputs, *rows = p->rows + row * inputs;
+    const char *next = (const char *)(weight + OUTPUT_GROUP * inputs);
+    next += row / ROW_BLOCK * (inputs / INPUT_BLOCK) * lines * 64;
+    clear_sums(lower);
+    for (int64_t k = 0; k < inputs; k += INPUT_BLOCK, weight += 2 * TILE_ELEMENTS) {
+        if (lines)
+            for (int line = 0; line < lines; line++, next += 64) _mm_prefetch(next, _MM_HINT_T1);
+        else
+            for (int line = 0; line < 4 * TILE_ELEMENTS; line += 64)
+                _mm_prefetch((const char *)weight + PREFETCH_BYTES + line, _MM_HINT_T0);
+        add_block(rows + k, inputs, weight, lower);
+    }
+    store_group(p, row, group, lower);
+}
+
+AMX static void amx_groups(const void *call, int64_t first, int64_t last, int32_t thread_id) {
+    const Gemm *p = call;
+    const int blocks = (int)((p->row_count + ROW_BLOCK - 1) / ROW_BLOCK);
+    const int lines = blocks > 1 ? (4 * TILE_ELEMENTS / 64 + blocks - 1) / blocks : 0;
+    (void)thread_id;
+    AMX_ALL_GROUPS(p, first, last, lines);
+}
+
+AVX_INLINE __m512bh load_bf16(const uint16_t *at) { return (__m512bh)_mm512_loadu_si512(at); }
+
+/* Adds the products of all inputs, for few rows. Few rows multiply so fast that loads of data still on its way would
+ * take the places of prefetches: on a Zen 4, one row read memory at two thirds of the speed of six. So PACE pairs are
+ * loaded while the PACE pairs before them are multiplied, and the fence lets nothing begin before those loads are
+ * done. */
+AVX_INLINE void add_paced(__m512 *left, __m512 *right, const uint16_t *weight, const uint16_t *rows, int64_t inputs,
+                          int count) {
+    __m512bh first[PACE], second[PACE], next_first[PACE], next_second[PACE];
+    for (int i = 0; i < PACE; i++) {
+        first[i] = load_bf16(weight + i * PAIR);
+        second[i] = load_bf16(weight + i * PAIR + TILE_ELEMENTS);
+    }
+    for (int64_t k = 0; k < inputs; k += INPUT_BLOCK, weight += 2 * TILE_ELEMENTS) {
+        for (int pair = 0; pair < TILE; pair += PACE) {
+            const uint16_t *at = weight + pair * PAIR;
+            const uint16_t *next = at + PACE * PAIR;
+            if (pair + PACE == TILE) /* after the last block, anything that exists */
+                next = k + INPUT_BLOCK < inputs ? weight + 2 * TILE_ELEMENTS : at;
+            _mm_lfence();
+            for (int i = 0; i < PACE; i++) {
+                _mm_prefetch((const char *)(at + i * PAIR) + PACED_PREFETCH_BYTES, _MM_HINT_T1);
+                _mm_prefetch((const char *)(at + i * PAIR + TILE_ELEMENTS) + PACED_PREFETCH_BYTES, _MM_HINT_T1);
+            }
+            for (int i = 0; i < PACE; i++) {
+                next_first[i] = load_bf16(next + i * PAIR);
+                next_second[i] = load_bf16(next + i * PAIR + TILE_ELEMENTS);
+            }
+            for (int i = 0; i < PACE; i++)
+                add_pair(left, right, first[i], second[i], rows + k + 2 * (pair + i), inputs, count);
+            for (int i = 0; i < PACE; i++) first[i] = next_first[i], second[i] = next_second[i];
+        }
+    }
+}
+
+/* Multiplies `count` rows, a constant where this is inlined, by one group of outputs. A single block of rows
+ * prefetches ahead within the group. One of several blocks prefetches its share of the next group, since memory would
+ * be idle while later blocks find this group in the cache. All prefetches are T1: with T0, fewer lines can be on their
+ * way. */
+AVX_INLINE void avx_rows(const Gemm *p, int64_t group, int64_t row, int count, int64_t block, int64_t blocks) {
+    const int64_t inputs = p->inputs;
+    const uint16_t *weight = (const uint16_t *)p->weight + group * OUTPUT_GROUP * inputs, *rows = p->rows + row * inputs;
+    const int64_t lines = (2 * TILE + blocks - 1) / blocks; /* of the next group, for each block of inputs */
+    const char *next = (const char *)(weight + OUTPUT_GROUP * inputs) + block * (inputs / INPUT_BLOCK) * lines * 64;
+    __m512 left[AVX_ROWS], right[AVX_ROWS];
+    for (int r = 0; r < count; r++) left[r] = right[r] = _mm512_setzero_ps();
+    if (blocks == 1 && count <= PACED_ROWS) {
+        add_paced(left, right, weight, rows, inputs, count);
+    } else {
+        for (int64_t k = 0; k < inputs; k += INPUT_BLOCK, weight += 2 * TILE_ELEMENTS) {
+            for (int pair = 0; pair < TILE; pair++) {
+                const uint16_t *at = weight + pair * PAIR;
+                if (blocks == 1) {
+                    _mm_prefetch((const char *)at + PREFETCH_BYTES, _MM_HINT_T1);
+                    _mm_prefetch((const char *)(at + TILE_ELEMENTS) + PREFETCH_BYTES, _MM_HINT_T1);
+                } else if (pair < lines) {
+                    _mm_prefetch(next, _MM_HINT_T1);
+                    next += 64;
+                }
+                add_pair(left, right, load_bf16(at), load_bf16(at + TILE_ELEMENTS), rows + k + 2 * pair, inputs, count);
+            }
+        }
+    }
+    for (int r = 0; r < count; r++) {
+        store_sums(p, row + r, group * OUTPUT_GROUP, left[r]);
+        store_sums(p, row + r, group * OUTPUT_GROUP + TILE, right[r]);
+    }
+}
+
+AVX static void avx_groups(const void *call, int64_t first, int64_t last, int32_t thread_id) {
+    const Gemm *p = call;
+    (void)thread_id;
+    for (int64_t group = first; group < last; group++) AVX_ALL_ROWS(p, group);
+}
+
+void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads) {
+    for_all_groups(kind == 2 ? amx_groups : avx_groups, p, 2, threads);
+}
+
+#else
+
+int32_t draftwire_gemm_kind(void) { return 0; }
+
+void draftwire_gemm(const Gemm *p, int32_t kind, int32_t threads) { (void)p, (void)kind, (void)threads; }
+
+#endif

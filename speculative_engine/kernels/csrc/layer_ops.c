@@ -1,0 +1,141 @@
+/* The operations of a decoder layer of the Llama kind between its gemms, row by row: root mean square norms, rotary
+ * positions with the writing of keys and values, and SiLU with multiplication.
+ *
+ * Every operation rounds to the model's type where the code of transformers does. So results differ from that code's
+ * only by the order of the norms' sums and the last bit of an exponential. All widths are multiples of LANES.
+ */
+#include "ops.h"
+#include "vectors.h"
+#include "thread_pool.h"
+
+#include <math.h>
+
+#define LEAST_ELEMENTS 32768 /* with fewer, waking a thread takes longer than it saves */
+
+static void for_all_rows(Task task, const void *call, int64_t rows, int64_t width, int32_t threads) {
+    draftwire_parallel_for(task, call, rows, (LEAST_ELEMENTS + width - 1) / width, threads);
+}
+
+INLINE void rms_norm_row(const void *from, int64_t at, const void *weight, void *to, int64_t to_at, int64_t width,
+                         float eps, int bf16) {
+    vec squares = {0};
+    for (int64_t c = 0; c < width; c += LANES) {
+        vec x = load_vec(from, at + c, bf16);
+        squares = squares + x * x;
+    }
+    float scale = 1.0f / sqrtf(sum_vec(squares) / (float)width + eps);
+    for (int64_t c = 0; c < width; c += LANES) {
+        vec x = round_vec(load_vec(from, at + c, bf16) * scale, bf16);
+        store_vec(to, to_at + c, x * load_vec(weight, c, bf16), bf16);
+    }
+}
+
+typedef struct {
+    const void *from, *weight;
+    void *out;
+    int64_t width;
+    float eps;
+    int32_t bf16;
+} RmsNorm;
+
+INLINE void rms_norm_rows_body(const void *call, int64_t first, int64_t last, int32_t thread_id) {
+    const RmsNorm *a = call;
+    (void)thread_id;
+    for (int64_t r = first; r < last; r++) {
+        if (a->bf16) rms_norm_row(a->from, r * a->width, a->weight, a->out, r * a->width, a->width, a->eps, 1);
+        else rms_norm_row(a->from, r * a->width, a->weight, a->out, r * a->width, a->width, a->eps, 0);
+    }
+}
+
+CLONED_TASK(rms_norm_rows)
+
+void draftwire_rms_norm(const void *from, const void *weight, void *out, int64_t rows, int64_t width, float eps,
+                        int32_t bf16, int32_t threads) {
+    const RmsNorm call = {from, weight, out, width, eps, bf16};
+    for_all_rows(rms_norm_rows, &call, rows, width, threads);
+}
+
+/* 16 elements of a head in the first bf16 of its width, and those as far into the second, which turn together. */
+INLINE void rope_pair(const Rope *a, int64_t at, int64_t row, int64_t c, int bf16, vec *low, vec *high) {
+    int64_t middle = a->dim / 2, angle = row * a->dim + c;
+    vec first = load_vec(a->projected, at + c, bf16), second = load_vec(a->projected, at + middle + c, bf16);
+    *low = round_vec(round_vec(first * load_vec(a->cosines, angle, bf16), bf16) +
+                   round_vec(-second * load_vec(a->sines, angle, bf16), bf16), bf16);
+    *high = round_vec(round_vec(second * load_vec(a->cosines, angle + middle, bf16), bf16) +
+                    round_vec(first * load_vec(a->sines, angle + middle, bf16), bf16), bf16);
+}
+
+INLINE void rope_row(const Rope *a, int64_t row, int bf16) {
+    const int64_t dim = a->dim, middle = dim / 2, start = row * (a->heads + 2 * a->kv_heads) * dim;
+    vec low, high;
+    for (int64_t h = 0; h < a->heads; h++) {
+        int64_t at = start + h * dim, to = (h * a->rows + row) * dim;
+        if (a->query_weight) rms_norm_row(a->projected, at, a->query_weight, a->projected, at, dim, a->eps, bf16);
+        for (int64_t c = 0; c < middle; c += LANES) {
+            rope_pair(a, at, row, c, bf16, &low, &high);
+            store_vec(a->query, to + c, low * a->scale, 0);
+            store_vec(a->query, to + middle + c, high * a->scale, 0);
+        }
+    }
+    for (int64_t h = 0; h < a->kv_heads; h++) {
+        int64_t at = start + (a->heads + h) * dim, to = (h * a->capacity + a->slots[row]) * dim;
+        if (a->key_weight) rms_norm_row(a->projected, at, a->key_weight, a->projected, at, dim, a->eps, bf16);
+        for (int64_t c = 0; c < middle; c += LANES) {
+            rope_pair(a, at, row, c, bf16, &low, &high);
+            store_vec(a->keys, to + c, low, bf16);
+            store_vec(a->keys, to + middle + c, high, bf16);
+        }
+        int64_t value = start + (a->heads + a->kv_heads + h) * dim;
+        for (int64_t c = 0; c < dim; c += LANES)
+            store_vec(a->values, to + c, load_vec(a->projected, value + c, bf16), bf16);
+    }
+}
+
+INLINE void rope_rows_body(const void *call, int64_t first, int64_t last, int32_t thread_id) {
+    const Rope *a = call;
+    (void)thread_id;
+    for (int64_t r = first; r < last; r++) {
+        if (a->bf16) rope_row(a, r, 1);
+        else rope_row(a, r, 0);
+    }
+}
+
+CLONED_TASK(rope_rows)
+
+void draftwire_rope(const Rope *a, int32_t threads) {
+    for_all_rows(rope_rows, a, a->rows, (a->heads + 2 * a->kv_heads) * a->dim, threads);
+}
+
+INLINE void silu_and_mul_row(const void *both, void *out, int64_t row, int64_t width, int bf16) {
+    for (int64_t c = 0; c < width; c += LANES) {
+        vec x = load_vec(both, 2 * row * width + c, bf16), up = load_vec(both, (2 * row + 1) * width + c, bf16);
+        ivec negative = x < 0;
+        vec e = exp_vec((vec)((uvec)x | 0x80000000));
+        vec above = (vec)(((ivec)e & negative) | ((ivec)(e * 0 + 1) & ~negative));
+        vec silu = round_vec(x * (above / (1 + e)), bf16);
+        store_vec(out, row * width + c, silu * up, bf16);
+    }
+}
+
+typedef struct {
+    const void *both;
+    void *out;
+    int64_t width;
+    int32_t bf16;
+} SiluAndMul;
+
+INLINE void silu_and_mul_rows_body(const void *call, int64_t first, int64_t last, int32_t thread_id) {
+    const SiluAndMul *a = call;
+    (void)thread_id;
+    for (int64_t r = first; r < last; r++) {
+        if (a->bf16) silu_and_mul_row(a->both, a->out, r, a->width, 1);
+        else silu_and_mul_row(a->both, a->out, r, a->width, 0);
+    }
+}
+
+CLONED_TASK(silu_and_mul_rows)
+
+void draftwire_silu_and_mul(const void *both, void *out, int64_t rows, int64_t width, int32_t bf16, int32_t threads) {
+    const SiluAndMul call = {both, out, width, bf16};
+    for_all_rows(silu_and_mul_rows, &call, rows, width, threads);
+}

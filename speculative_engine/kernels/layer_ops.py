@@ -1,0 +1,66 @@
+"""The operations of a decoder layer of the Llama kind between its gemms, in compiled code (`csrc/layer_ops.c`).
+
+Unless a function says otherwise, tensors are contiguous, on a CPU, and of one type, bfloat16 or float32. A row of a
+result depends on the same row of the inputs alone, to the bit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+
+from speculative_engine.kernels.library import BF16, loaded
+from speculative_engine.kernels.structs import Rope
+
+
+def rms_norm(inputs: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """Root mean square norm (Zhang and Sennrich 2019): inputs [rows, width], weight [width] -> [rows, width]"""
+    out = torch.empty_like(inputs)
+    rows, width = inputs.shape
+    loaded().draftwire_rms_norm(
+        inputs.data_ptr(), weight.data_ptr(), out.data_ptr(), rows, width,
+        eps, BF16[inputs.dtype], torch.get_num_threads(),
+    )  # fmt: skip
+    return out
+
+
+def rope(
+    projected: torch.Tensor,
+    cosines: torch.Tensor,
+    sines: torch.Tensor,
+    norms: tuple[torch.Tensor, torch.Tensor, float] | None,
+    slots: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    scale: float,
+) -> torch.Tensor:
+    """Rotary positions of queries and keys (Su et al. 2021); writes keys and values to their slots.
+
+    projected: [rows, (heads + 2 * kv_heads) * dim], queries, keys and values; may be overwritten. cosines and sines:
+    [rows, dim]. norms: in models that have them, the weights [dim] of the norms of query heads and of key heads, and
+    their epsilon. slots: int64 [rows]. keys and values: [kv_heads, capacity, dim]. Returns queries times `scale`,
+    float32 [heads, rows, dim].
+    """
+    rows, width = projected.shape
+    kv_heads, capacity, dim = keys.shape
+    heads = width // dim - 2 * kv_heads
+    query = torch.empty(heads, rows, dim, dtype=torch.float32)
+    query_weight, key_weight, eps = (norms[0].data_ptr(), norms[1].data_ptr(), norms[2]) if norms else (None, None, 0.0)
+    call = Rope(
+        projected.data_ptr(), cosines.data_ptr(), sines.data_ptr(), query_weight, key_weight, slots.data_ptr(),
+        query.data_ptr(), keys.data_ptr(), values.data_ptr(),
+        rows, heads, kv_heads, dim, capacity, scale, eps, BF16[projected.dtype],
+    )  # fmt: skip
+    loaded().draftwire_rope(ctypes.addressof(call), torch.get_num_threads())
+    return query
+
+
+def silu_and_mul(both: torch.Tensor) -> torch.Tensor:
+    """SiLU of each row's first half times its second half: [rows, 2 * width] -> [rows, width]"""
+    rows, width = both.shape
+    out = both.new_empty(rows, width // 2)
+    loaded().draftwire_silu_and_mul(
+        both.data_ptr(), out.data_ptr(), rows, width // 2, BF16[both.dtype], torch.get_num_threads()
+    )
+    return out

@@ -1,0 +1,183 @@
+"""The compiled library of kernels for CPUs: loads it, checks that it fits, and chooses which of its kernels run.
+
+It is built when the package is installed, where there is a C compiler (`build.py`). Without it, and for what it does
+not compute, torch does the same, slower, and with other last bits. A library of other sources is refused: it would read
+the structs of `structs.py` wrongly, or compute other bits than its sources say.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import itertools
+import logging
+import platform
+from functools import cache
+from typing import Any
+
+import torch
+
+from speculative_engine.kernels import build
+from speculative_engine.kernels.kernel_names import Kernels
+from speculative_engine.kernels.structs import COUNT, FLAG, FLOAT, POINTER, STRUCTS, TASK, Abi
+
+log = logging.getLogger(__name__)
+
+LIBRARY = build.LIBRARY
+LANES = 16
+"""Widths that the library computes with are multiples of this."""
+BF16 = {torch.bfloat16: 1, torch.float32: 0}
+"""The types that the library computes with, and the value of its flag `bf16` for each."""
+
+_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "draftwire_abi": (ctypes.POINTER(Abi), ()),
+    "draftwire_vector_kind": (FLAG, ()),
+    "draftwire_use_vectors": (None, (FLAG,)),
+    "draftwire_gemm_kind": (FLAG, ()),
+    "draftwire_gemm": (None, (POINTER, FLAG, FLAG)),
+    "draftwire_gemm_int8": (None, (POINTER, FLAG, FLAG)),
+    "draftwire_rms_norm": (None, (POINTER, POINTER, POINTER, COUNT, COUNT, FLOAT, FLAG, FLAG)),
+    "draftwire_rope": (None, (POINTER, FLAG)),
+    "draftwire_silu_and_mul": (None, (POINTER, POINTER, COUNT, COUNT, FLAG, FLAG)),
+    "draftwire_attention": (None, (POINTER, FLAG)),
+    "draftwire_decoder_layer": (None, (POINTER, POINTER, POINTER, POINTER)),
+    "draftwire_sample": (FLAG, (POINTER,)),
+    "draftwire_parallel_for": (None, (TASK, POINTER, COUNT, COUNT, FLAG)),
+}
+"""Result and arguments of every function of the library that is called from Python, as in `csrc/ops.h`."""
+_VECTORS: tuple[Kernels, ...] = ("baseline", "avx2", "avx512")
+"""Kinds of vectors, each at the index that is the library's number for it."""
+_GEMMS: dict[Kernels, int] = {"avx512bf16": 1, "amx": 2}
+"""The library's numbers for kinds of gemm kernels."""
+
+_chosen: list[Kernels] = []
+"""The kernels that this process uses, once they have been chosen."""
+
+
+class KernelsError(Exception):
+    """Kernels that cannot run here; the message names those that can."""
+
+
+class LibraryMismatchError(Exception):
+    """The compiled library is not what the sources beside it would build; the message says how to build it again."""
+
+
+def available_kernels() -> tuple[Kernels, ...]:
+    """The kernels that can run here, the least first. Raises LibraryMismatchError."""
+    compiled = _compiled()
+    if compiled is None:
+        return ("torch",)
+    vectors = _VECTORS[: int(compiled.draftwire_vector_kind()) + 1]
+    gemms = [name for name, kind in _GEMMS.items() if kind <= int(compiled.draftwire_gemm_kind())]
+    return ("torch", *vectors, *gemms)
+
+
+def use_kernels(kernels: Kernels) -> None:
+    """Choose the kernels of this process, before a model is loaded. Raises KernelsError and LibraryMismatchError."""
+    there = available_kernels()
+    if kernels != "auto" and kernels not in there:
+        missing = "" if _compiled() is not None else ", as there is no compiled library"
+        raise KernelsError(f"{kernels} cannot run here{missing}; there is {', '.join(('auto', *there))}")
+    chosen = there[-1] if kernels == "auto" else kernels
+    compiled = _compiled()
+    if compiled is not None and chosen != "torch":
+        compiled.draftwire_use_vectors(_VECTORS.index("avx512" if chosen in _GEMMS else chosen))
+    _chosen[:] = [chosen]
+
+
+def kernels_in_use() -> Kernels:
+    """The kernels that run, never "auto"."""
+    if not _chosen:
+        use_kernels("auto")
+    return _chosen[0]
+
+
+def loaded() -> ctypes.CDLL:
+    """The compiled library, for callers that have seen that it is there."""
+    compiled = _compiled()
+    assert compiled is not None, "whoever calls this has asked for the library before"
+    return compiled
+
+
+def library() -> ctypes.CDLL | None:
+    """The compiled library; None where it was not built or is not used. Raises LibraryMismatchError."""
+    return None if kernels_in_use() == "torch" else _compiled()
+
+
+def gemm_kind() -> int:
+    """The gemm kernels in use: 2 for AMX, 1 for AVX-512 with bfloat16, 0 for none, so that torch multiplies."""
+    return _GEMMS.get(kernels_in_use(), 0)
+
+
+@cache
+def library_digest() -> str:
+    """SHA-256 (hex) of the library's file: builds of the same sources by the same compiler have the same one."""
+    return hashlib.sha256(LIBRARY.read_bytes()).hexdigest()
+
+
+def fuses_products() -> bool | None:
+    """Whether the compiled attention fuses multiplication and addition; None where its build alone decides."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return None
+    return kernels_in_use() not in ("baseline", "avx2")
+
+
+@cache
+def _compiled() -> ctypes.CDLL | None:
+    if not LIBRARY.exists():
+        return None
+    try:
+        compiled = ctypes.CDLL(str(LIBRARY))
+    except OSError as error:
+        raise LibraryMismatchError(_mismatch(f"cannot be loaded ({error})")) from error
+    _check(compiled)
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(compiled, name)
+        function.restype, function.argtypes = result, arguments
+    return compiled
+
+
+def _check(compiled: ctypes.CDLL) -> None:
+    """Raises LibraryMismatchError for a library that does not fit the sources, or structs that do not fit it.
+
+    Wheels hold the sources, too, so the check is the same wherever the package lies. A hash that the build writes to a
+    Python file would be one more thing that can be out of date.
+    """
+    try:
+        describe = compiled.draftwire_abi
+    except AttributeError:
+        raise LibraryMismatchError(_mismatch("holds no hash of its sources")) from None
+    describe.restype, describe.argtypes = _FUNCTIONS["draftwire_abi"]
+    abi = describe().contents
+    found, expected = abi.source_hash.decode(), build.source_hash()
+    if found != expected:
+        raise LibraryMismatchError(_mismatch(f"was built from sources {found[:12]}, not {expected[:12]}"))
+    sizes = {}
+    for index in itertools.count():
+        if abi.structs[index].name is None:
+            break
+        sizes[abi.structs[index].name.decode()] = abi.structs[index].size
+    expected_sizes = {struct.__name__: ctypes.sizeof(struct) for struct in STRUCTS}
+    if sizes != expected_sizes:
+        differing = sorted({name for name, _ in sizes.items() ^ expected_sizes.items()})
+        raise LibraryMismatchError(_mismatch(f"has other sizes of {', '.join(differing)} than structs.py"))
+
+
+def _mismatch(how: str) -> str:
+    return (
+        f"the compiled library {LIBRARY.name} {how}; build it again: in a checkout by `make setup` or "
+        "`python -m speculative_engine.kernels.build`, else install draftwire again"
+    )
+
+
+def warn_where_missing(device: str) -> None:
+    """Log a warning where a model on this device would use the library and it was not built."""
+    if device == "cpu" and not LIBRARY.exists():
+        log.warning(
+            "no compiled library; decoding is slower",
+            extra={
+                "expected": LIBRARY.name,
+                "remedy": "install draftwire again where there is a C compiler (cc, gcc or clang), in a checkout by "
+                "pip install -e '.[serve]'",
+            },
+        )

@@ -1,0 +1,188 @@
+"""The compiled library: the right one loads, and one that does not match its sources or structs is refused."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from speculative_engine.checkpoint.checkpoint import ModelLoadError
+from speculative_engine.kernels import build, structs
+from speculative_engine.kernels import library as compiled_library
+from speculative_engine.kernels.library import LibraryMismatchError
+from speculative_engine.model.packed_model import PackedModel
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler")
+
+REMEDY = "make setup.*python -m speculative_engine.kernels.build.*install draftwire again"
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """A copy of the C files that compiles in a moment: the library's description of itself and its header."""
+    place = tmp_path / "csrc"
+    place.mkdir()
+    for name in ("abi.c", "ops.h"):
+        shutil.copy(build.SOURCES / name, place)
+    return place
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """The place of a library that is loaded in place of the real one."""
+    library = tmp_path / build.LIBRARY.name
+    monkeypatch.setattr(compiled_library, "LIBRARY", library)
+    compiled_library._compiled.cache_clear()
+    compiled_library._chosen.clear()
+    yield library
+    monkeypatch.undo()
+    compiled_library._compiled.cache_clear()
+    compiled_library._chosen.clear()
+
+
+def change(file: Path, before: str, after: str) -> None:
+    text = file.read_text()
+    assert before in text
+    file.write_text(text.replace(before, after, 1))
+
+
+@pytest.mark.skipif(not build.LIBRARY.exists(), reason="the compiled library was not built")
+def test_the_library_of_these_sources_loads() -> None:
+    library = compiled_library._compiled()
+    assert library is not None
+    assert library.draftwire_abi().contents.source_hash.decode() == build.source_hash()
+
+
+def test_a_library_of_changed_sources_is_refused(refused: Path, sources: Path) -> None:
+    change(sources / "abi.c", "/* The sources", "/* Other sources")
+    build.build(refused, sources)
+    with pytest.raises(LibraryMismatchError, match=f"was built from sources .*{REMEDY}"):
+        compiled_library.library()
+
+
+def test_a_struct_of_another_size_is_refused(refused: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where structs.py was changed alone: the hash, which is of the C files, is the right one."""
+    change(sources / "ops.h", "    float scale, eps;\n", "    float scale, eps;\n    int64_t added;\n")
+    monkeypatch.setattr(build, "source_hash", lambda sources=None: "the same")
+    build.build(refused, sources)
+    with pytest.raises(LibraryMismatchError, match=f"other sizes of Rope than.*{REMEDY}"):
+        compiled_library.library()
+
+
+def test_a_library_without_a_hash_is_refused(refused: Path, sources: Path) -> None:
+    """As libraries were before they had one."""
+    (sources / "abi.c").write_text("int draftwire_vector_kind(void) { return 0; }\n")
+    build.build(refused, sources)
+    with pytest.raises(LibraryMismatchError, match=f"holds no hash of its sources.*{REMEDY}"):
+        compiled_library.available_kernels()
+
+
+def test_what_is_no_library_is_refused(refused: Path) -> None:
+    refused.write_bytes(b"not a library")
+    with pytest.raises(LibraryMismatchError, match=f"cannot be loaded.*{REMEDY}"):
+        compiled_library.library()
+
+
+def test_no_model_loads_with_a_refused_library(refused: Path) -> None:
+    refused.write_bytes(b"not a library")
+    with pytest.raises(ModelLoadError, match=REMEDY):
+        PackedModel.load(str(ROOT / "models/draft"), slots=100)
+
+
+@pytest.mark.parametrize("service", ["verifier_service", "drafter_service"])
+def test_no_service_starts_with_a_refused_library(service: str, tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from speculative_engine.kernels import library; "
+        f"library.LIBRARY = Path({str(tmp_path / build.LIBRARY.name)!r}); library.LIBRARY.write_bytes(b'none'); "
+        f"from {service}.process import main; sys.exit(main())"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, "--model", str(ROOT / "models/draft"), "--listen", "127.0.0.1:0"],
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode != 0
+    assert "build it again" in ended.stdout + ended.stderr
+    assert "Traceback" not in ended.stdout + ended.stderr
+
+
+def test_a_build_without_the_hash_fails(sources: Path, tmp_path: Path) -> None:
+    assert COMPILER is not None
+    command = [COMPILER, "-c", str(sources / "abi.c"), "-o", str(tmp_path / "abi.o")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode != 0
+    assert "build.py" in ended.stderr
+
+
+def test_a_build_that_fails_leaves_the_library_as_it_is(refused: Path, sources: Path) -> None:
+    refused.write_bytes(b"as before")
+    change(sources / "abi.c", "return &abi", "return abi_of_nothing")
+    with pytest.raises(build.BuildError, match="does not compile"):
+        build.build(refused, sources)
+    assert refused.read_bytes() == b"as before"
+
+
+def test_without_a_compiler_the_build_says_so(
+    refused: Path, sources: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(build.BuildError, match="no C compiler"):
+        build.build(refused, sources)
+
+
+def test_the_hash_is_of_names_contents_and_flags(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {build.source_hash(sources)}
+    change(sources / "abi.c", "/* The sources", "/* The source")
+    found.add(build.source_hash(sources))
+    (sources / "abi.c").rename(sources / "other.c")
+    found.add(build.source_hash(sources))
+    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-g"))
+    found.add(build.source_hash(sources))
+    assert len(found) == 4
+    (sources / "notes.txt").write_text("not compiled")
+    assert build.source_hash(sources) in found
+
+
+def test_the_build_needs_the_standard_library_alone() -> None:
+    """As where a wheel is made: `-I -S` leaves nothing else to import."""
+    place = build.KERNELS / "build.py"
+    code = f"import runpy; print(runpy.run_path({str(place)!r})['source_hash']())"
+    ended = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == build.source_hash()
+
+
+def test_every_field_lies_where_c_has_it(sources: Path, tmp_path: Path) -> None:
+    """Sizes would be equal if two pointers had changed places."""
+    table = {kind.__name__: kind for kind in structs.STRUCTS}
+    declared = {name for name, kind in vars(structs).items() if _is_struct(kind)}
+    assert set(table) == declared - {"Abi", "StructSize"}
+    fields = [(struct, name) for struct, kind in table.items() for name, *_ in kind._fields_]
+    lines = [f"SHOW({struct}, {name})" for struct, name in fields]
+    program = tmp_path / "offsets.c"
+    program.write_text(
+        '#include <stddef.h>\n#include <stdio.h>\n#include "ops.h"\n'
+        '#define SHOW(S, F) printf("%s %s %zu %zu\\n", #S, #F, offsetof(S, F), sizeof(((S *)0)->F));\n'
+        "int main(void) {\n" + "\n".join(lines) + "\n}\n"
+    )
+    assert COMPILER is not None
+    subprocess.run([COMPILER, f"-I{sources}", str(program), "-o", str(tmp_path / "offsets")], check=True)
+    printed = subprocess.run([tmp_path / "offsets"], check=True, capture_output=True, text=True).stdout
+    expected = []
+    for struct, name in fields:
+        field = getattr(table[struct], name)
+        expected.append(f"{struct} {name} {field.offset} {field.size}")
+    assert printed.splitlines() == expected
+
+
+def _is_struct(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, ctypes.Structure) and kind is not ctypes.Structure
