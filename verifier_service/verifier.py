@@ -26,7 +26,7 @@ from service_runtime.span import NO_SPAN
 from service_runtime.tasks import BackgroundTasks
 from service_runtime.tracing import NO_TRACING, Tracing
 from speculative_engine.drafters.grammar import GrammarDrafter
-from speculative_engine.drafters.prediction import prediction_drafter
+from speculative_engine.drafters.lookup.prediction import prediction_drafter
 from speculative_engine.engine.step_result import StepResult
 from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.model.ranks.rank_group import RankLostError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from speculative_engine.drafters.draft_model import DraftModelDrafter
+from speculative_engine.drafters.model.draft_model import DraftModelDrafter
 from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.engine.verification_job import VerificationJob
 from speculative_engine.kv.kv_slots import SlotList, SlotPool

@@ -10,9 +10,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
+from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from speculative_engine.drafters.model.draft_model import DraftModelDrafter
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.step_result import Finish
 from speculative_engine.logits.editors import editors_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from speculative_engine.drafters.token_map import TokenMap
+from speculative_engine.drafters.translation.token_map import TokenMap
 
 _FEWEST, _MOST = 8, 32
 """Draft tokens that are tokenized again: so many at least, and the fewest more that begin at a word's start, up to so

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from speculative_engine.drafters.token_map import TokenMap
+from speculative_engine.drafters.translation.token_map import TokenMap
 
 _PRIOR_SINGLE, _PRIOR_LONGER = 1.0, 0.5
 """What is taken to have been seen of each draft token, alone and as the beginning of longer tokens together."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Sequence
 
-from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec, EngineState, Growth
+from speculative_engine.drafters.model.draft_model import DraftModelDrafter
 from speculative_engine.drafters.round_worth import RoundWorth
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.model.packed_model import PackedModel

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.realignment import append_text
-from speculative_engine.drafters.token_map import TokenMap
+from speculative_engine.drafters.translation.realignment import append_text
+from speculative_engine.drafters.translation.token_map import TokenMap
 from speculative_engine.drafters.tree_growth import GrowingTree
 from speculative_engine.kv.kv_slots import SlotList
 from speculative_engine.tree.token_tree import Node, TokenTree

@@ -10,7 +10,7 @@ from itertools import count, groupby
 from operator import itemgetter
 
 from speculative_engine.drafters.drafter import DraftSpec, Growth, OutOfSyncError
-from speculative_engine.drafters.lookup import Lookup, Place
+from speculative_engine.drafters.lookup.lookup import Lookup, Place
 from speculative_engine.planning.acceptance_model import AcceptanceModel, observe_commit
 from speculative_engine.planning.step_clock import StepClock
 from speculative_engine.tree.proposal import Proposal

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
-from speculative_engine.drafters.pending_tokens import add_pending
-from speculative_engine.drafters.step_shares import StepShares
+from speculative_engine.drafters.model.pending_tokens import add_pending
+from speculative_engine.drafters.model.step_shares import StepShares
 from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
 from speculative_engine.kv.fair_shares import ServedVerifier
 from speculative_engine.kv.kv_slots import SlotList

@@ -6,10 +6,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from speculative_engine.drafters.jacobi_window import JacobiWindow
-from speculative_engine.drafters.lookup import Place
-from speculative_engine.drafters.lookup_drafter import LookupDrafter
-from speculative_engine.drafters.ngram_pool import NgramPool
+from speculative_engine.drafters.lookahead.jacobi_window import JacobiWindow
+from speculative_engine.drafters.lookahead.ngram_pool import NgramPool
+from speculative_engine.drafters.lookup.lookup import Place
+from speculative_engine.drafters.lookup.lookup_drafter import LookupDrafter
 from speculative_engine.drafters.probing import NO_PROBES, Probes
 from speculative_engine.field_error import FieldError
 from speculative_engine.tree.token_tree import Node

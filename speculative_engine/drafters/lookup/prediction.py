@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speculative_engine.drafters.lookup import Place
-from speculative_engine.drafters.lookup_drafter import LookupDrafter
-from speculative_engine.drafters.ngram_index import MOST_PLACES, NgramIndex
+from speculative_engine.drafters.lookup.lookup import Place
+from speculative_engine.drafters.lookup.lookup_drafter import LookupDrafter
+from speculative_engine.drafters.lookup.ngram_index import MOST_PLACES, NgramIndex
 from speculative_engine.planning.acceptance_model import AcceptanceModel
 
 _NGRAM = 2

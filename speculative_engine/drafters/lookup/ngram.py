@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from speculative_engine.drafters.lookup import Place
-from speculative_engine.drafters.lookup_drafter import LookupDrafter
-from speculative_engine.drafters.ngram_index import NgramIndex
+from speculative_engine.drafters.lookup.lookup import Place
+from speculative_engine.drafters.lookup.lookup_drafter import LookupDrafter
+from speculative_engine.drafters.lookup.ngram_index import NgramIndex
 from speculative_engine.field_error import FieldError
 
 _LONGEST = 64

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from speculative_engine.drafters.lookup import Place
-from speculative_engine.drafters.lookup_drafter import LookupDrafter
-from speculative_engine.drafters.suffix_automaton import SuffixAutomaton
+from speculative_engine.drafters.lookup.lookup import Place
+from speculative_engine.drafters.lookup.lookup_drafter import LookupDrafter
+from speculative_engine.drafters.lookup.suffix_automaton import SuffixAutomaton
 from speculative_engine.field_error import FieldError
 
 _LONGEST_LEAST = 64

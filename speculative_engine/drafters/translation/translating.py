@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from speculative_engine.drafters.draft_model import within
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
-from speculative_engine.drafters.pending_tokens import add_pending
-from speculative_engine.drafters.step_shares import StepShares
-from speculative_engine.drafters.token_map import MOST_PIECES, TokenMap
-from speculative_engine.drafters.token_projection import TokenProjection
-from speculative_engine.drafters.translated_draft import PASSED, TranslatedDraft
+from speculative_engine.drafters.model.draft_model import within
+from speculative_engine.drafters.model.pending_tokens import add_pending
+from speculative_engine.drafters.model.step_shares import StepShares
+from speculative_engine.drafters.translation.token_map import MOST_PIECES, TokenMap
+from speculative_engine.drafters.translation.token_projection import TokenProjection
+from speculative_engine.drafters.translation.translated_draft import PASSED, TranslatedDraft
 from speculative_engine.drafters.tree_growth import SOURCE, TreeGrowth
 from speculative_engine.kv.fair_shares import ServedVerifier
 from speculative_engine.kv.kv_slots import PADDING_SLOT

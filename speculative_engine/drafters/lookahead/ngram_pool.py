@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
-from speculative_engine.drafters.lookup import Place
+from speculative_engine.drafters.lookup.lookup import Place
 
 _MOST_FIRST_TOKENS = 1024
 """First tokens that n-grams are kept of; those that were not met for the longest time are forgotten."""

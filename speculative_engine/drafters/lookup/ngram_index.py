@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speculative_engine.drafters.lookup import Place
+from speculative_engine.drafters.lookup.lookup import Place
 
 _MOST_COMPARED = 16
 """Places of a short n-gram that are compared further, latest first: in a text of one token repeated there are as many
