@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from speculative_engine.acceptance.acceptance import COUPLED, Acceptance
-from speculative_engine.acceptance.choice import rule_of, sampling_of
+from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, rule_of, sampling_of
 from speculative_engine.kv.kv_slots import SlotList, SlotPool
 from speculative_engine.kv.shared_prefix import SharedPrefix
 from speculative_engine.logits.logit_editor import LogitEditor
@@ -62,7 +61,7 @@ class Sequence:
         self.sampling = sampling_of(spec.acceptance, spec.sampling)
         """How the target's tokens are drawn."""
         self.rule = rule_of(spec.acceptance, self.sampling)
-        """None for the coupled one."""
+        """Decides which draft tokens are accepted."""
         self.tokens = list(spec.tokens)
         self.slots = SlotList()
         self.tree = TokenTree(len(self.tokens), self.tokens[-1])
@@ -88,11 +87,6 @@ class Sequence:
     def pending(self) -> int:
         """Committed tokens that have not been through the model; at least 1, the last one."""
         return len(self.tokens) - len(self.slots)
-
-    @property
-    def wants_draws(self) -> bool:
-        """Whether drafters have to draw their tokens and say from what."""
-        return self.spec.acceptance.draws and self.rule is not None
 
     @property
     def length(self) -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from speculative_engine.acceptance.device_walk import on_path
+from speculative_engine.acceptance.coupled import walk_on_device
 from speculative_engine.engine.verification_job import VerificationJob
 from speculative_engine.sampling.coupled_sampler import sample
 from speculative_engine.sampling.device_sampler import draw
@@ -46,7 +46,7 @@ def draw_step_on_device(logits: Tensor, batch: SamplingBatch, jobs: Sequence[Ver
             parents += [first + max(0, parent) for parent in (*rows.parents, *[0] * probes)]
     placed = torch.tensor([tokens, parents], dtype=torch.int64).to(logits.device)
     found = draw(logits, batch)
-    path = on_path(found.token_ids, *placed)
+    path = walk_on_device(found.token_ids, *placed)
     drawn, kept, settled = torch.stack([found.token_ids, path, found.settled]).cpu()
     unsettled = (settled == 0).nonzero()[:, 0].tolist()
     if unsettled:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from speculative_engine.engine.computed_step import AskedRows, ComputedStep
+from speculative_engine.engine.computed_step import ComputedStep
 from speculative_engine.engine.edited_logits import EditedLogits
 from speculative_engine.engine.local_drafters import LocalDrafters
 from speculative_engine.engine.prompt_log_probs import PromptLogProbs
 from speculative_engine.engine.scoring import Scoring
 from speculative_engine.engine.step_draw import StepDraw, draw_step, draw_step_on_device
-from speculative_engine.engine.verification_job import VerificationJob
+from speculative_engine.engine.verification_job import AskedRows, VerificationJob
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_clock import StepClock

@@ -11,7 +11,6 @@ from collections.abc import Callable
 import torch
 
 from speculative_engine.drafters.drafter import Drafter, EngineState
-from speculative_engine.engine.computed_step import AskedRows
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.local_drafters import LocalDrafters
 from speculative_engine.engine.probe_planner import ProbePlanner
@@ -21,7 +20,7 @@ from speculative_engine.engine.sequence import Sequence, SequenceSpec
 from speculative_engine.engine.sequence_end import end_of
 from speculative_engine.engine.step_result import Finish, SequenceOutcome, StepResult
 from speculative_engine.engine.target_pass import TargetPass
-from speculative_engine.engine.verification_job import VerificationJob
+from speculative_engine.engine.verification_job import AskedRows, VerificationJob
 from speculative_engine.kv.prefix_cache import PrefixCache
 from speculative_engine.kv.shared_prefix import SharedPrefix
 from speculative_engine.kv.slot_queue import SlotQueue
@@ -146,7 +145,7 @@ class VerificationEngine:
                 source,
                 self.limits.max_tree_nodes,
                 self.model.vocab_size,
-                draws=timed and sequence.wants_draws,  # those of this thread propose point masses
+                draws=timed and sequence.rule.draws,  # those of this thread propose point masses
             )
             sequence.attach(
                 reader,
@@ -241,12 +240,12 @@ class VerificationEngine:
         for job in jobs:
             count = len(job.sampled_positions)
             if count:
-                outcome = self._settle(job, computed.of(slice(first, first + count)), now)
+                outcome = self._settle(job, computed.asked.of(slice(first, first + count)), now)
                 if outcome is not None:
                     outcomes.append(outcome)
                 first += count
             else:
-                job.keep([], self.model.pool)
+                job.commit([])
         self._local.accounts.settle(len(decoding), jobs, outcomes)
         plain_seconds, node_tokens = self._prices(len(decoding), computed.rows, sum(map(len, plan.nodes)))
         if computed.rows <= 64 and not scored and not any(job.sequence.pending > 1 for job in jobs):
@@ -363,13 +362,10 @@ class VerificationEngine:
         self._probes.learn(job, rows.drawn)
         sequence = job.sequence
         spec = sequence.spec
-        rule = sequence.rule
-        accepted, tokens = (
-            job.walk(rows.drawn, rows.on_path) if rule is None else job.walk_by(rule, rows.drawn, rows.logits)
-        )
+        accepted, tokens = job.walk(rows)
         sequence.step_alone = -1 in tokens and bool(job.nodes)
         if sequence.step_alone:
-            self.model.pool.give_back(job.slots)
+            job.undo(self.model.pool)
             return None
         drafted: dict[str, int] = {}
         for node in job.nodes:
@@ -384,7 +380,8 @@ class VerificationEngine:
         if tokens:
             observe_commit(sequence.tree, tokens, self.planner.models)
         self.clock.enter("rollback")
-        job.keep(accepted, self.model.pool)
+        job.commit(accepted)
+        job.rollback(accepted, self.model.pool)
         sequence.settle(sound=finish is not Finish.FAULT)
         if tokens:
             sequence.commit(tokens)

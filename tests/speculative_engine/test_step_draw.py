@@ -21,7 +21,7 @@ from tests.speculative_engine.support import (
     specs_of,
     tiny_model,
 )
-from tests.speculative_engine.test_device_walk import random_job
+from tests.speculative_engine.test_coupled import random_job, walked
 
 SAMPLINGS = [GREEDY, SamplingParams(temperature=0.8, seed=1), SamplingParams(temperature=1.2, seed=2)]
 FILTERED = [*SAMPLINGS, SamplingParams(temperature=1.0, top_p=0.9, seed=3)]
@@ -50,7 +50,7 @@ def test_a_step(samplings: list[SamplingParams]) -> None:
         last = first + len(job.sampled_positions)
         if last > first:
             path = None if found.on_path is None else found.on_path[first:last]
-            assert job.walk(found.tokens[first:last], path) == job.walk(expected.tokens[first:last])
+            assert job.walk(walked(found.tokens[first:last], path)) == job.walk(walked(expected.tokens[first:last]))
         first = last
 
 

@@ -4,9 +4,9 @@ import random
 
 import torch
 
-from speculative_engine.acceptance.device_walk import on_path
+from speculative_engine.acceptance.coupled import walk_on_device
 from speculative_engine.engine.sequence import Sequence, SequenceSpec
-from speculative_engine.engine.verification_job import VerificationJob
+from speculative_engine.engine.verification_job import AskedRows, VerificationJob
 from speculative_engine.sampling.sampling_params import SamplingParams
 
 
@@ -22,6 +22,11 @@ def random_job(rng: random.Random, number: int) -> VerificationJob:
     return VerificationJob(sequence, 1, nodes)
 
 
+def walked(drawn: list[int], on_path: list[bool] | None = None) -> AskedRows:
+    """The rows of a job that drew these tokens; the coupled rule reads no logits."""
+    return AskedRows(drawn, on_path, torch.empty(0), torch.empty(0), None)
+
+
 def test_the_same_nodes_as_walking() -> None:
     rng = random.Random(5)
     lengths = set()
@@ -34,11 +39,11 @@ def test_the_same_nodes_as_walking() -> None:
             tokens += rows.tokens
             parents += [first + max(0, parent) for parent in rows.parents]
         drawn = [rng.randrange(3) for _ in tokens]
-        found = on_path(*(torch.tensor(each) for each in (drawn, tokens, parents))).tolist()
+        found = walk_on_device(*(torch.tensor(each) for each in (drawn, tokens, parents))).tolist()
         first = 0
         for job in jobs:
             last = first + 1 + len(job.nodes)
-            accepted, committed = job.walk(drawn[first:last])
+            accepted, committed = job.walk(walked(drawn[first:last]))
             path = [node for node, kept in zip(job.nodes, found[first + 1 : last], strict=True) if kept]
             assert found[first] and path == accepted
             assert committed[-1] == drawn[first + job.row_behind(accepted)]
