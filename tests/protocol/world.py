@@ -160,7 +160,7 @@ class World:
                 super().__init__(spec, prefix)
                 sequences[spec.sequence_id] = self
 
-        class NotedDraft(draft_model._Draft):
+        class NotedDraft(draft_model.ModelDraft):
             last: Any = None
 
             def __init__(self, spec: DraftSpec) -> None:
@@ -185,7 +185,7 @@ class World:
 
         for patch in (
             mock.patch("speculative_engine.engine.verification_engine.Sequence", NotedSequence),
-            mock.patch("speculative_engine.drafters.model.draft_model._Draft", NotedDraft),
+            mock.patch("speculative_engine.drafters.model.draft_model.ModelDraft", NotedDraft),
             mock.patch.multiple(DraftModelDrafter, __init__=make, open=open_, close=close),
         ):
             self._patches.enter_context(patch)

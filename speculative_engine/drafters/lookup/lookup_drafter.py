@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from collections.abc import Callable, Hashable, Sequence
 from itertools import count, groupby
 from operator import itemgetter
 
-from speculative_engine.drafters.drafter import DraftSpec, Growth, OutOfSyncError
+from speculative_engine.drafters.base import TreeDraft, TreeDrafter
+from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.drafters.lookup.lookup import Lookup, Place
 from speculative_engine.planning.acceptance_model import AcceptanceModel, observe_commit
-from speculative_engine.planning.step_clock import StepClock
-from speculative_engine.tree.proposal import Proposal
-from speculative_engine.tree.token_tree import Node, TokenTree
+from speculative_engine.tree.token_tree import Node
 
 _MOST_READ = 512
 """Tokens that one call of `grow` reads of all sequences together: as much as a step of the target takes of prompts, and
@@ -26,16 +24,18 @@ _CREDIT_WORTH = 0.8
 _SOURCE = "lookup"
 
 
-class _Draft:
-    """One sequence: its tree, and the tokens that its lookup has yet to read."""
+class _Draft(TreeDraft):
+    """One sequence, and the tokens that its lookup has yet to read."""
 
     def __init__(self, spec: DraftSpec, lookup: Lookup):
-        self.spec = spec
+        super().__init__(spec)
         self.lookup = lookup
-        self.tree = TokenTree(len(spec.tokens), spec.tokens[-1])
         self.unread = list(spec.tokens)
-        self.next_id = 1
-        self.caught_up = False
+
+    def commit(self, tokens: Sequence[int]) -> list[int]:
+        """See TreeDraft.commit."""
+        self.unread.extend(tokens)
+        return super().commit(tokens)
 
     def read(self, most: int) -> int:
         """Let the lookup read; how many tokens it took."""
@@ -44,8 +44,8 @@ class _Draft:
         return len(tokens)
 
 
-class LookupDrafter:
-    """A Drafter (see `drafter.Drafter`) that looks up how a sequence may go on.
+class LookupDrafter(TreeDrafter[_Draft]):
+    """A drafter that looks up how a sequence may go on.
 
     The tokens found at several places are blended: the longest agreement is believed first, and what it leaves open
     goes to shorter ones. A token after n agreeing tokens is believed n / (n + 1); how often that is right is learned
@@ -54,75 +54,45 @@ class LookupDrafter:
 
     def __init__(self, make: Callable[[DraftSpec], Lookup], acceptance: AcceptanceModel | None = None):
         """make: the lookup of a sequence. acceptance: what is known of its guesses."""
-        self.clock = StepClock()
+        super().__init__()
         self.acceptance = acceptance if acceptance is not None else AcceptanceModel()
         self._make = make
-        self._drafts: dict[Hashable, _Draft] = {}
-        self._to_do: set[Hashable] = set()
-        """Sequences that have tokens to read since they were last drafted for."""
 
-    def open(self, key: Hashable, spec: DraftSpec) -> None:
-        """See Drafter.open."""
-        self._drafts[key] = _Draft(spec, self._make(spec))
-        self._to_do.add(key)
+    def begin(self, spec: DraftSpec) -> _Draft:
+        """See BaseDrafter.begin."""
+        return _Draft(spec, self._make(spec))
 
-    def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
-        """See Drafter.commit."""
-        draft = self._drafts[key]
-        if committed_length - len(tokens) != draft.tree.committed_length or not tokens:
-            raise OutOfSyncError(
-                f"verdict of {len(tokens)} tokens to a length of {committed_length}, "
-                f"the drafter knows {draft.tree.committed_length} tokens"
-            )
+    def observe(self, draft: _Draft, tokens: Sequence[int]) -> None:
+        """See BaseDrafter.observe."""
         observe_commit(draft.tree, tokens, {_SOURCE: self.acceptance})
-        draft.tree.commit(tokens)
-        draft.unread.extend(tokens)
-        self._to_do.add(key)
 
-    def close(self, key: Hashable) -> None:
-        """See Drafter.close."""
-        self._drafts.pop(key, None)
-        self._to_do.discard(key)
+    def extend(self, drafts: Sequence[_Draft]) -> None:
+        """See TreeDrafter.extend."""
+        for draft in drafts:
+            self._draft(draft)
 
-    @property
-    def busy(self) -> bool:
-        """See Drafter.busy."""
-        return bool(self._to_do)
-
-    def grow(self) -> Growth:
-        """See Drafter.grow. Those that have least to read come first, so that a long prompt holds up nobody else."""
-        started = time.perf_counter()
-        self.clock.enter("draft")
-        growth = Growth([], {}, 0.0)
+    def _due(self) -> list[Hashable]:
+        """Those whose texts are read. Those that have least to read come first, so that a long prompt holds up nobody
+        else."""
+        due: list[Hashable] = []
         room = _MOST_READ
         for key in sorted(self._to_do, key=lambda each: len(self._drafts[each].unread)):
             draft = self._drafts[key]
             room -= draft.read(room)
             if draft.unread:
                 break
-            self._to_do.discard(key)
-            if not draft.caught_up:
-                draft.caught_up = True
-                growth.opened.append(key)
-            fresh = self._draft(draft)
-            if fresh:
-                growth.proposals[key] = Proposal.of(draft.tree, fresh)
-        self.clock.enter(None)
-        growth.seconds = time.perf_counter() - started
-        return growth
+            due.append(key)
+        return due
 
-    def _draft(self, draft: _Draft) -> list[Node]:
-        """Grow a sequence's tree best first, and return the new nodes with their numbers on the wire."""
+    def _draft(self, draft: _Draft) -> None:
+        """Grow a sequence's tree best first."""
         tree, spec = draft.tree, draft.spec
         least = _CREDIT_WORTH / spec.max_tree_nodes
-        # The request's last token needs no node after its parent, so no node there needs children.
-        end = spec.max_length - 2
-        fresh: list[Node] = []
         number = count()
         heap: list[tuple[float, int, Node, Sequence[Place]]] = [(-1.0, next(number), tree.root, draft.lookup.places())]
         while heap:
             worth, _, parent, places = heapq.heappop(heap)
-            if parent.position >= end:
+            if parent.position >= draft.max_position:
                 continue
             for token, probability, further in _children(places, spec.vocab_size):
                 known = parent.children.get(token)
@@ -131,16 +101,11 @@ class LookupDrafter:
                 # The first guess is made however unlikely: else a lookup once useless would never be measured again.
                 if -value < least and (parent is not tree.root or rank > 0):
                     continue
+                # Shares add up to one but for rounding.
+                known = draft.add(parent, token, min(math.log(probability), 0.0), _SOURCE)
                 if known is None:
-                    if tree.size >= spec.max_tree_nodes:
-                        return fresh
-                    # Shares add up to one but for rounding.
-                    known, _ = tree.add(parent, token, min(math.log(probability), 0.0), _SOURCE)
-                    known.id = draft.next_id
-                    draft.next_id += 1
-                    fresh.append(known)
+                    return
                 heapq.heappush(heap, (value, next(number), known, further))
-        return fresh
 
 
 def _children(places: Sequence[Place], vocab_size: int | None) -> list[tuple[int, float, list[Place]]]:

@@ -9,66 +9,42 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
-from speculative_engine.drafters.model.pending_tokens import add_pending
-from speculative_engine.drafters.model.step_shares import StepShares
-from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
-from speculative_engine.kv.fair_shares import ServedVerifier
-from speculative_engine.kv.kv_slots import SlotList
-from speculative_engine.kv.slot_queue import SlotQueue, SlotUse
+from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth
+from speculative_engine.drafters.model.slot_drafter import MAX_ROWS, SlotDraft, SlotDrafter, within
+from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_clock import StepClock
 from speculative_engine.sampling.candidate_draw import candidates, candidates_on_device
 from speculative_engine.sampling.drawing import by_entropy, draw
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.tree.draft_distribution import DraftDistribution
-from speculative_engine.tree.proposal import Proposal
-from speculative_engine.tree.token_tree import Node, TokenTree
+from speculative_engine.tree.token_tree import Node
 
-_MAX_ROWS = 256
-"""Most tokens of one forward pass."""
 _TREE_ROOM = 32
 """KV slots that are left for a sequence's tree when it is let in."""
 
 
-class _Draft:
-    """One sequence: its tokens, the KV slots of the leading ones, and its tree. Expanded nodes hold slots, too."""
+class ModelDraft(SlotDraft):
+    """One sequence. Its expanded nodes hold slots beside its leading tokens."""
 
     def __init__(self, spec: DraftSpec):
-        self.spec = spec
-        self.tokens = list(spec.tokens)
-        self.slots = SlotList()
-        self.tree = TokenTree(len(self.tokens), self.tokens[-1])
-        self.max_tree_nodes = spec.max_tree_nodes
-        self.next_id = 1
-        self.caught_up = False
+        super().__init__(spec, list(spec.tokens))
 
-    @property
-    def length(self) -> int:
-        """Committed tokens."""
-        return len(self.tokens)
-
-    @property
-    def pending(self) -> int:
-        """Committed tokens that have not been through the model; 0 when the root was expanded before it was
-        committed."""
-        return len(self.tokens) - len(self.slots)
+    def commit(self, tokens: Sequence[int]) -> list[int]:
+        """Follows a verdict; the walked nodes' slots become the sequence's own. Returns those of the pruned nodes."""
+        walked, pruned = self.tree.commit(tokens)
+        self.tokens.extend(tokens)
+        self.slots.extend([node.slot for node in walked if node.slot >= 0])
+        return [node.slot for node in pruned if node.slot >= 0]
 
     def give_up(self) -> np.ndarray:
-        """Forget all KV slots and return them, int64. Tokens and tree stay: the verifier holds the tree's mirror."""
+        """See SlotDraft."""
         slots = [*self.slots.clear()]
         for node in self.tree.nodes():
             if node.slot >= 0:
                 slots.append(node.slot)
                 node.slot = -1
         return np.array(slots, dtype=np.int64)
-
-    @property
-    def growing(self) -> GrowingTree:
-        """The tree and its bounds."""
-        # The request's last token needs no node after its parent, so no node there needs children.
-        return GrowingTree(self.tree, self.max_tree_nodes, self.spec.max_length - 2)
 
 
 class Outlook(NamedTuple):
@@ -82,8 +58,8 @@ class Outlook(NamedTuple):
     """Of the step."""
 
 
-class DraftModelDrafter:
-    """A SharedDrafter (see `drafter.SharedDrafter`) over a packed model that shares the target's tokenizer.
+class DraftModelDrafter(SlotDrafter[ModelDraft]):
+    """A drafter over a packed model that shares the target's tokenizer.
 
     Tokens are drafted under the request's own noise (coupled sampling), so at any temperature the likeliest child is
     the token the target would draw if it agreed with the draft model. Under the rule of rejection they are drawn with
@@ -92,65 +68,18 @@ class DraftModelDrafter:
 
     def __init__(self, model: PackedModel, growth: TreeGrowth | None = None):
         """growth: what is drafted next; by default any number of rows is taken to cost the same."""
-        self.model = model
-        self.clock = StepClock()
-        self._queue: SlotQueue[Hashable, _Draft] = SlotQueue(
-            model.pool, _TREE_ROOM, owner=lambda draft: draft.spec.verifier
-        )
-        self._growth = growth if growth is not None else TreeGrowth()
-        self._shares = StepShares(self._growth)
+        super().__init__(model, _TREE_ROOM, growth)
 
-    @property
-    def sequences(self) -> int:
-        """Number of open sequences."""
-        return len(self._queue)
-
-    @property
-    def preemptions(self) -> int:
-        """Times a sequence gave up its KV slots to older ones, to be computed again."""
-        return self._queue.preemptions
-
-    def open(self, key: Hashable, spec: DraftSpec) -> None:
-        """See Drafter.open. A sequence for which there is no room now is drafted for later."""
-        self.close(key)
+    def begin(self, spec: DraftSpec) -> ModelDraft:
+        """See BaseDrafter.begin."""
         needed = max(spec.max_length, len(spec.tokens)) + spec.max_tree_nodes
         if needed > self.model.pool.capacity:
             raise DrafterFullError(f"sequence needs {needed} KV slots, there are {self.model.pool.capacity}")
-        self._queue.add(key, _Draft(spec))
+        return ModelDraft(spec)
 
-    def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
-        """See Drafter.commit. The walked nodes' slots become the sequence's own; all other nodes' slots are freed."""
-        self.clock.enter("walk")
-        draft = self._queue.find(key)
-        if draft is None:
-            raise KeyError(key)
-        if committed_length - len(tokens) != len(draft.tokens) or not tokens:
-            raise OutOfSyncError(
-                f"verdict of {len(tokens)} tokens to a length of {committed_length}, "
-                f"the drafter knows {len(draft.tokens)} tokens"
-            )
+    def observe(self, draft: ModelDraft, tokens: Sequence[int]) -> None:
+        """See BaseDrafter.observe."""
         self._growth.observe(draft.tree, tokens)
-        walked, pruned = draft.tree.commit(tokens)
-        draft.tokens.extend(tokens)
-        draft.slots.extend([node.slot for node in walked if node.slot >= 0])
-        self.model.pool.give_back([node.slot for node in pruned if node.slot >= 0])
-        self._queue.admit()
-
-    def limit(self, key: Hashable, max_tree_nodes: int | None) -> None:
-        """See LimitedDrafter.limit."""
-        draft = self._queue.find(key)
-        if draft is None:
-            raise KeyError(key)
-        most = draft.spec.max_tree_nodes
-        draft.max_tree_nodes = most if max_tree_nodes is None else min(max_tree_nodes, most)
-
-    def close(self, key: Hashable) -> None:
-        """See Drafter.close."""
-        self._queue.remove(key)
-
-    def slot_use(self) -> dict[ServedVerifier, SlotUse]:
-        """See SharedDrafter.slot_use."""
-        return self._queue.use()
 
     @property
     def busy(self) -> bool:
@@ -172,7 +101,7 @@ class DraftModelDrafter:
                 worths[id(node)] = worths[id(node.parent)] * acceptance.probability(node)
         growing = [draft.growing for draft in running if not draft.pending]
         pending = [draft.tree.root for draft in running if draft.pending]
-        chosen = [node for _, node in self._growth.expansions(growing, len(pending), _MAX_ROWS - len(pending))]
+        chosen = [node for _, node in self._growth.expansions(growing, len(pending), MAX_ROWS - len(pending))]
         following = acceptance.next_probability()
         gains = [worths[id(node)] * following for node in pending + chosen]
         for draft in running:
@@ -196,11 +125,11 @@ class DraftModelDrafter:
         builder = BatchBuilder()
         running = self._queue.running
         self._queue.make_room(lambda: len(running))
-        most = min(_MAX_ROWS, self.model.pool.free)
+        most = min(MAX_ROWS, self.model.pool.free)
         growing = [(key, draft) for key, draft in running.items() if not draft.pending]
-        expanded: list[tuple[Hashable, _Draft, Node]] = []
+        expanded: list[tuple[Hashable, ModelDraft, Node]] = []
         # What was committed comes before guesses about it, the shortest first: a verdict's one new token, then prompts.
-        most_pending = min(self._growth.cost.prompt_rows(len(growing), _MAX_ROWS // 2), most)
+        most_pending = min(self._growth.cost.prompt_rows(len(growing), MAX_ROWS // 2), most)
         catching_up = self.catching_up
         growth = Growth([], {}, 0.0, preempted=self._queue.take_preempted())
         pending = ((draft.spec.verifier, draft.pending) for draft in running.values())
@@ -212,7 +141,7 @@ class DraftModelDrafter:
             if count:
                 shares[verifier] -= count
                 growth.rows[verifier] += count
-                if add_pending(builder, self.model.pool, draft.tokens, draft.slots, count):
+                if draft.add_pending(builder, self.model.pool, count):
                     expanded.append((key, draft, draft.tree.root))
         self.clock.enter("plan")
         trees = [(draft.spec.verifier, draft.growing) for _, draft in growing]
@@ -244,25 +173,21 @@ class DraftModelDrafter:
             token_ids, log_probs = find(logits, sampling, self._growth.width)
             drawn = self._draw(logits, [draft.spec for _, draft, _ in expanded], sampling)
             self.clock.enter("walk")
-            fresh: dict[Hashable, list[Node]] = {}
-            for row, (key, draft, node) in enumerate(expanded):
+            for row, (_, draft, node) in enumerate(expanded):
                 if not node.children:  # one that is computed again, having given up its slot, has them already
                     if row in drawn:
                         children = self._growth.drawn_children(draft.growing, node, *drawn[row])
                     else:
                         children = self._growth.children(draft.growing, node, token_ids[row], log_probs[row])
-                    self._number(draft, children)
-                    fresh.setdefault(key, []).extend(children)
-                if not draft.caught_up:
-                    draft.caught_up = True
-                    growth.opened.append(key)
-            growth.proposals = {key: Proposal.of(running[key].tree, nodes) for key, nodes in fresh.items() if nodes}
+                    draft.number(children)
+            for key, draft, _ in expanded:
+                draft.report(key, growth)
         growth.seconds = time.perf_counter() - started
         if not catching_up:
             self._growth.cost.observe(len(builder), growth.seconds, builder.seen)
         return growth
 
-    def _expand(self, builder: BatchBuilder, draft: _Draft, node: Node) -> None:
+    def _expand(self, builder: BatchBuilder, draft: ModelDraft, node: Node) -> None:
         """Add the row of a node whose ancestors have all been through the model."""
         ancestors = [ancestor.slot for ancestor in node.path_from(draft.tree.root)[:-1]]
         node.slot = int(self.model.pool.take(1, ancestors[-1] if ancestors else draft.slots.last)[0])
@@ -278,18 +203,3 @@ class DraftModelDrafter:
         if not rows:
             return {}
         return dict(zip(rows, draw(logits[rows], sampling.select(rows), self._growth.width), strict=True))
-
-    def _number(self, draft: _Draft, nodes: Sequence[Node]) -> None:
-        """Give new nodes the numbers they have on the wire."""
-        for node in nodes:
-            node.id = draft.next_id
-            draft.next_id += 1
-
-
-def within(logits: torch.Tensor, limits: Sequence[int]) -> torch.Tensor:
-    """Logits [rows, vocabulary] without the ids at or above each row's limit."""
-    most = max(limits)
-    if min(limits) < most:  # targets of different vocabularies share the batch
-        beyond = torch.arange(most, device=logits.device) >= torch.tensor(limits, device=logits.device).unsqueeze(1)
-        return logits[:, :most].masked_fill(beyond, -torch.inf)
-    return logits[:, :most]

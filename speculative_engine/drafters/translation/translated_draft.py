@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from speculative_engine.drafters.drafter import DraftSpec
+from speculative_engine.drafters.model.slot_drafter import SlotDraft
 from speculative_engine.drafters.translation.realignment import append_text
 from speculative_engine.drafters.translation.token_map import TokenMap
 from speculative_engine.drafters.tree_growth import GrowingTree
-from speculative_engine.kv.kv_slots import SlotList
-from speculative_engine.tree.token_tree import Node, TokenTree
+from speculative_engine.tree.token_tree import Node
 
 PASSED = 0
 """In a node's `slot`: it needs no row of its own, since the draft token it is part of reaches further."""
@@ -43,20 +43,12 @@ class Spelling:
         return path[::-1]
 
 
-class TranslatedDraft:
-    """The target's tokens are counted only; the text is kept as draft tokens, the leading ones with KV slots."""
+class TranslatedDraft(SlotDraft):
+    """One sequence. The target's tokens are counted only; `tokens` holds the text as draft tokens."""
 
     def __init__(self, spec: DraftSpec, token_map: TokenMap, most_tokens: int):
         """most_tokens: draft tokens that can be followed; nothing is drafted for a longer text."""
-        self.spec = spec
-        self.tokens: list[int] = []
-        """Draft tokens."""
-        self.slots = SlotList()
-        self.tree = TokenTree(len(spec.tokens), spec.tokens[-1])
-        self.max_tree_nodes = spec.max_tree_nodes
-        """Present credit, at most that of the opening."""
-        self.next_id = 1
-        self.caught_up = False
+        super().__init__(spec, [])
         self._map = token_map
         self._most_tokens = most_tokens
         self._spellings: dict[Node, Spelling] = {}
@@ -79,9 +71,8 @@ class TranslatedDraft:
 
     @property
     def bounds(self) -> GrowingTree:
-        """The tree and its bounds."""
-        # The request's last token needs no node after its parent, so no node there needs children.
-        return GrowingTree(self.tree, self.max_tree_nodes, self.spec.max_length - 2)
+        """The tree and its bounds, also where no more rows may be computed."""
+        return super().growing
 
     @property
     def growing(self) -> GrowingTree:
@@ -92,12 +83,11 @@ class TranslatedDraft:
         full = self.outgrown or held >= 2 * self.spec.max_tree_nodes
         return GrowingTree(bounds.tree, 0, bounds.max_position) if full else bounds
 
-    def add(self, node: Node, base: Node, pieces: Sequence[int]) -> None:
+    def spell(self, node: Node, base: Node, pieces: Sequence[int]) -> None:
         """Note the draft tokens of a new node, after those of another one or of the root, and number it."""
         before = self._spellings.get(base)
         self._spellings[node] = Spelling(before, len(self.tokens) if before is None else before.end, pieces)
-        node.id = self.next_id
-        self.next_id += 1
+        self.number([node])
 
     def spelling(self, node: Node) -> Spelling | None:
         """The draft tokens of a node; None for the root, which ends with the committed ones."""
@@ -112,7 +102,7 @@ class TranslatedDraft:
         return np.concatenate([self.slots.array()[: path[0].start], np.array(nodes, dtype=np.int64)])
 
     def commit(self, tokens: Sequence[int]) -> list[int]:
-        """Follow a verdict; returns the KV slots that are no longer needed."""
+        """Follows a verdict; returns the KV slots that are no longer needed."""
         walked, _ = self.tree.commit(tokens)
         freed: list[int] = []
         path = self._spellings[walked[-1]].path() if walked else []

@@ -10,27 +10,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth, OutOfSyncError
-from speculative_engine.drafters.model.draft_model import within
-from speculative_engine.drafters.model.pending_tokens import add_pending
-from speculative_engine.drafters.model.step_shares import StepShares
+from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth
+from speculative_engine.drafters.model.slot_drafter import MAX_ROWS, SlotDrafter, within
 from speculative_engine.drafters.translation.token_map import MOST_PIECES, TokenMap
 from speculative_engine.drafters.translation.token_projection import TokenProjection
 from speculative_engine.drafters.translation.translated_draft import PASSED, TranslatedDraft
 from speculative_engine.drafters.tree_growth import SOURCE, TreeGrowth
-from speculative_engine.kv.fair_shares import ServedVerifier
 from speculative_engine.kv.kv_slots import PADDING_SLOT
-from speculative_engine.kv.slot_queue import SlotQueue, SlotUse
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.step_clock import StepClock
 from speculative_engine.sampling.coupled_sampler import top_candidates
 from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.tree.proposal import Proposal
 from speculative_engine.tree.token_tree import Node, NodeState
 
-_MAX_ROWS = 256
-"""Most tokens of one forward pass."""
 _TREE_ROOM = 48
 """KV slots that are left for a sequence's tree when it is let in."""
 _SPARE = 2 * MOST_PIECES
@@ -63,73 +55,39 @@ class _Expanded:
     """Whether no more is to be asked."""
 
 
-class TranslatingDrafter:
-    """A SharedDrafter (see `drafter.SharedDrafter`) over a packed model whose tokenizer is not the target's.
+class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
+    """A drafter over a packed model whose tokenizer is not the target's.
 
     The draft model reads the committed text in tokens of its own. Its guesses become tokens of the target before they
     are drawn, so that they are drawn under the request's own noise, which goes by the target's tokens and positions.
+    Draft tokens that the text has in common with what was drafted keep their KV slots.
     """
 
     def __init__(self, model: PackedModel, token_map: TokenMap, growth: TreeGrowth | None = None):
         """growth: what is drafted next; by default any number of rows is taken to cost the same."""
-        self.model = model
-        self.clock = StepClock()
+        super().__init__(model, _TREE_ROOM, growth)
         self._map = token_map
-        self._queue: SlotQueue[Hashable, TranslatedDraft] = SlotQueue(
-            model.pool, _TREE_ROOM, owner=lambda draft: draft.spec.verifier
-        )
-        self._growth = growth if growth is not None else TreeGrowth()
-        self._shares = StepShares(self._growth)
         self._projection = TokenProjection(token_map, model.device)
         self._questions: dict[Hashable, list[_Question]] = {}
 
-    @property
-    def sequences(self) -> int:
-        """Number of open sequences."""
-        return len(self._queue)
-
-    def open(self, key: Hashable, spec: DraftSpec) -> None:
-        """See Drafter.open. A text that is too long for the draft model is followed and not drafted for."""
-        self.close(key)
+    def begin(self, spec: DraftSpec) -> TranslatedDraft:
+        """See BaseDrafter.begin. A text that is too long for the draft model is followed and not drafted for."""
         room = 2 * spec.max_tree_nodes + _SPARE
         if room >= self.model.pool.capacity:
             raise DrafterFullError(f"a tree needs {room} KV slots, there are {self.model.pool.capacity}")
         most = min(self.model.pool.capacity, self.model.context_length) - room
         self._projection.observe(spec.tokens)
-        self._queue.add(key, TranslatedDraft(spec, self._map, most))
+        return TranslatedDraft(spec, self._map, most)
 
-    def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
-        """See Drafter.commit. Draft tokens that the text has in common with what was drafted keep their KV slots."""
-        self.clock.enter("walk")
-        draft = self._queue.find(key)
-        if draft is None:
-            raise KeyError(key)
-        if committed_length - len(tokens) != draft.tree.committed_length or not tokens:
-            raise OutOfSyncError(
-                f"verdict of {len(tokens)} tokens to a length of {committed_length}, "
-                f"the drafter knows {draft.tree.committed_length} tokens"
-            )
+    def observe(self, draft: TranslatedDraft, tokens: Sequence[int]) -> None:
+        """See BaseDrafter.observe."""
         self._growth.observe(draft.tree, tokens)
         self._projection.observe(tokens)
-        self.model.pool.give_back(draft.commit(tokens))
-        self._queue.admit()
-
-    def limit(self, key: Hashable, max_tree_nodes: int | None) -> None:
-        """Change the credit of an open sequence, at most to what it was opened with; None is that. Raises KeyError."""
-        draft = self._queue.find(key)
-        if draft is None:
-            raise KeyError(key)
-        most = draft.spec.max_tree_nodes
-        draft.max_tree_nodes = most if max_tree_nodes is None else min(max_tree_nodes, most)
 
     def close(self, key: Hashable) -> None:
         """See Drafter.close."""
         self._questions.pop(key, None)
-        self._queue.remove(key)
-
-    def slot_use(self) -> dict[ServedVerifier, SlotUse]:
-        """See SharedDrafter.slot_use."""
-        return self._queue.use()
+        super().close(key)
 
     @property
     def busy(self) -> bool:
@@ -150,13 +108,12 @@ class TranslatingDrafter:
         self._queue.make_room(lambda: MOST_PIECES * len(running))
         growth.preempted = self._queue.take_preempted()
         for key, draft in running.items():
-            if draft.outgrown and not draft.caught_up:
-                draft.caught_up = True
-                growth.opened.append(key)
-        most = min(_MAX_ROWS, self.model.pool.free)
+            if draft.outgrown:
+                draft.report(key, growth)
+        most = min(MAX_ROWS, self.model.pool.free)
         growing = [(key, draft) for key, draft in running.items() if not draft.pending]
         expanded: list[tuple[Hashable, TranslatedDraft, Node]] = []
-        most_pending = min(self._growth.cost.prompt_rows(len(growing), _MAX_ROWS // 2), most)
+        most_pending = min(self._growth.cost.prompt_rows(len(growing), MAX_ROWS // 2), most)
         catching_up = any(draft.pending > 1 for draft in running.values())
         self.clock.enter("layout")
         asked = self._asked(growing, most)
@@ -172,7 +129,7 @@ class TranslatingDrafter:
             if count:
                 shares[draft.spec.verifier] -= count
                 growth.rows[draft.spec.verifier] += count
-                if add_pending(builder, self.model.pool, draft.tokens, draft.slots, count):
+                if draft.add_pending(builder, self.model.pool, count):
                     expanded.append((key, draft, draft.tree.root))
         self.clock.enter("plan")
         trees = [(draft.spec.verifier, draft.growing) for _, draft in growing]
@@ -192,11 +149,11 @@ class TranslatingDrafter:
         self.model.pool.give_back(borrowed)
         self.clock.enter("sample")
         if asked or expanded:
-            growth.proposals = self._children(logits, asked, expanded)
+            self._add_children(logits, asked, expanded)
+        for key, question in asked:
+            question.draft.report(key, growth)
         for key, draft, _ in expanded:
-            if not draft.caught_up:
-                draft.caught_up = True
-                growth.opened.append(key)
+            draft.report(key, growth)
         growth.seconds = time.perf_counter() - started
         if not catching_up:
             self._growth.cost.observe(len(builder), growth.seconds, builder.seen)
@@ -252,13 +209,13 @@ class TranslatingDrafter:
         node.slot = slots[-1]
         return True
 
-    def _children(
+    def _add_children(
         self,
         logits: Tensor,
         asked: Sequence[tuple[Hashable, _Question]],
         expanded: Sequence[tuple[Hashable, TranslatedDraft, Node]],
-    ) -> dict[Hashable, Proposal]:
-        """Give nodes their children, or ask once more; returns the proposals. `logits` has a row for each."""
+    ) -> None:
+        """Give nodes their children, or ask once more. `logits` has a row for each."""
         rows = torch.softmax(logits[:, : len(self._map.draft)].float(), dim=1)
         nodes: list[_Expanded] = []
         projected: list[Tensor] = []
@@ -274,7 +231,7 @@ class TranslatingDrafter:
             nodes += fresh
             projected += self._projection.project(torch.stack([each.probabilities for each in fresh]))
         if not nodes:
-            return {}
+            return
         guesses = torch.stack(projected)
         sampling = SamplingBatch.build(
             [each.draft.spec.sampling for each in nodes],
@@ -285,16 +242,13 @@ class TranslatingDrafter:
         limits = [min(each.draft.spec.vocab_size or size, size) for each in nodes]
         found = top_candidates(within(guesses.log(), limits), sampling, self._growth.width)
         self.clock.enter("walk")
-        added: dict[Hashable, tuple[TranslatedDraft, list[Node]]] = {}
         for each, tokens, log_probs in zip(nodes, found.token_ids.tolist(), found.log_probs.tolist(), strict=True):
             pieces = self._map.pieces[tokens[0]] if tokens[0] >= 0 else ()
             if not each.settled and pieces and self._projection.is_open(pieces[0]):
                 question = _Question(each.draft, each.node, each.probabilities, pieces[0])
                 self._questions.setdefault(each.key, []).append(question)
                 continue
-            children = self._add(each, tokens, log_probs)
-            added.setdefault(each.key, (each.draft, []))[1].extend(children)
-        return {key: Proposal.of(draft.tree, new) for key, (draft, new) in added.items() if new}
+            self._add(each, tokens, log_probs)
 
     def _after(self, draft: TranslatedDraft, node: Node, probabilities: Tensor) -> Tensor:
         """The draft model's probabilities after a node, knowing that its token has ended."""
@@ -305,8 +259,8 @@ class TranslatingDrafter:
             return probabilities
         return self._projection.without_longer(probabilities, last)
 
-    def _add(self, each: _Expanded, tokens: Sequence[int], log_probs: Sequence[float]) -> list[Node]:
-        """Add a node's children and what goes on from them within one draft token; returns the new nodes."""
+    def _add(self, each: _Expanded, tokens: Sequence[int], log_probs: Sequence[float]) -> None:
+        """Add a node's children and what goes on from them within one draft token."""
         draft, parent = each.draft, each.node
         compounds = {token: self._projection.compound(each.probabilities, token) for token in tokens if token >= 0}
         known = [
@@ -317,22 +271,19 @@ class TranslatingDrafter:
         children = self._growth.children(
             draft.bounds, parent, [token for token, _ in known], [log_prob for _, log_prob in known]
         )
-        new: list[Node] = []
         for child in children:
             compound = compounds[child.token]
             if compound is None:
-                draft.add(child, parent, self._map.pieces[child.token])
-                new.append(child)
+                draft.spell(child, parent, self._map.pieces[child.token])
             else:
-                new += self._follow(draft, parent, child, *compound)
-        return new
+                self._spell_out(draft, parent, child, *compound)
 
-    def _follow(self, draft: TranslatedDraft, parent: Node, child: Node, piece: int, probability: float) -> list[Node]:
+    def _spell_out(self, draft: TranslatedDraft, parent: Node, child: Node, piece: int, probability: float) -> None:
         """Add the tokens of the target that a draft token is made of, the first of which is `child`."""
         bounds = draft.bounds
         covers = self._map.covers[piece]
         text = self._map.text(child.token)
-        draft.add(child, parent, self._map.spelled(child.token))
+        draft.spell(child, parent, self._map.spelled(child.token))
         nodes = [child]
         log_prob = min(0.0, math.log(max(probability, 1e-9)) - child.log_prob)
         for token in covers[1:]:
@@ -342,12 +293,11 @@ class TranslatingDrafter:
             node, _ = bounds.tree.add(nodes[-1], token, log_prob, SOURCE)
             text += self._map.text(token)
             whole = len(nodes) == len(covers) - 1
-            draft.add(node, parent, (piece,) if whole else self._map.draft.encode(text))
+            draft.spell(node, parent, (piece,) if whole else self._map.draft.encode(text))
             nodes.append(node)
             log_prob = 0.0
         if len(nodes) < len(covers):
             nodes[-1].slot = PASSED  # nothing can follow it, or the rest does not fit
-        return nodes
 
 
 def _is_open(question: _Question) -> bool:
