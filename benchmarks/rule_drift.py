@@ -28,8 +28,7 @@ from benchmarks.noise_cost import cpu_name
 from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, RuleName, rule_of
 from speculative_engine.acceptance.rule import Visit
 from speculative_engine.sampling.coupled_sampler import sample, top_candidates
-from speculative_engine.sampling.distributions import probabilities
-from speculative_engine.sampling.drawing import by_entropy
+from speculative_engine.sampling.distributions import by_entropy, probabilities
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.token_tree import TokenTree

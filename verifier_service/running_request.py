@@ -27,7 +27,7 @@ from service_runtime.errors import ServiceError
 from service_runtime.span import NO_SPAN, Interval, Span
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.step_result import Finish, SequenceOutcome
-from speculative_engine.logits.editors import editors_of
+from speculative_engine.logits.processors import editors_of
 from speculative_engine.sampling.log_probs import LogProbs
 from speculative_engine.text.tokenizer import Tokenizer
 from verifier_service.acceptance_reader import tell_acceptance

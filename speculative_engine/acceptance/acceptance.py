@@ -11,8 +11,8 @@ from speculative_engine.acceptance.lossy import ThresholdRule, TypicalRule
 from speculative_engine.acceptance.rejection import RejectionRule
 from speculative_engine.acceptance.rule import AcceptanceRule
 from speculative_engine.field_error import FieldError
+from speculative_engine.sampling.philox import verifier_key
 from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.sampling.uniforms import verifier_key
 
 
 class RuleName(enum.Enum):

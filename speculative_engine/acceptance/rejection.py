@@ -21,7 +21,7 @@ import itertools
 import numpy as np
 
 from speculative_engine.acceptance.rule import AcceptanceRule, Visit
-from speculative_engine.sampling.uniforms import acceptance_uniform
+from speculative_engine.sampling.philox import acceptance_uniform
 
 
 class RejectionRule(AcceptanceRule):

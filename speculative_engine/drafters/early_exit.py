@@ -19,7 +19,7 @@ from speculative_engine.kv.kv_slots import KvCache, SlotPool
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.candidate_draw import candidates, candidates_on_device
+from speculative_engine.sampling.device_sampler import candidates, candidates_on_device
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.tree.token_tree import Node
 

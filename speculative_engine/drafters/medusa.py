@@ -22,7 +22,7 @@ from speculative_engine.field_error import FieldError
 from speculative_engine.model.packed_linear import PackedLinear, replace_linears
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.planning.acceptance_model import AcceptanceModel, observe_commit
-from speculative_engine.sampling.candidate_draw import candidates, candidates_on_device
+from speculative_engine.sampling.device_sampler import candidates, candidates_on_device
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.tree.token_tree import Node
 

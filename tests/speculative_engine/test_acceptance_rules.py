@@ -20,12 +20,10 @@ from speculative_engine.acceptance.rejection import RejectionRule
 from speculative_engine.acceptance.rule import AcceptanceRule, VerifiedTree, Visit
 from speculative_engine.field_error import FieldError
 from speculative_engine.sampling.coupled_sampler import sample
-from speculative_engine.sampling.distributions import probabilities
-from speculative_engine.sampling.drawing import draw
+from speculative_engine.sampling.distributions import draw, probabilities
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.draft_distribution import DraftDistribution, Draws
-from speculative_engine.tree.token_tree import Node, TokenTree
+from speculative_engine.tree.token_tree import DraftDistribution, Draws, Node, TokenTree
 
 TOKENS = 9
 TRIALS = 4000

@@ -5,8 +5,8 @@ import random
 import pytest
 import torch
 
-from speculative_engine.engine import step_draw
-from speculative_engine.engine.step_draw import draw_step, draw_step_on_device
+from speculative_engine.engine import target_pass
+from speculative_engine.engine.target_pass import draw_step, draw_step_on_device
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.sampling.device_sampler import DeviceDraw
 from speculative_engine.sampling.sampling_batch import SamplingBatch
@@ -63,10 +63,10 @@ def test_rows_that_are_not_settled_are_drawn_again(monkeypatch: pytest.MonkeyPat
     unsettled = torch.arange(count) % 2 == 0
 
     def half(logits: torch.Tensor, batch: SamplingBatch) -> DeviceDraw:
-        token_ids = step_draw.sample(logits, batch).token_ids
+        token_ids = target_pass.sample(logits, batch).token_ids
         return DeviceDraw(token_ids.masked_fill(unsettled, 299), ~unsettled)
 
-    monkeypatch.setattr(step_draw, "draw", half)
+    monkeypatch.setattr(target_pass, "draw", half)
     found = draw_step_on_device(logits, batch, [job])
     assert found == draw_step(logits, batch)
 

@@ -14,11 +14,10 @@ from speculative_engine.drafters.model.slot_drafter import MAX_ROWS, SlotDraft, 
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.sampling.candidate_draw import candidates, candidates_on_device
-from speculative_engine.sampling.drawing import by_entropy, draw
+from speculative_engine.sampling.device_sampler import candidates, candidates_on_device
+from speculative_engine.sampling.distributions import by_entropy, draw
 from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.tree.draft_distribution import DraftDistribution
-from speculative_engine.tree.token_tree import Node
+from speculative_engine.tree.token_tree import DraftDistribution, Node
 
 _TREE_ROOM = 32
 """KV slots that are left for a sequence's tree when it is let in."""
