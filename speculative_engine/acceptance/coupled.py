@@ -40,8 +40,9 @@ class CoupledRule(AcceptanceRule):
         """Follows the drawn tokens from the root: one comparison a node, and no probabilities."""
         if tree.on_path is not None:
             return _read_path(tree, tree.on_path)
-        after = {id(node): token for node, token in zip(tree.nodes, tree.drawn[1:], strict=True)}
-        node, token = tree.root, tree.drawn[0]
+        root, nodes, drawn, _, _, _ = tree
+        after = {id(node): token for node, token in zip(nodes, drawn[1:], strict=True)}
+        node, token = root, drawn[0]
         accepted, tokens = [], [token]
         while (child := node.children.get(token)) is not None and id(child) in after:
             accepted.append(child)

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from torch import Tensor
 
+from speculative_engine.sampling.distributions import probabilities
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.token_tree import Node
 
 
@@ -23,9 +27,18 @@ class VerifiedTree(NamedTuple):
     """The token that the target drew after the root, then after each node; -1 where the logits were bad."""
     on_path: list[bool] | None
     """Whether the root, and each node, is on the path that the drawn tokens lead along, where a device found it."""
-    probabilities: Callable[[int], np.ndarray]
-    """The target's distribution behind the root (0) or a node (its index + 1), after temperature and filters: [V]
-    float64, the caller's own copy. Computed when it is asked for."""
+    sampling: SamplingParams
+    """How the target draws for the sequence."""
+    logits: Tensor
+    """The logits that the tokens were drawn from, [1 + len(nodes), V] or more rows."""
+
+    def probabilities(self, row: int) -> np.ndarray:
+        """Computes the target's distribution behind the root (row 0) or a node (its index + 1), after temperature and
+        filters: [V] float64."""
+        position = (self.nodes[row - 1] if row else self.root).position + 1
+        batch = SamplingBatch.build([self.sampling], [position], self.logits.device)
+        found: np.ndarray = probabilities(self.logits[row : row + 1], batch)[0]
+        return found
 
 
 @dataclass(frozen=True, slots=True)

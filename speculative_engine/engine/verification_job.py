@@ -14,9 +14,7 @@ from speculative_engine.engine.step_result import RejectedDraft
 from speculative_engine.kv.kv_slots import SlotPool
 from speculative_engine.logits.logit_editor import TreeRows
 from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.sampling.distributions import probabilities
 from speculative_engine.sampling.log_probs import LogProbs, log_probs
-from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.tree.token_tree import Node
 
 
@@ -137,17 +135,12 @@ class VerificationJob:
 
         rows: the job's own. Nothing of the vocabulary's size is computed except where the rule asks for probabilities.
         """
-        sequence, root, nodes = self.sequence, self.sequence.tree.root, self.nodes
-        count = 1 + len(nodes)
-
-        def distribution(row: int) -> np.ndarray:
-            position = (nodes[row - 1] if row else root).position + 1
-            batch = SamplingBatch.build([sequence.sampling], [position], rows.logits.device)
-            found: np.ndarray = probabilities(rows.logits[row : row + 1], batch)[0]
-            return found
-
-        on_path = None if rows.on_path is None else rows.on_path[:count]
-        return sequence.rule.walk(VerifiedTree(root, nodes, rows.drawn[:count], on_path, distribution))
+        if self.probes.asked:
+            rows = rows.of(slice(1 + len(self.nodes)))
+        sequence = self.sequence
+        return sequence.rule.walk(
+            VerifiedTree(sequence.tree.root, self.nodes, rows.drawn, rows.on_path, sequence.sampling, rows.logits)
+        )
 
     def rejected(self, accepted: list[Node]) -> list[RejectedDraft]:
         """The verified nodes that are not among the accepted ones. To be asked before the tree is re-rooted."""

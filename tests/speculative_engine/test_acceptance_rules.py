@@ -227,7 +227,7 @@ def test_the_coupled_walk_is_the_rules_own_token_by_token() -> None:
             tree.add(rng.choice([tree.root, *tree.nodes()]), rng.randrange(3))
         nodes = [node for node in tree.nodes() if rng.random() < 0.9]
         drawn = [rng.randrange(-1, 3) for _ in range(1 + len(nodes))]
-        verified = VerifiedTree(tree.root, nodes, drawn, None, lambda row: np.empty(0))
+        verified = VerifiedTree(tree.root, nodes, drawn, None, SamplingParams(), torch.empty(0))
         accepted, tokens = CoupledRule().walk(verified)
         assert (accepted, tokens) == AcceptanceRule.walk(CoupledRule(), verified)
         lengths.add(len(accepted))
