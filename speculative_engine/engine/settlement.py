@@ -13,7 +13,7 @@ from speculative_engine.planning.step_clock import StepClock
 
 
 class Settlement:
-    """Settles one sequence of a step after another."""
+    """Settles a step with each of its sequences."""
 
     def __init__(self, pool: SlotPool, planner: Planner, clock: StepClock, local: LocalDrafters, probes: ProbePlanner):
         """planner, local, probes: all that learn from what is committed."""
@@ -24,7 +24,7 @@ class Settlement:
         self._probes = probes
 
     def settle(self, job: VerificationJob, rows: AskedRows, now: float) -> SequenceOutcome | None:
-        """Have the sequence's rule walk through the verified nodes, commit the path, and roll back the rest.
+        """Asks the sequence's rule for the accepted path, commits it, and rolls back the rest.
 
         rows: the job's own. now: when the pass ended, by time.perf_counter. Returns None if the step has to be done
         again without nodes: a draft token may be what makes the logits bad. A sequence whose outcome has a `finish` is

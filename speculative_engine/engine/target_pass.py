@@ -1,4 +1,4 @@
-"""One forward pass of the target, from its rows to what the target says after them."""
+"""One forward pass of the target: rows laid out, logits edited, tokens drawn after them."""
 
 from __future__ import annotations
 

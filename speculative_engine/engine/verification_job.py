@@ -1,4 +1,4 @@
-"""What one sequence has computed in one step, and how its verified nodes turn into committed tokens."""
+"""One sequence's part of a step: its rows, the walk through its verified nodes, commit and rollback of their slots."""
 
 from __future__ import annotations
 
@@ -113,12 +113,12 @@ class VerificationJob:
         )
 
     def commit(self, accepted: list[Node]) -> None:
-        """Add the slots of the computed tokens and of the accepted nodes to the sequence's own."""
+        """Adds the slots of the computed tokens and of the accepted nodes to the sequence's own."""
         self.sequence.slots.extend(self.chain)
         self.sequence.slots.extend([node.slot for node in accepted])
 
     def rollback(self, accepted: list[Node], pool: SlotPool) -> None:
-        """Roll the step back to the accepted nodes: return the slots of all other nodes, and of probes, to the pool.
+        """Rolls the step back to the accepted nodes: the slots of all other nodes, and of probes, return to the pool.
 
         No tensor is copied or cleared. A slot holds the keys and values of one token, and nobody reads a slot that no
         sequence has.
@@ -127,11 +127,11 @@ class VerificationJob:
         pool.give_back([node.slot for node in (*self.nodes, *self.probes.nodes) if id(node) not in kept])
 
     def undo(self, pool: SlotPool) -> None:
-        """Return all slots of the step to the pool, those of pending tokens too: the step is done again."""
+        """Returns all slots of the step to the pool, those of pending tokens too, for a step that is done again."""
         pool.give_back(self.slots)
 
     def walk(self, rows: AskedRows) -> tuple[list[Node], list[int]]:
-        """Have the sequence's rule decide: the accepted nodes, and all tokens to commit (the bonus token last).
+        """Asks the sequence's rule for the accepted nodes, and all tokens to commit (the bonus token last).
 
         rows: the job's own. Nothing of the vocabulary's size is computed except where the rule asks for probabilities.
         """

@@ -46,7 +46,7 @@ class SlotDraft(TreeDraft):
         """See SlotHolder. Tokens and tree stay: the verifier holds the tree's mirror."""
 
     def add_pending(self, builder: BatchBuilder, pool: SlotPool, count: int) -> bool:
-        """Add the rows of the next `count` pending tokens to a batch, with slots of their own.
+        """Adds the rows of the next `count` pending tokens to a batch, with slots of their own.
 
         Returns whether they reach the last token; only that one's row has logits.
         """
@@ -102,7 +102,7 @@ class SlotDrafter(BaseDrafter[SlotDraftT]):
         self._queue.admit()
 
     def rollback(self, slots: list[int]) -> None:
-        """Roll back nodes that a verdict has pruned: return their KV slots to the pool.
+        """Rolls back nodes that a verdict has pruned: their KV slots return to the pool.
 
         No tensor is copied or cleared. A slot holds the keys and values of one token, and nobody reads a slot that no
         sequence has.
