@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from speculative_engine.drafters.local_model import LocalModelDrafter
+from speculative_engine.drafters.model.local_model import LocalModelDrafter
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine

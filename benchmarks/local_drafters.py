@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.held_out import MODELS, held_out_prompts
 from benchmarks.report import Spread, print_report
-from speculative_engine.drafters.prediction import prediction_drafter
+from speculative_engine.drafters.lookup.prediction import prediction_drafter
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine

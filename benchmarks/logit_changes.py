@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from benchmarks.noise_cost import cpu_name
-from speculative_engine.logits.editors import editors_of
 from speculative_engine.logits.logit_changes import NO_CHANGES, LogitChanges
 from speculative_engine.logits.logit_editor import LogitEditor, TreeRows
+from speculative_engine.logits.processors import editors_of
 from speculative_engine.sampling.coupled_sampler import SamplingBatch, sample
 from speculative_engine.sampling.sampling_params import SamplingParams
 

@@ -20,10 +20,10 @@ import torch
 
 from benchmarks.held_out import MODELS, held_out_prompts
 from benchmarks.report import print_report
-from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import Drafter, DraftSpec
-from speculative_engine.drafters.token_map import TokenMap
-from speculative_engine.drafters.translating import TranslatingDrafter
+from speculative_engine.drafters.model.draft_model import DraftModelDrafter
+from speculative_engine.drafters.translation.token_map import TokenMap
+from speculative_engine.drafters.translation.translating import TranslatingDrafter
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine

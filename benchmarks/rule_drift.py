@@ -25,12 +25,10 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.noise_cost import cpu_name
-from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, RuleName
-from speculative_engine.acceptance.choice import rule_of
+from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, RuleName, rule_of
 from speculative_engine.acceptance.rule import Visit
 from speculative_engine.sampling.coupled_sampler import sample, top_candidates
-from speculative_engine.sampling.distributions import probabilities
-from speculative_engine.sampling.drawing import by_entropy
+from speculative_engine.sampling.distributions import by_entropy, probabilities
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.token_tree import TokenTree
@@ -121,7 +119,7 @@ def measure(
             tree = TokenTree(POSITION, 0)
             nodes = [tree.add(tree.root, token)[0] for token in children]
             for name, rule in rules.items():
-                token = drawn if rule is None else rule.token(Visit(tree.root, nodes, drawn, lambda p=p: p))
+                token = rule.token(Visit(tree.root, nodes, drawn, lambda p=p: p))
                 counts[name][token] += 1
                 kept[name] += token in tree.root.children
         for name, each in found.items():

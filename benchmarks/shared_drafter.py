@@ -37,7 +37,7 @@ from benchmarks.services import Services
 from benchmarks.stream_load import Job, Output, StreamLoad, jobs_of
 from draftwire import AsyncClient, Speculation
 from draftwire.v1 import drafter_service_pb2, drafter_service_pb2_grpc
-from speculative_engine.drafters.step_shares import StepShares
+from speculative_engine.drafters.model.step_shares import StepShares
 from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
 from speculative_engine.kv.fair_shares import FairRows, ServedVerifier
 from speculative_engine.planning.step_cost import StepCost

@@ -22,9 +22,8 @@ from benchmarks.held_out import MODELS, held_out_prompts
 from benchmarks.inflated_models import inflated
 from benchmarks.report import machine
 from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.plain_generation import generate_all
 from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.engine.verification_engine import VerificationEngine, generate_all
 from speculative_engine.loading.rank_processes import RankProcesses
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.loading.step_timing import measure_step_cost

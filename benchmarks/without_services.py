@@ -19,8 +19,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from timings import Timing
 
-from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
+from speculative_engine.drafters.model.draft_model import DraftModelDrafter
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec

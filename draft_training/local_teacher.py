@@ -8,10 +8,9 @@ from draft_training.example import Example, example_of
 from draft_training.teacher import Question
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.plain_generation import generate_all
 from speculative_engine.engine.scoring import Score, ScoreSpec
 from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.engine.verification_engine import VerificationEngine, generate_all
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams

@@ -9,9 +9,8 @@ import torch
 
 from draftwire.prompt_file import read_prompt_file
 from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.plain_generation import generate_all
 from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.engine.verification_engine import VerificationEngine, generate_all
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.plain_generation import generate_all
 from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.engine.verification_engine import VerificationEngine, generate_all
 from speculative_engine.field_error import FieldError
 from speculative_engine.loading.step_timing import measure_step_cost
 from speculative_engine.model.packed_batch import BatchBuilder

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from speculative_engine.acceptance.acceptance import COUPLED, Acceptance
 from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
+from speculative_engine.drafters.model.draft_model import DraftModelDrafter
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec

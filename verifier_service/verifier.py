@@ -25,7 +25,7 @@ from service_runtime.process.logs import get_logger
 from service_runtime.process.tasks import BackgroundTasks
 from service_runtime.rpc.handshake import CAPABILITY_HIDDEN_STATES, introduce
 from speculative_engine.drafters.grammar import GrammarDrafter
-from speculative_engine.drafters.prediction import prediction_drafter
+from speculative_engine.drafters.lookup.prediction import prediction_drafter
 from speculative_engine.engine.step_result import StepResult
 from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.model.ranks.rank_group import RankLostError

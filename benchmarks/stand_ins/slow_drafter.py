@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import Growth
+from speculative_engine.drafters.model.draft_model import DraftModelDrafter
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.model.packed_model import PackedModel
 

@@ -20,8 +20,8 @@ from service_runtime.errors import ServiceError, failed_precondition
 from service_runtime.rpc.handshake import printable
 from service_runtime.rpc.message_stream import StreamBroken
 from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.draft_distribution import DraftDistribution
 from speculative_engine.tree.proposal import Proposal, ProposalError, ProposalFault
+from speculative_engine.tree.token_tree import DraftDistribution
 
 _CHUNK_TOKENS = 16384
 _MAX_STATUS_TEXT = 1000

@@ -13,7 +13,7 @@ from draftwire.v1 import model_info_pb2
 from service_runtime.process.logs import get_logger
 from service_runtime.process.startup_error import StartupError, startup_errors
 from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.drafters.token_map import TokenMap
+from speculative_engine.drafters.translation.token_map import TokenMap
 from speculative_engine.kernels.cpu_threads import share_of_threads
 from speculative_engine.kernels.library import library, warn_where_missing
 from speculative_engine.loading.rank_processes import RANK_ERRORS, follow_ranks

@@ -18,10 +18,10 @@ from draftwire.v1.step_cost_pb2 import StepCost
 from service_runtime.duration import duration
 from service_runtime.observability.tracing import NO_TRACING, Tracing
 from service_runtime.rpc.message_stream import MessageStream
-from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import LimitedDrafter
 from speculative_engine.drafters.medusa import MedusaDrafter
-from speculative_engine.drafters.translating import TranslatingDrafter
+from speculative_engine.drafters.model.draft_model import DraftModelDrafter
+from speculative_engine.drafters.translation.translating import TranslatingDrafter
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.kv.kv_slots import SlotPool
 

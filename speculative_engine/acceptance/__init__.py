@@ -1,1 +1,1 @@
-"""Which draft tokens are kept: what a request may ask for, and one rule a file beside the coupled one."""
+"""Rules of acceptance: which draft tokens a request keeps. `coupled` is the default, and the place to begin."""

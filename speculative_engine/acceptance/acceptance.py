@@ -1,16 +1,22 @@
-"""The rule of acceptance that a request asks for, and its thresholds. Pure Python."""
+"""The choice of a rule of acceptance: what a request asks for, and the rule object that it gets."""
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
+from speculative_engine.acceptance.coupled import CoupledRule
+from speculative_engine.acceptance.lossy import ThresholdRule, TypicalRule
+from speculative_engine.acceptance.rejection import RejectionRule
+from speculative_engine.acceptance.rule import AcceptanceRule
 from speculative_engine.field_error import FieldError
+from speculative_engine.sampling.philox import verifier_key
+from speculative_engine.sampling.sampling_params import SamplingParams
 
 
 class RuleName(enum.Enum):
-    """The rules."""
+    """The rules of acceptance."""
 
     COUPLED = "coupled"
     REJECTION = "rejection"
@@ -20,7 +26,7 @@ class RuleName(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """A rule with its thresholds; each rule reads its own."""
+    """The rule that a request asks for, with its thresholds; each rule reads its own."""
 
     rule: RuleName = RuleName.COUPLED
     threshold: float = 0.5
@@ -37,7 +43,7 @@ class Acceptance:
 
     @property
     def draws(self) -> bool:
-        """Whether drafters have to draw their tokens and say from what."""
+        """Whether drafters have to draw their tokens and name the distribution that they drew from."""
         return self.rule is RuleName.REJECTION
 
     def validate(self, prefix: str = "speculation") -> Self:
@@ -51,3 +57,26 @@ class Acceptance:
 
 COUPLED = Acceptance()
 """The default: a draft token is kept where it is the target's own."""
+
+
+def rule_of(acceptance: Acceptance, sampling: SamplingParams) -> AcceptanceRule:
+    """Returns the rule that a sequence is verified by.
+
+    Without noise all rules are the coupled one: the target's distribution is then one token, so a draft token is kept
+    exactly where it is that token.
+
+    sampling: as the target draws; see `sampling_of`.
+    """
+    if sampling.greedy or acceptance.rule is RuleName.COUPLED:
+        return CoupledRule()
+    if acceptance.rule is RuleName.REJECTION:
+        return RejectionRule(sampling.seed)
+    if acceptance.rule is RuleName.TYPICAL:
+        return TypicalRule(acceptance.posterior_threshold, acceptance.posterior_alpha)
+    return ThresholdRule(acceptance.threshold)
+
+
+def sampling_of(acceptance: Acceptance, sampling: SamplingParams) -> SamplingParams:
+    """Returns how the target draws for a request: under the rule of rejection by a key that no drafter's choice
+    depends on."""
+    return replace(sampling, seed=verifier_key(sampling.seed)) if acceptance.draws else sampling

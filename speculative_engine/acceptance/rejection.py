@@ -20,19 +20,21 @@ import itertools
 
 import numpy as np
 
-from speculative_engine.acceptance.rule import Visit
-from speculative_engine.sampling.uniforms import acceptance_uniform
+from speculative_engine.acceptance.rule import AcceptanceRule, Visit
+from speculative_engine.sampling.philox import acceptance_uniform
 
 
-class RejectionRule:
-    """See the module."""
+class RejectionRule(AcceptanceRule):
+    """Speculative sampling on a tree, as the module's docstring has it."""
+
+    draws = True
 
     def __init__(self, key: int):
-        """key: of its random numbers; no drafter's may depend on it."""
+        """key: of the rule's random numbers, an unsigned 64-bit integer on which no drafter's numbers may depend."""
         self._key = key
 
     def token(self, visit: Visit) -> int:
-        """See Rule."""
+        """Tries the node's children one after another, and draws from what they leave of the target's distribution."""
         node = visit.node
         if not node.children:
             return visit.drawn

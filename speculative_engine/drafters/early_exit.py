@@ -10,19 +10,18 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from speculative_engine.drafters.drafter import DraftSpec, EngineState, Growth, OutOfSyncError, RunningSequence
+from speculative_engine.drafters.base import TreeDraft, TreeDrafter
+from speculative_engine.drafters.drafter import DraftSpec, EngineState, RunningSequence
 from speculative_engine.drafters.round_worth import RoundWorth
 from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
 from speculative_engine.field_error import FieldError
 from speculative_engine.kv.kv_slots import KvCache, SlotPool
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from speculative_engine.planning.step_clock import StepClock
 from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.candidate_draw import candidates, candidates_on_device
+from speculative_engine.sampling.device_sampler import candidates, candidates_on_device
 from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.tree.proposal import Proposal
-from speculative_engine.tree.token_tree import Node, TokenTree
+from speculative_engine.tree.token_tree import Node
 
 _MAX_ROWS = 256
 """Most tokens of one forward pass."""
@@ -40,33 +39,26 @@ class EarlyExitOptions:
             raise FieldError("layers", f"must be given, and at least 1, got {self.layers}")
 
 
-class _Draft:
+class _Draft(TreeDraft):
     """One sequence's tree. Its tokens and KV slots are the engine's."""
 
-    def __init__(self, spec: DraftSpec):
-        self.spec = spec
-        self.tree = TokenTree(len(spec.tokens), spec.tokens[-1])
-        self.next_id = 1
-        self.caught_up = False
+    sequence: RunningSequence
+    """The engine's sequence, in steps that draft for it."""
 
 
 class _Member(NamedTuple):
     """A sequence that is drafted for now."""
 
-    key: Hashable
     draft: _Draft
-    sequence: RunningSequence
     growing: GrowingTree
-    fresh: list[Node]
-    """Nodes added now."""
 
 
 _Round = list[tuple[_Member, Node]]
 """The nodes that one pass takes through the layers, parents before children."""
 
 
-class EarlyExitDrafter:
-    """A Drafter (see `drafter.Drafter`) in the verifying engine's thread, whose model is a view of the target's.
+class EarlyExitDrafter(TreeDrafter[_Draft]):
+    """A drafter in the verifying engine's thread, whose model is a view of the target's.
 
     The first layers of a committed token's slot hold what the view would compute, so it reads the sequences' own slots
     and has neither a cache nor prompts to compute. Nodes take free slots while they are drafted and give them back
@@ -79,15 +71,12 @@ class EarlyExitDrafter:
     def __init__(self, model: PackedModel, share: float):
         """model: the first layers of the engine's own. share: what a pass over them costs, compared to one over all,
         to begin with; then what rounds really take counts."""
+        super().__init__()
         self.model = model
-        self.clock = StepClock()
         self._share = share
         self._engine: EngineState
         self._growth: TreeGrowth
         self._worth: RoundWorth
-        self._drafts: dict[Hashable, _Draft] = {}
-        self._to_do: dict[Hashable, None] = {}
-        """Sequences that were not drafted for since they last committed, in their order."""
         self._held: list[Node] = []
         """Nodes that hold slots, while drafting."""
 
@@ -99,39 +88,23 @@ class EarlyExitDrafter:
         self._growth = TreeGrowth(cost)
         self._worth = RoundWorth(engine.cost, cost)
 
-    def open(self, key: Hashable, spec: DraftSpec) -> None:
-        """See Drafter.open."""
-        self._drafts[key] = _Draft(spec)
-        self._to_do[key] = None
+    def begin(self, spec: DraftSpec) -> _Draft:
+        """See BaseDrafter.begin."""
+        return _Draft(spec)
 
-    def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
-        """See Drafter.commit."""
-        draft = self._drafts[key]
-        if committed_length - len(tokens) != draft.tree.committed_length or not tokens:
-            raise OutOfSyncError(
-                f"verdict of {len(tokens)} tokens to a length of {committed_length}, "
-                f"the drafter knows {draft.tree.committed_length} tokens"
-            )
+    def observe(self, draft: _Draft, tokens: Sequence[int]) -> None:
+        """See BaseDrafter.observe."""
         self._growth.observe(draft.tree, tokens)
-        draft.tree.commit(tokens)
-        self._to_do[key] = None
-
-    def close(self, key: Hashable) -> None:
-        """See Drafter.close."""
-        self._drafts.pop(key, None)
-        self._to_do.pop(key, None)
 
     @property
     def busy(self) -> bool:
         """See Drafter.busy. Nothing is drafted for a sequence before its prompt is computed."""
         return any(self._decoding(key) is not None for key in self._to_do)
 
-    def grow(self) -> Growth:
-        """See Drafter.grow. Makes all rounds before a step, and holds no slots at its end."""
-        started = time.perf_counter()
+    def extend(self, drafts: Sequence[_Draft]) -> None:
+        """See TreeDrafter.extend. Makes all rounds before a step, and holds no slots at its end."""
         self.clock.enter("plan")
-        growth = Growth([], {}, 0.0)
-        members = self._members(growth)
+        members = self._members(drafts)
         decoding = sum(sequence.pending == 1 for sequence in self._engine.running.values())
         # What survived the last verdict is computed again, as its slots were given back.
         chosen = [
@@ -154,39 +127,33 @@ class EarlyExitDrafter:
             for node in self._held:
                 node.slot = -1
             self._held.clear()
-        growth.proposals = {
-            member.key: Proposal.of(member.draft.tree, member.fresh) for member in members if member.fresh
-        }
-        self.clock.enter(None)
-        growth.seconds = time.perf_counter() - started
-        return growth
 
     def _decoding(self, key: Hashable) -> RunningSequence | None:
         """The engine's sequence, if its next step goes on from its last token."""
         sequence = self._engine.running.get(cast(int, key))
         return sequence if sequence is not None and sequence.pending == 1 else None
 
-    def _members(self, growth: Growth) -> list[_Member]:
+    def _due(self) -> list[Hashable]:
+        due: list[Hashable] = []
+        for key in self._to_do:
+            sequence = self._decoding(key)
+            if sequence is not None:
+                self._drafts[key].sequence = sequence
+                due.append(key)
+        return due
+
+    def _members(self, drafts: Sequence[_Draft]) -> list[_Member]:
         """The sequences to draft for, as many as there are slots for."""
         members: list[_Member] = []
         room = min(_MAX_ROWS, self.model.pool.free)
-        for key in list(self._to_do):
-            sequence = self._decoding(key)
-            if sequence is None:
-                continue
-            del self._to_do[key]
-            draft, spec = self._drafts[key], sequence.spec
-            if not draft.caught_up:
-                draft.caught_up = True
-                growth.opened.append(key)
-            most = draft.spec.max_tree_nodes
-            if spec.max_draft_tokens is not None:
-                most = min(most, spec.max_draft_tokens)
-            # The request's last token needs no node after its parent, so no node there needs children.
-            growing = GrowingTree(draft.tree, most, spec.max_length - 2)
+        for draft in drafts:
+            most, limit = draft.max_tree_nodes, draft.sequence.spec.max_draft_tokens
+            if limit is not None:
+                most = min(most, limit)
+            growing = GrowingTree(draft.tree, most, draft.max_position)
             room -= 1 + draft.tree.size
             if room >= 0 and draft.tree.size < most and draft.tree.root.position < growing.max_position:
-                members.append(_Member(key, draft, sequence, growing, []))
+                members.append(_Member(draft, growing))
         return members
 
     def _next_round(self, members: Sequence[_Member]) -> _Round:
@@ -225,7 +192,7 @@ class EarlyExitDrafter:
             path = [root, *node.path_from(root)]
             before = np.array([each.slot for each in path[:-1]], dtype=np.int64)
             row = builder.add_row(node.token, node.position, slot, wants_logits=not node.children)
-            builder.add_lane(np.concatenate([member.sequence.slots.array(), before]), [row])
+            builder.add_lane(np.concatenate([member.draft.sequence.slots.array(), before]), [row])
             if not node.children:
                 asked.append((member, node))
         batch = builder.build(self.model.group_size, self.model.device)
@@ -241,10 +208,7 @@ class EarlyExitDrafter:
         found = find(logits, sampling, self._growth.width)
         self.clock.enter("walk")
         for (member, node), tokens, log_probs in zip(asked, *found, strict=True):
-            for child in self._growth.children(member.growing, node, tokens, log_probs):
-                child.id = member.draft.next_id
-                member.draft.next_id += 1
-                member.fresh.append(child)
+            member.draft.number(self._growth.children(member.growing, node, tokens, log_probs))
         self._worth.drafting.observe(len(chosen), time.perf_counter() - started, builder.seen)
 
 

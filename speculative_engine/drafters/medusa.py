@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
 import torch
 
-from speculative_engine.drafters.drafter import DraftSpec, Growth, OutOfSyncError
+from speculative_engine.drafters.base import TreeDraft, TreeDrafter
+from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.drafters.medusa_heads import MedusaHeads, load_heads
 from speculative_engine.field_error import FieldError
 from speculative_engine.model.packed_linear import PackedLinear, replace_linears
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.planning.acceptance_model import AcceptanceModel, observe_commit
-from speculative_engine.planning.step_clock import StepClock
-from speculative_engine.sampling.candidate_draw import candidates, candidates_on_device
+from speculative_engine.sampling.device_sampler import candidates, candidates_on_device
 from speculative_engine.sampling.sampling_batch import SamplingBatch
-from speculative_engine.tree.proposal import Proposal
-from speculative_engine.tree.token_tree import Node, TokenTree
+from speculative_engine.tree.token_tree import Node
 
 _WIDTH = 4
 """Most children of a node."""
@@ -48,19 +46,20 @@ class MedusaOptions:
             raise FieldError("heads", "must name a directory of heads")
 
 
-class _Draft:
-    """One sequence: its tree, and the hidden state that has yet to be drafted from."""
+class _Draft(TreeDraft):
+    """One sequence, and the hidden state that has yet to be drafted from."""
 
     def __init__(self, spec: DraftSpec):
-        self.spec = spec
-        self.tree = TokenTree(len(spec.tokens), spec.tokens[-1])
+        super().__init__(spec)
         self.state: torch.Tensor | None = None
-        self.max_tree_nodes = spec.max_tree_nodes
-        self.next_id = 1
-        self.caught_up = False
+
+    def commit(self, tokens: Sequence[int]) -> list[int]:
+        """See TreeDraft.commit."""
+        self.state = None
+        return super().commit(tokens)
 
 
-class MedusaDrafter:
+class MedusaDrafter(TreeDrafter[_Draft]):
     """A StateDrafter (see `drafter.StateDrafter`).
 
     One pass over the heads drafts for all sequences that have a new state. How often each head's guesses are right is
@@ -69,7 +68,7 @@ class MedusaDrafter:
 
     def __init__(self, heads: MedusaHeads):
         """heads: taken over; their linear layers are packed."""
-        self.clock = StepClock()
+        super().__init__()
         self.acceptance = {f"head {index}": AcceptanceModel() for index in range(1, len(heads) + 1)}
         """By the source of the nodes that a head drafts."""
         self.hidden_size = heads.hidden_size
@@ -78,71 +77,33 @@ class MedusaDrafter:
         if self._device.type == "cpu":
             replace_linears(heads, PackedLinear)
         self._heads = heads
-        self._drafts: dict[Hashable, _Draft] = {}
-        self._to_do: set[Hashable] = set()
 
-    def open(self, key: Hashable, spec: DraftSpec) -> None:
-        """See Drafter.open. There is nothing to draft from before the next verdict."""
-        self._drafts[key] = _Draft(spec)
-        self._to_do.add(key)
+    def begin(self, spec: DraftSpec) -> _Draft:
+        """See BaseDrafter.begin. There is nothing to draft from before the next verdict."""
+        return _Draft(spec)
+
+    def observe(self, draft: _Draft, tokens: Sequence[int]) -> None:
+        """See BaseDrafter.observe."""
+        observe_commit(draft.tree, tokens, self.acceptance)
 
     def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
-        """See Drafter.commit."""
-        draft = self._drafts[key]
-        if committed_length - len(tokens) != draft.tree.committed_length or not tokens:
-            raise OutOfSyncError(
-                f"verdict of {len(tokens)} tokens to a length of {committed_length}, "
-                f"the drafter knows {draft.tree.committed_length} tokens"
-            )
-        observe_commit(draft.tree, tokens, self.acceptance)
-        draft.tree.commit(tokens)
-        draft.state = None
+        """See Drafter.commit. The sequence is drafted for once its state is seen."""
+        self._follow(key, committed_length, tokens)
 
     def see(self, key: Hashable, state: torch.Tensor) -> None:
         """See StateDrafter.see."""
         self._drafts[key].state = state.to(self._device, self._dtype)
-        self._to_do.add(key)
+        self._to_do[key] = None
 
-    def limit(self, key: Hashable, max_tree_nodes: int | None) -> None:
-        """See LimitedDrafter.limit."""
-        draft = self._drafts[key]
-        most = draft.spec.max_tree_nodes
-        draft.max_tree_nodes = most if max_tree_nodes is None else min(max_tree_nodes, most)
-
-    def close(self, key: Hashable) -> None:
-        """See Drafter.close."""
-        self._drafts.pop(key, None)
-        self._to_do.discard(key)
-
-    @property
-    def busy(self) -> bool:
-        """See Drafter.busy."""
-        return bool(self._to_do)
-
-    def grow(self) -> Growth:
-        """See Drafter.grow."""
-        started = time.perf_counter()
+    def extend(self, drafts: Sequence[_Draft]) -> None:
+        """See TreeDrafter.extend."""
         self.clock.enter("plan")
-        growth = Growth([], {}, 0.0)
-        seeing: list[tuple[Hashable, _Draft]] = []
-        for key in self._to_do:
-            draft = self._drafts[key]
-            if not draft.caught_up:
-                draft.caught_up = True
-                growth.opened.append(key)
-            if draft.state is not None and draft.tree.size < draft.max_tree_nodes:
-                seeing.append((key, draft))
-        self._to_do.clear()
+        seeing = [draft for draft in drafts if draft.state is not None and draft.tree.size < draft.max_tree_nodes]
         if seeing:
-            guesses = self._guess([draft for _, draft in seeing])
+            guesses = self._guess(seeing)
             self.clock.enter("walk")
-            for (key, draft), ahead in zip(seeing, guesses, strict=True):
-                fresh = self._extend(draft, ahead)
-                if fresh:
-                    growth.proposals[key] = Proposal.of(draft.tree, fresh)
-        self.clock.enter(None)
-        growth.seconds = time.perf_counter() - started
-        return growth
+            for draft, ahead in zip(seeing, guesses, strict=True):
+                self._extend(draft, ahead)
 
     def _asked(self) -> int:
         """How many heads are asked: as far as a path of best guesses is worth it."""
@@ -176,14 +137,12 @@ class MedusaDrafter:
         ]
         return [rows[index :: len(drafts)] for index in range(len(drafts))]
 
-    def _extend(self, draft: _Draft, guesses: list[list[tuple[int, float]]]) -> list[Node]:
-        """Grow a sequence's tree best first, and return the new nodes with their numbers on the wire."""
-        tree, spec = draft.tree, draft.spec
+    def _extend(self, draft: _Draft, guesses: list[list[tuple[int, float]]]) -> None:
+        """Grow a sequence's tree best first."""
+        tree = draft.tree
         least = max(_CREDIT_WORTH / draft.max_tree_nodes, _LEAST_WORTH)
-        # The request's last token needs no node after its parent, so no node there needs children.
-        depth = min(len(guesses), spec.max_length - 2 - tree.root.position)
+        depth = min(len(guesses), draft.max_position - tree.root.position)
         models = list(self.acceptance.items())
-        fresh: list[Node] = []
         number = count()
         heap: list[tuple[float, int, int, Node]] = [(-1.0, next(number), 0, tree.root)]
         while heap:
@@ -198,16 +157,12 @@ class MedusaDrafter:
                     continue
                 known = parent.children.get(token)
                 if known is None:
-                    if tree.size >= draft.max_tree_nodes:
-                        return fresh
-                    known, _ = tree.add(parent, token, min(log_prob, 0.0), source)
+                    known = draft.add(parent, token, min(log_prob, 0.0), source)
+                    if known is None:
+                        return
                     # Siblings that an older state guessed are there before: what counts is this state's order.
                     known.rank = rank
-                    known.id = draft.next_id
-                    draft.next_id += 1
-                    fresh.append(known)
                 heapq.heappush(heap, (value, next(number), ahead + 1, known))
-        return fresh
 
 
 def medusa_drafter(options: MedusaOptions, target: PackedModel) -> MedusaDrafter:

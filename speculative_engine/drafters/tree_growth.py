@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from speculative_engine.planning.acceptance_model import AcceptanceModel, observe_commit
 from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.tree.draft_distribution import DraftDistribution, Draws
-from speculative_engine.tree.token_tree import Node, TokenTree
+from speculative_engine.tree.token_tree import DraftDistribution, Draws, Node, TokenTree
 
 SOURCE = "draft"
 """What nodes are marked with that the model drafted."""

@@ -6,14 +6,17 @@ from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
-from speculative_engine.acceptance.acceptance import COUPLED, Acceptance
-from speculative_engine.acceptance.choice import rule_of, sampling_of
+from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, rule_of, sampling_of
+from speculative_engine.engine.step_result import Finish
 from speculative_engine.kv.kv_slots import SlotList, SlotPool
+from speculative_engine.kv.prefix_cache import PrefixCache
 from speculative_engine.kv.shared_prefix import SharedPrefix
 from speculative_engine.logits.logit_editor import LogitEditor
-from speculative_engine.logits.output_form import OutputForm
+from speculative_engine.logits.output_form import OutputForm, allowed_nodes
 from speculative_engine.planning.drafter_timing import ProposalClock
+from speculative_engine.planning.planner import Candidate
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.proposal import ProposalReader
 from speculative_engine.tree.token_tree import TokenTree
@@ -51,6 +54,13 @@ class SequenceSpec:
     report_rejected: bool = False
     """Whether outcomes tell the rejected draft tokens."""
 
+    def prefix_in(self, cache: PrefixCache | None) -> SharedPrefix | None:
+        """Returns the sequence's part in a prefix cache; None if it has none."""
+        takes = self.takes_prefix and self.prompt_logprobs is None  # whose logits have to be computed
+        if cache is None or not (takes or self.leaves_prefix):
+            return None
+        return SharedPrefix(cache, takes=takes, leaves=self.leaves_prefix)
+
 
 class Sequence:
     """The engine's state of one sequence. `slots` holds the KV slots of the leading tokens that were computed."""
@@ -62,7 +72,7 @@ class Sequence:
         self.sampling = sampling_of(spec.acceptance, spec.sampling)
         """How the target's tokens are drawn."""
         self.rule = rule_of(spec.acceptance, self.sampling)
-        """None for the coupled one."""
+        """Decides which draft tokens are accepted."""
         self.tokens = list(spec.tokens)
         self.slots = SlotList()
         self.tree = TokenTree(len(self.tokens), self.tokens[-1])
@@ -90,14 +100,21 @@ class Sequence:
         return len(self.tokens) - len(self.slots)
 
     @property
-    def wants_draws(self) -> bool:
-        """Whether drafters have to draw their tokens and say from what."""
-        return self.spec.acceptance.draws and self.rule is not None
-
-    @property
     def length(self) -> int:
         """Committed tokens."""
         return len(self.tokens)
+
+    def candidate(self, max_tree_nodes: int) -> Candidate:
+        """Returns what the planner sees of the sequence. max_tree_nodes: most nodes verified for it in a step."""
+        most = 0 if self.step_alone else self.spec.max_draft_tokens
+        return Candidate(
+            tree=self.tree,
+            clocks=self.clocks,
+            max_nodes=max_tree_nodes if most is None else min(most, max_tree_nodes),
+            # The last token of a sequence needs no node: its parent's row already tells it.
+            max_position=self.spec.max_length - 2,
+            allows=allowed_nodes(self.spec.form, self.tree) if self.spec.form is not None else None,
+        )
 
     def take_up(self, pool: SlotPool) -> None:
         """Read from the prefix cache what is there, in the place of what it has computed itself."""
@@ -151,3 +168,23 @@ class Sequence:
         for editor in self.spec.editors:
             editor.commit(tokens)
         self.foreseen = len(walked) == len(tokens)
+
+    def end_after(self, tokens: list[int], raw: Tensor) -> tuple[list[int], Finish | None]:
+        """The tokens to commit, and why the sequence ends with the last of them, None if it does not.
+
+        tokens: what was drawn, -1 where none could be. raw [V]: the target's own logits behind the committed tokens.
+        """
+        spec = self.spec
+        if -1 in tokens:
+            return [], Finish.NOTHING_ALLOWED if bool(raw.max().isfinite()) else Finish.FAULT
+        # Before all else: behind the form's end a row may say anything.
+        end = spec.form.ends_after(tokens) if spec.form is not None else None
+        finish = None
+        if end is not None:
+            finish, tokens = Finish.FORM, tokens[:end]
+        for index, token in enumerate(tokens):
+            if token in spec.eos_token_ids:
+                return tokens[: index + 1], Finish.EOS
+        if finish is None and self.length + len(tokens) >= spec.max_length:
+            return tokens[: spec.max_length - self.length], Finish.LENGTH
+        return tokens, finish

@@ -7,27 +7,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-
-import torch
+from collections.abc import Sequence as ListLike
 
 from speculative_engine.drafters.drafter import Drafter, EngineState
-from speculative_engine.engine.computed_step import AskedRows
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.local_drafters import LocalDrafters
 from speculative_engine.engine.probe_planner import ProbePlanner
 from speculative_engine.engine.prompt_shares import divide, to_compute
 from speculative_engine.engine.scoring import ScoreSpec, Scoring
 from speculative_engine.engine.sequence import Sequence, SequenceSpec
-from speculative_engine.engine.sequence_end import end_of
-from speculative_engine.engine.step_result import Finish, SequenceOutcome, StepResult
+from speculative_engine.engine.settlement import Settlement
+from speculative_engine.engine.step_result import SequenceOutcome, StepResult
 from speculative_engine.engine.target_pass import TargetPass
 from speculative_engine.engine.verification_job import VerificationJob
 from speculative_engine.kv.prefix_cache import PrefixCache
-from speculative_engine.kv.shared_prefix import SharedPrefix
 from speculative_engine.kv.slot_queue import SlotQueue
-from speculative_engine.logits.output_form import allowed_nodes
 from speculative_engine.model.packed_model import PackedModel
-from speculative_engine.planning.acceptance_model import observe_commit
 from speculative_engine.planning.drafter_timing import ProposalClock
 from speculative_engine.planning.planner import Candidate, Plan, Planner
 from speculative_engine.planning.planning_record import PlanningRecord
@@ -70,6 +65,7 @@ class VerificationEngine:
         self._probes = ProbePlanner(cost, self._local.accounts)
         self._scoring = Scoring(model.pool)
         self._pass = TargetPass(model, self.clock, self._scoring, self._local)
+        self._settlement = Settlement(model.pool, self.planner, self.clock, self._local, self._probes)
         self._prompts: list[Sequence] = []
         """Those whose prompts the next step goes on with, oldest first."""
         self._reading_clock = reading_clock
@@ -107,7 +103,7 @@ class VerificationEngine:
             raise ValueError(f"sequence {spec.sequence_id} is running already")
         if self.slots_needed(spec.max_length) > self.model.pool.capacity:
             raise ValueError(f"sequence of {spec.max_length} tokens does not fit into the KV cache")
-        self._queue.add(spec.sequence_id, Sequence(spec, self._prefix(spec)))
+        self._queue.add(spec.sequence_id, Sequence(spec, spec.prefix_in(self.prefix_cache)))
         self._plan = None
 
     def remove(self, sequence_id: int) -> None:
@@ -146,7 +142,7 @@ class VerificationEngine:
                 source,
                 self.limits.max_tree_nodes,
                 self.model.vocab_size,
-                draws=timed and sequence.wants_draws,  # those of this thread propose point masses
+                draws=timed and sequence.rule.draws,  # those of this thread propose point masses
             )
             sequence.attach(
                 reader,
@@ -241,14 +237,16 @@ class VerificationEngine:
         for job in jobs:
             count = len(job.sampled_positions)
             if count:
-                outcome = self._settle(job, computed.of(slice(first, first + count)), now)
+                outcome = self._settlement.settle(job, computed.asked.of(slice(first, first + count)), now)
                 if outcome is not None:
                     outcomes.append(outcome)
+                    if outcome.finish is not None:
+                        self.remove(outcome.sequence_id)
                 first += count
             else:
-                job.keep([], self.model.pool)
+                job.commit([])
         self._local.accounts.settle(len(decoding), jobs, outcomes)
-        plain_seconds, node_tokens = self._prices(len(decoding), computed.rows, sum(map(len, plan.nodes)))
+        prices = self._prices(len(decoding), computed.rows, sum(map(len, plan.nodes)))
         if computed.rows <= 64 and not scored and not any(job.sequence.pending > 1 for job in jobs):
             self.planner.cost.observe(computed.rows, now - started, computed.seen, len(jobs))
         self._queue.admit()
@@ -259,15 +257,7 @@ class VerificationEngine:
         drafting = self._local.accounts.take_seconds()
         reading, self._reading = self._reading, {}
         return StepResult(
-            outcomes,
-            computed.rows,
-            seconds,
-            plain_seconds,
-            node_tokens,
-            drafting,
-            reading,
-            computed.scores,
-            computed.prompts,
+            outcomes, computed.rows, seconds, *prices, drafting, reading, computed.scores, computed.prompts
         )
 
     def _prices(self, sequences: int, rows: int, nodes: int) -> tuple[float, float]:
@@ -310,7 +300,7 @@ class VerificationEngine:
             self._queue.make_room(self._least_rows)
             self._prompts = to_compute(self._running.values())
             decoding = [sequence for sequence in self._running.values() if sequence.pending == 1]
-            candidates = [self._candidate(sequence) for sequence in decoding]
+            candidates = [sequence.candidate(self.limits.max_tree_nodes) for sequence in decoding]
             pending = self._pending_prompts() + self._scoring.pending
             most = self._most_rows()
             # Prompt chunks, and texts to score, share the step; half of it stays for nodes.
@@ -328,12 +318,6 @@ class VerificationEngine:
     def _pending_prompts(self) -> int:
         return sum(sequence.pending for sequence in self._prompts)
 
-    def _prefix(self, spec: SequenceSpec) -> SharedPrefix | None:
-        takes = spec.takes_prefix and spec.prompt_logprobs is None  # whose logits have to be computed
-        if self.prefix_cache is None or not (takes or spec.leaves_prefix):
-            return None
-        return SharedPrefix(self.prefix_cache, takes=takes, leaves=spec.leaves_prefix)
-
     def _scored_rows(self, room: int) -> int:
         """How many of a step's rows for prompts go to texts that are scored: what prompts leave, at least a quarter."""
         if not self._scoring:
@@ -344,74 +328,18 @@ class VerificationEngine:
         """Rows a step may have: each takes a KV slot."""
         return min(self.limits.max_step_rows, self.model.pool.free)
 
-    def _candidate(self, sequence: Sequence) -> Candidate:
-        most = 0 if sequence.step_alone else sequence.spec.max_draft_tokens
-        return Candidate(
-            tree=sequence.tree,
-            clocks=sequence.clocks,
-            max_nodes=self.limits.max_tree_nodes if most is None else min(most, self.limits.max_tree_nodes),
-            # The last token of a sequence needs no node: its parent's row already tells it.
-            max_position=sequence.spec.max_length - 2,
-            allows=allowed_nodes(sequence.spec.form, sequence.tree) if sequence.spec.form is not None else None,
-        )
 
-    def _settle(self, job: VerificationJob, rows: AskedRows, now: float) -> SequenceOutcome | None:
-        """Walk the target's path through the verified nodes, commit it, roll back the rest.
+def generate_all(engine: VerificationEngine, specs: ListLike[SequenceSpec]) -> list[list[int]]:
+    """Runs sequences to their ends with nobody else to serve; returns the tokens of each, in the order of `specs`.
 
-        Returns None if that has to be done again without nodes: a draft token may be what makes the logits bad.
-        """
-        self._probes.learn(job, rows.drawn)
-        sequence = job.sequence
-        spec = sequence.spec
-        rule = sequence.rule
-        accepted, tokens = (
-            job.walk(rows.drawn, rows.on_path) if rule is None else job.walk_by(rule, rows.drawn, rows.logits)
-        )
-        sequence.step_alone = -1 in tokens and bool(job.nodes)
-        if sequence.step_alone:
-            self.model.pool.give_back(job.slots)
-            return None
-        drafted: dict[str, int] = {}
-        for node in job.nodes:
-            drafted[node.source] = drafted.get(node.source, 0) + 1
-        tokens, finish = end_of(sequence, tokens, rows.raw[0])
-        sources: list[str | None] = [node.source for node in accepted[: len(tokens)]]
-        sources += [None] * (len(tokens) - len(sources))
-        hit = sequence.foreseen
-        rejected = job.rejected(accepted) if spec.report_rejected and tokens else []
-        state: torch.Tensor | None = None
-        told = job.log_probs(rows.raw, accepted, tokens)
-        if tokens:
-            observe_commit(sequence.tree, tokens, self.planner.models)
-        self.clock.enter("rollback")
-        job.keep(accepted, self.model.pool)
-        sequence.settle(sound=finish is not Finish.FAULT)
-        if tokens:
-            sequence.commit(tokens)
-            if len(job.chain) > 1:
-                sequence.leave()
-        self.clock.enter("walk")
-        if tokens:
-            self._local.commit(sequence, tokens)
-        if finish is not None:
-            self.remove(spec.sequence_id)
-        else:
-            if rows.states is not None and sequence.state_readers:
-                state = self._local.see(sequence, rows.states[job.row_behind(accepted)].clone())
-            if not sequence.tree.size:
-                for clock in sequence.clocks.values():
-                    clock.asked(len(sequence.tokens), now)
-        return SequenceOutcome(
-            sequence_id=spec.sequence_id,
-            tokens=tokens,
-            sources=sources,
-            committed_length=len(sequence.tokens),
-            drafted=drafted,
-            finish=finish,
-            hit=hit,
-            hidden_state=state,
-            log_probs=told,
-            cached_tokens=sequence.cached_tokens,
-            began=sequence.began or now,
-            rejected=rejected,
-        )
+    As many run at once as the engine lets in.
+
+    Raises ValueError for one that could never run.
+    """
+    tokens: dict[int, list[int]] = {spec.sequence_id: [] for spec in specs}
+    for spec in specs:
+        engine.add(spec)
+    while engine.running:
+        for outcome in engine.step().outcomes:
+            tokens[outcome.sequence_id] += outcome.tokens
+    return [tokens[spec.sequence_id] for spec in specs]

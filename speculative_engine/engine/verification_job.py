@@ -1,21 +1,46 @@
-"""What one sequence has computed in one step, and how its verified nodes turn into committed tokens."""
+"""One sequence's part of a step: its rows, the walk through its verified nodes, commit and rollback of their slots."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
 
-from speculative_engine.acceptance.rule import Rule, Visit
+from speculative_engine.acceptance.rule import VerifiedTree
 from speculative_engine.drafters.probing import NO_PROBES
 from speculative_engine.engine.sequence import Sequence
 from speculative_engine.engine.step_result import RejectedDraft
 from speculative_engine.kv.kv_slots import SlotPool
 from speculative_engine.logits.logit_editor import TreeRows
 from speculative_engine.model.packed_batch import BatchBuilder
-from speculative_engine.sampling.distributions import probabilities
 from speculative_engine.sampling.log_probs import LogProbs, log_probs
-from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.tree.token_tree import Node
+
+
+class AskedRows(NamedTuple):
+    """The target's answers to the rows of a step that asked for one, in their order."""
+
+    drawn: list[int]
+    """The token that the target drew after each row; -1 where the logits were bad."""
+    on_path: list[bool] | None
+    """Whether each row is on the path that the drawn tokens lead along; None where the path has to be walked."""
+    logits: Tensor
+    """The logits that the tokens were drawn from, [rows, V], with the requests' own changes. More rows may follow."""
+    raw: Tensor
+    """The target's own logits, [rows, V] and further ones; the same tensor where no request changes them."""
+    states: Tensor | None
+    """The hidden state behind each token, where a drafter drafts from it: [rows, hidden]."""
+
+    def of(self, rows: slice) -> AskedRows:
+        """Returns some of the rows."""
+        return AskedRows(
+            self.drawn[rows],
+            None if self.on_path is None else self.on_path[rows],
+            self.logits[rows],
+            self.raw[rows],
+            None if self.states is None else self.states[rows],
+        )
 
 
 class VerificationJob:
@@ -87,30 +112,35 @@ class VerificationJob:
             tokens=[-1, *(node.token for node in self.nodes)],
         )
 
-    def keep(self, accepted: list[Node], pool: SlotPool) -> None:
-        """The sequence keeps the slots of its computed tokens and accepted nodes, the pool gets the others back."""
-        kept = {id(node) for node in accepted}
+    def commit(self, accepted: list[Node]) -> None:
+        """Adds the slots of the computed tokens and of the accepted nodes to the sequence's own."""
         self.sequence.slots.extend(self.chain)
         self.sequence.slots.extend([node.slot for node in accepted])
+
+    def rollback(self, accepted: list[Node], pool: SlotPool) -> None:
+        """Rolls the step back to the accepted nodes: the slots of all other nodes, and of probes, return to the pool.
+
+        No tensor is copied or cleared. A slot holds the keys and values of one token, and nobody reads a slot that no
+        sequence has.
+        """
+        kept = {id(node) for node in accepted}
         pool.give_back([node.slot for node in (*self.nodes, *self.probes.nodes) if id(node) not in kept])
 
-    def walk(self, drawn: list[int], on_path: list[bool] | None = None) -> tuple[list[Node], list[int]]:
-        """Follow the target's tokens: the accepted nodes, and all tokens to commit (the bonus token last).
+    def undo(self, pool: SlotPool) -> None:
+        """Returns all slots of the step to the pool, those of pending tokens too, for a step that is done again."""
+        pool.give_back(self.slots)
 
-        on_path: whether each row was found to be on their path; None if that is to be found here.
+    def walk(self, rows: AskedRows) -> tuple[list[Node], list[int]]:
+        """Asks the sequence's rule for the accepted nodes, and all tokens to commit (the bonus token last).
+
+        rows: the job's own. Nothing of the vocabulary's size is computed except where the rule asks for probabilities.
         """
-        if on_path is not None:
-            found = [node for node, kept in zip(self.nodes, on_path[1 : 1 + len(self.nodes)], strict=True) if kept]
-            found.sort(key=lambda node: node.position)
-            return found, [*(node.token for node in found), drawn[self.row_behind(found)]]
-        after = {id(node): token for node, token in zip(self.nodes, drawn[1 : 1 + len(self.nodes)], strict=True)}
-        node, token = self.sequence.tree.root, drawn[0]
-        accepted, tokens = [], [token]
-        while (child := node.children.get(token)) is not None and id(child) in after:
-            accepted.append(child)
-            node, token = child, after[id(child)]
-            tokens.append(token)
-        return accepted, tokens
+        if self.probes.asked:
+            rows = rows.of(slice(1 + len(self.nodes)))
+        sequence = self.sequence
+        return sequence.rule.walk(
+            VerifiedTree(sequence.tree.root, self.nodes, rows.drawn, rows.on_path, sequence.sampling, rows.logits)
+        )
 
     def rejected(self, accepted: list[Node]) -> list[RejectedDraft]:
         """The verified nodes that are not among the accepted ones. To be asked before the tree is re-rooted."""
@@ -141,32 +171,3 @@ class VerificationJob:
         rows = {id(node): row for row, node in enumerate(self.nodes, start=1)}
         path = [0, *(rows[id(node)] for node in accepted)]
         return log_probs(raw[path[: len(tokens)]], tokens, top)
-
-    def walk_by(self, rule: Rule, drawn: list[int], logits: Tensor) -> tuple[list[Node], list[int]]:
-        """As `walk`, by another rule than the coupled one. logits [len(drawn), V]: what the tokens were drawn from.
-
-        Nothing of the vocabulary's size is computed but for nodes on the path.
-        """
-        rows = {id(node): row for row, node in enumerate(self.nodes, start=1)}
-        node, row = self.sequence.tree.root, 0
-        accepted: list[Node] = []
-        tokens: list[int] = []
-        while True:
-            token = drawn[row]
-            if token >= 0:  # else the logits are bad
-                token = rule.token(self._visit(node, row, rows, token, logits))
-            tokens.append(token)
-            child = node.children.get(token)
-            if child is None or id(child) not in rows:
-                return accepted, tokens
-            accepted.append(child)
-            node, row = child, rows[id(child)]
-
-    def _visit(self, node: Node, row: int, rows: dict[int, int], drawn: int, logits: Tensor) -> Visit:
-        def distribution() -> np.ndarray:
-            batch = SamplingBatch.build([self.sequence.sampling], [node.position + 1], logits.device)
-            row_of_one: np.ndarray = probabilities(logits[row : row + 1], batch)[0]
-            return row_of_one
-
-        verified = [child for child in node.children.values() if id(child) in rows]
-        return Visit(node, verified, drawn, distribution)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import cast, get_args
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.drafters.local_model import LocalModelDrafter
+from speculative_engine.drafters.model.local_model import LocalModelDrafter
 from speculative_engine.field_error import FieldError
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel, Weights

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from speculative_engine.drafters.drafter import Drafter
 from speculative_engine.drafters.early_exit import EarlyExitOptions, early_exit_drafter
-from speculative_engine.drafters.lookahead import LookaheadDrafter, LookaheadOptions
+from speculative_engine.drafters.lookahead.lookahead import LookaheadDrafter, LookaheadOptions
+from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from speculative_engine.drafters.lookup.suffix import SuffixOptions, suffix_drafter
 from speculative_engine.drafters.medusa import MedusaOptions, medusa_drafter
-from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
-from speculative_engine.drafters.suffix import SuffixOptions, suffix_drafter
 from speculative_engine.loading.local_model import LocalModelOptions, local_model_drafter
 from speculative_engine.model.packed_model import PackedModel
 

@@ -187,14 +187,16 @@ class _Script:
         second, _ = tree.add(first, path[n + 1])
         verify = VerificationJob(one, one.pending, [wrong_first, first, wrong_second, second])
         self._pass("tree", [(verify, [(0, n - 1), (2, n), (0, n), (1, n + 1), (0, n + 1)]), _whole(two, 3)])
-        verify.keep([first, second], self._model.pool)
+        verify.commit([first, second])
+        verify.rollback([first, second], self._model.pool)
         one.commit(path[n : n + 3])
         two.commit(other[m : m + 1])
         wrong, _ = one.tree.add(one.tree.root, self._wrong)
         right, _ = one.tree.add(one.tree.root, path[n + 3])
         verify = VerificationJob(one, 1, [wrong, right])
         self._pass("after a rollback", [_whole(two, 3), (verify, [(0, n + 2), None, (0, n + 3)])])
-        verify.keep([right], self._model.pool)
+        verify.commit([right])
+        verify.rollback([right], self._model.pool)
         one.commit(path[n + 3 :])
         two.commit(other[m + 1 : m + 2])
         self._pass("after a rollback", [_whole(one, 0)])
@@ -213,7 +215,7 @@ class _Script:
                 self._rows.append(_Row(scene, *name, row))
         for job, _ in parts:
             if not job.nodes:
-                job.keep([], self._model.pool)
+                job.commit([])
 
 
 def _sequence(sequence_id: int, tokens: list[int], max_length: int) -> Sequence:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from speculative_engine.sampling.coupled_sampler import NO_TOKEN, log_probs_of
+from speculative_engine.sampling.coupled_sampler import NO_TOKEN, log_probs_of, top_candidates
 from speculative_engine.sampling.gumbel import (
     NOISE_BLOCK,
     block_first_arrivals,
@@ -108,3 +108,36 @@ def _open(logits: Tensor, batch: SamplingBatch, opened: int) -> _Opened:
     noise = gumbel_of_waits(first.gather(1, blocks).unsqueeze(2), waits.view_as(scaled), is_winner)
     scores = scaled + noise.masked_fill_(greedy.unsqueeze(2), 0)
     return _Opened(token_ids.flatten(1), scores.flatten(1), following, block_top.amax(1))
+
+
+class CandidateDraw(NamedTuple):
+    """The k best tokens of each row, best first; see `coupled_sampler.Candidates`."""
+
+    token_ids: list[list[int]]
+    """-1 where a row keeps fewer."""
+    log_probs: list[list[float]]
+    """Natural."""
+
+
+def candidates(logits: Tensor, batch: SamplingBatch, k: int) -> CandidateDraw:
+    """Find them on the host, or wherever the logits are. logits [rows, V]."""
+    found = top_candidates(logits, batch, k)
+    return CandidateDraw(found.token_ids.tolist(), found.log_probs.tolist())
+
+
+def candidates_on_device(logits: Tensor, batch: SamplingBatch, k: int) -> CandidateDraw:
+    """As `candidates`, but the device is asked once, at the end. logits [rows, V]; k: at most 64.
+
+    Rows that filter tokens, and the few that are not settled without asking, are drawn by `candidates`' way.
+    """
+    if batch.filters:
+        return candidates(logits, batch, k)
+    found = draw_candidates(logits, batch, k)
+    bits = found.log_probs.view(torch.int32).long()
+    copied = torch.cat([found.token_ids, bits, found.settled.unsqueeze(1)], dim=1).cpu()
+    token_ids, log_probs = copied[:, :k], copied[:, k : 2 * k].int().view(torch.float32)
+    unsettled = (copied[:, -1] == 0).nonzero()[:, 0].tolist()
+    if unsettled:
+        again = top_candidates(logits[unsettled], batch.select(unsettled), k)
+        token_ids[unsettled], log_probs[unsettled] = again.token_ids.cpu(), again.log_probs.cpu()
+    return CandidateDraw(token_ids.tolist(), log_probs.tolist())

@@ -13,9 +13,8 @@ import pytest
 
 from draftwire import Client, Speculation, UnsupportedDrafterError
 from speculative_engine.engine.engine_limits import EngineLimits
-from speculative_engine.engine.plain_generation import generate_all
 from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.engine.verification_engine import VerificationEngine, generate_all
 from speculative_engine.loading.step_timing import measure_step_cost
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams

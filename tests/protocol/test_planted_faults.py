@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from speculative_engine.drafters.draft_model import DraftModelDrafter
+from speculative_engine.drafters.model.draft_model import DraftModelDrafter
 from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.engine.verification_job import VerificationJob
+from speculative_engine.engine.verification_job import AskedRows, VerificationJob
 from speculative_engine.kv.kv_slots import SlotList, SlotPool
 from speculative_engine.tree.proposal import ProposalReader
 from speculative_engine.tree.token_tree import Node, TokenTree
@@ -86,10 +86,9 @@ def drafts_are_trusted(patch: Patch) -> None:
     """The first draft token is taken for the target's, whatever the target says."""
     walk = VerificationJob.walk
 
-    def trust(
-        self: VerificationJob, drawn: list[int], on_path: list[bool] | None = None
-    ) -> tuple[list[Node], list[int]]:
-        return walk(self, [self.nodes[0].token, *drawn[1:]] if self.nodes else drawn)
+    def trust(self: VerificationJob, rows: AskedRows) -> tuple[list[Node], list[int]]:
+        drawn = [self.nodes[0].token, *rows.drawn[1:]] if self.nodes else rows.drawn
+        return walk(self, rows._replace(drawn=drawn))
 
     patch.setattr(VerificationJob, "walk", trust)
 
@@ -97,12 +96,14 @@ def drafts_are_trusted(patch: Patch) -> None:
 def no_rollback(patch: Patch) -> None:
     """The sequence keeps the slots of the first nodes verified, accepted or not."""
 
-    def keep(self: VerificationJob, accepted: list[Node], pool: SlotPool) -> None:
-        count = len(self.chain) + len(accepted)
-        self.sequence.slots.extend(self.slots[:count])
-        pool.give_back(np.array(self.slots[count:]))
+    def commit(self: VerificationJob, accepted: list[Node]) -> None:
+        self.sequence.slots.extend(self.slots[: len(self.chain) + len(accepted)])
 
-    patch.setattr(VerificationJob, "keep", keep)
+    def rollback(self: VerificationJob, accepted: list[Node], pool: SlotPool) -> None:
+        pool.give_back(np.array(self.slots[len(self.chain) + len(accepted) :]))
+
+    patch.setattr(VerificationJob, "commit", commit)
+    patch.setattr(VerificationJob, "rollback", rollback)
 
 
 @pytest.mark.parametrize(

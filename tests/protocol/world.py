@@ -23,9 +23,9 @@ from draftwire.v1.drafter_service_pb2 import OpenSequence
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
 from service_runtime.errors import ServiceError
 from service_runtime.rpc.message_stream import MessageStream, StreamBroken
-from speculative_engine.drafters import draft_model
-from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
+from speculative_engine.drafters.model import draft_model
+from speculative_engine.drafters.model.draft_model import DraftModelDrafter
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.engine.sequence import Sequence, SequenceSpec
 from speculative_engine.kv.kv_slots import SlotPool
@@ -160,7 +160,7 @@ class World:
                 super().__init__(spec, prefix)
                 sequences[spec.sequence_id] = self
 
-        class NotedDraft(draft_model._Draft):
+        class NotedDraft(draft_model.ModelDraft):
             last: Any = None
 
             def __init__(self, spec: DraftSpec) -> None:
@@ -185,7 +185,7 @@ class World:
 
         for patch in (
             mock.patch("speculative_engine.engine.verification_engine.Sequence", NotedSequence),
-            mock.patch("speculative_engine.drafters.draft_model._Draft", NotedDraft),
+            mock.patch("speculative_engine.drafters.model.draft_model.ModelDraft", NotedDraft),
             mock.patch.multiple(DraftModelDrafter, __init__=make, open=open_, close=close),
         ):
             self._patches.enter_context(patch)

@@ -174,7 +174,7 @@ def test_a_drafter_that_fails(
     def grow(_: object) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("speculative_engine.drafters.draft_model.DraftModelDrafter.grow", grow)
+    monkeypatch.setattr("speculative_engine.drafters.model.draft_model.DraftModelDrafter.grow", grow)
     verifier.delay = 0.2  # else the request may be over before anything is drafted
     with EdgeClient(verifier.address, model=str(checkpoint), dtype="float32", kv_slots=4096, retry=QUICK) as client:
         assert client.generate(PROMPT, max_tokens=20, seed=5).token_ids == expected_ids(5, 20)

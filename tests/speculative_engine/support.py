@@ -16,7 +16,7 @@ from speculative_engine.engine.sequence import Sequence as EngineSequence
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.step_result import Finish
 from speculative_engine.engine.verification_engine import VerificationEngine
-from speculative_engine.engine.verification_job import VerificationJob
+from speculative_engine.engine.verification_job import AskedRows, VerificationJob
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
@@ -196,7 +196,7 @@ class _Run:
         """Note the rows' logits, commit the text's own path; returns the number of rows."""
         sequence, job = self.sequence, self._job
         if not job.sampled_positions:
-            job.keep([], model.pool)
+            job.commit([])
             return 0
         prefix = tuple(sequence.tokens)
         rows[prefix] = logits[0]
@@ -205,8 +205,9 @@ class _Run:
             rows[prefix + tuple(step.token for step in path)] = row
         # As if the target had drawn the text: after the root, and after each node on its path.
         drawn = [self.text[p] if p < len(self.text) else -1 for p in job.sampled_positions]
-        accepted, tokens = job.walk(drawn)
-        job.keep(accepted, model.pool)
+        accepted, tokens = job.walk(AskedRows(drawn, None, logits, logits, None))
+        job.commit(accepted)
+        job.rollback(accepted, model.pool)
         self.done = tokens[-1] == -1
         if not self.done:
             sequence.commit(tokens)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -12,20 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, RuleName
-from speculative_engine.acceptance.choice import rule_of, sampling_of
+from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, RuleName, rule_of, sampling_of
+from speculative_engine.acceptance.coupled import CoupledRule
+from speculative_engine.acceptance.lossy import ThresholdRule, TypicalRule
 from speculative_engine.acceptance.rejection import RejectionRule
-from speculative_engine.acceptance.rule import Visit
-from speculative_engine.acceptance.threshold import ThresholdRule
-from speculative_engine.acceptance.typical import TypicalRule
+from speculative_engine.acceptance.rule import AcceptanceRule, VerifiedTree, Visit
 from speculative_engine.field_error import FieldError
 from speculative_engine.sampling.coupled_sampler import sample
-from speculative_engine.sampling.distributions import probabilities
-from speculative_engine.sampling.drawing import draw
+from speculative_engine.sampling.distributions import draw, probabilities
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
-from speculative_engine.tree.draft_distribution import DraftDistribution, Draws
-from speculative_engine.tree.token_tree import Node, TokenTree
+from speculative_engine.tree.token_tree import DraftDistribution, Draws, Node, TokenTree
 
 TOKENS = 9
 TRIALS = 4000
@@ -215,8 +213,25 @@ def test_lossy_rules_pass_over_children_that_were_not_verified(rule: ThresholdRu
 
 def test_without_noise_all_rules_are_one() -> None:
     greedy = SamplingParams(temperature=0)
-    assert all(rule_of(Acceptance(rule), greedy) is None for rule in RuleName)
-    assert rule_of(COUPLED, SamplingParams()) is None
+    assert all(isinstance(rule_of(Acceptance(rule), greedy), CoupledRule) for rule in RuleName)
+    assert isinstance(rule_of(COUPLED, SamplingParams()), CoupledRule)
+
+
+def test_the_coupled_walk_is_the_rules_own_token_by_token() -> None:
+    """`CoupledRule.walk` has a shorter way; it must lead where `token` does."""
+    rng = random.Random(3)
+    lengths = set()
+    for _ in range(300):
+        tree = TokenTree(1, 0)
+        for _ in range(rng.randint(0, 20)):
+            tree.add(rng.choice([tree.root, *tree.nodes()]), rng.randrange(3))
+        nodes = [node for node in tree.nodes() if rng.random() < 0.9]
+        drawn = [rng.randrange(-1, 3) for _ in range(1 + len(nodes))]
+        verified = VerifiedTree(tree.root, nodes, drawn, None, SamplingParams(), torch.empty(0))
+        accepted, tokens = CoupledRule().walk(verified)
+        assert (accepted, tokens) == AcceptanceRule.walk(CoupledRule(), verified)
+        lengths.add(len(accepted))
+    assert {0, 1, 2, 3} <= lengths
 
 
 @pytest.mark.parametrize("field", ["threshold", "posterior_threshold", "posterior_alpha"])

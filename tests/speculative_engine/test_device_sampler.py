@@ -3,10 +3,15 @@
 import pytest
 import torch
 
-from speculative_engine.sampling import candidate_draw
-from speculative_engine.sampling.candidate_draw import candidates, candidates_on_device
+from speculative_engine.sampling import device_sampler
 from speculative_engine.sampling.coupled_sampler import sample, top_candidates
-from speculative_engine.sampling.device_sampler import DeviceCandidates, draw, draw_candidates
+from speculative_engine.sampling.device_sampler import (
+    DeviceCandidates,
+    candidates,
+    candidates_on_device,
+    draw,
+    draw_candidates,
+)
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
 
@@ -86,5 +91,5 @@ def test_candidates_that_are_not_settled_are_found_again(monkeypatch: pytest.Mon
         torch.testing.assert_close(torch.tensor(log_probs), torch.tensor(expected.log_probs), rtol=1e-6, atol=1e-6)
 
     check()
-    monkeypatch.setattr(candidate_draw, "draw_candidates", half)
+    monkeypatch.setattr(device_sampler, "draw_candidates", half)
     check()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, OutOfSyncError
+from speculative_engine.drafters.model.draft_model import DraftModelDrafter
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams

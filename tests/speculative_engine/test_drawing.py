@@ -9,10 +9,9 @@ import pytest
 import torch
 from scipy import stats
 
-from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.sampling.distributions import probabilities
-from speculative_engine.sampling.drawing import LIKELIEST, by_entropy, draw
+from speculative_engine.drafters.model.draft_model import DraftModelDrafter
+from speculative_engine.sampling.distributions import LIKELIEST, by_entropy, draw, probabilities
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.speculative_engine.support import packed, tiny_model

@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 
 from speculative_engine.drafters.drafter import DraftSpec, EngineState
 from speculative_engine.drafters.early_exit import EarlyExitDrafter, EarlyExitOptions, early_exit_drafter, weights_share
-from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
+from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import Sequence, SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine

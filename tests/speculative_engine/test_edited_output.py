@@ -10,13 +10,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
+from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from speculative_engine.drafters.model.draft_model import DraftModelDrafter
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.step_result import Finish
-from speculative_engine.logits.editors import editors_of
 from speculative_engine.logits.logit_changes import LogitChanges
+from speculative_engine.logits.processors import editors_of
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.proposal import Proposal

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.drafters.jacobi_window import JacobiWindow
+from speculative_engine.drafters.lookahead.jacobi_window import JacobiWindow
 from speculative_engine.drafters.probing import Probes
 from speculative_engine.tree.token_tree import Node, TokenTree
 

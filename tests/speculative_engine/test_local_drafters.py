@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from speculative_engine.drafters.drafter import Drafter
-from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
-from speculative_engine.drafters.suffix import SuffixOptions, suffix_drafter
+from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from speculative_engine.drafters.lookup.suffix import SuffixOptions, suffix_drafter
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.sampling.sampling_params import SamplingParams

@@ -5,7 +5,7 @@ import torch
 from transformers import PreTrainedModel
 
 from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.local_model import LocalModelDrafter
+from speculative_engine.drafters.model.local_model import LocalModelDrafter
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.field_error import FieldError
 from speculative_engine.loading.local_model import LocalModelOptions, local_model_drafter

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from speculative_engine.field_error import FieldError
-from speculative_engine.logits.editors import editors_of
 from speculative_engine.logits.logit_changes import NO_CHANGES, LogitChanges
 from speculative_engine.logits.logit_editor import TreeRows
+from speculative_engine.logits.processors import editors_of
 
 VOCABULARY = 50
 ENDS = (3, 7)

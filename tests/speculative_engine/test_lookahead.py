@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from speculative_engine.drafters.lookahead import LookaheadDrafter, LookaheadOptions
+from speculative_engine.drafters.lookahead.lookahead import LookaheadDrafter, LookaheadOptions
 from speculative_engine.drafters.probing import NO_PROBES, ProbingDrafter
 from speculative_engine.field_error import FieldError
 from tests.speculative_engine.drafter_reader import DrafterReader

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speculative_engine.drafters.drafter import Drafter, DraftSpec, OutOfSyncError
-from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
-from speculative_engine.drafters.prediction import prediction_drafter
-from speculative_engine.drafters.suffix import SuffixOptions, suffix_drafter
+from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from speculative_engine.drafters.lookup.prediction import prediction_drafter
+from speculative_engine.drafters.lookup.suffix import SuffixOptions, suffix_drafter
 from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.speculative_engine.drafter_reader import DrafterReader
 

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
-from speculative_engine.drafters.ngram_index import NgramIndex
+from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from speculative_engine.drafters.lookup.ngram_index import NgramIndex
 from speculative_engine.field_error import FieldError
 from tests.speculative_engine.drafter_reader import DrafterReader
 

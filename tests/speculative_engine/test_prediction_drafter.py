@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from speculative_engine.drafters.prediction import prediction_drafter
+from speculative_engine.drafters.lookup.prediction import prediction_drafter
 from tests.speculative_engine.drafter_reader import DrafterReader
 
 PROMPT = [1, 2, 3]

@@ -11,9 +11,9 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from speculative_engine.drafters.lookahead import LookaheadDrafter, LookaheadOptions
-from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
-from speculative_engine.drafters.ngram_pool import NgramPool
+from speculative_engine.drafters.lookahead.lookahead import LookaheadDrafter, LookaheadOptions
+from speculative_engine.drafters.lookahead.ngram_pool import NgramPool
+from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
 from speculative_engine.engine.drafting_accounts import DraftingAccounts
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec

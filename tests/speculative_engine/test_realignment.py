@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from speculative_engine.drafters import realignment
-from speculative_engine.drafters.realignment import append_text, tail_start
+from speculative_engine.drafters.translation import realignment
+from speculative_engine.drafters.translation.realignment import append_text, tail_start
 from tests.speculative_engine.translation import KINDS, token_map
 from tests.support.byte_tokenizers import TEXT
 

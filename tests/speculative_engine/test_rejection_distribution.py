@@ -12,9 +12,9 @@ from scipy import stats
 from transformers import PreTrainedModel
 
 from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, RuleName
-from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
+from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from speculative_engine.drafters.model.draft_model import DraftModelDrafter
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.distributions import probabilities

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.drafters.local_model import LocalModelDrafter
-from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
+from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from speculative_engine.drafters.model.local_model import LocalModelDrafter
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.step_result import Finish, SequenceOutcome
 from speculative_engine.model.packed_model import PackedModel

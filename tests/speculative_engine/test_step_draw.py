@@ -5,8 +5,8 @@ import random
 import pytest
 import torch
 
-from speculative_engine.engine import step_draw
-from speculative_engine.engine.step_draw import draw_step, draw_step_on_device
+from speculative_engine.engine import target_pass
+from speculative_engine.engine.target_pass import draw_step, draw_step_on_device
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.sampling.device_sampler import DeviceDraw
 from speculative_engine.sampling.sampling_batch import SamplingBatch
@@ -21,7 +21,7 @@ from tests.speculative_engine.support import (
     specs_of,
     tiny_model,
 )
-from tests.speculative_engine.test_device_walk import random_job
+from tests.speculative_engine.test_coupled import random_job, walked
 
 SAMPLINGS = [GREEDY, SamplingParams(temperature=0.8, seed=1), SamplingParams(temperature=1.2, seed=2)]
 FILTERED = [*SAMPLINGS, SamplingParams(temperature=1.0, top_p=0.9, seed=3)]
@@ -50,7 +50,7 @@ def test_a_step(samplings: list[SamplingParams]) -> None:
         last = first + len(job.sampled_positions)
         if last > first:
             path = None if found.on_path is None else found.on_path[first:last]
-            assert job.walk(found.tokens[first:last], path) == job.walk(expected.tokens[first:last])
+            assert job.walk(walked(found.tokens[first:last], path)) == job.walk(walked(expected.tokens[first:last]))
         first = last
 
 
@@ -63,10 +63,10 @@ def test_rows_that_are_not_settled_are_drawn_again(monkeypatch: pytest.MonkeyPat
     unsettled = torch.arange(count) % 2 == 0
 
     def half(logits: torch.Tensor, batch: SamplingBatch) -> DeviceDraw:
-        token_ids = step_draw.sample(logits, batch).token_ids
+        token_ids = target_pass.sample(logits, batch).token_ids
         return DeviceDraw(token_ids.masked_fill(unsettled, 299), ~unsettled)
 
-    monkeypatch.setattr(step_draw, "draw", half)
+    monkeypatch.setattr(target_pass, "draw", half)
     found = draw_step_on_device(logits, batch, [job])
     assert found == draw_step(logits, batch)
 

@@ -3,9 +3,9 @@
 import math
 from collections import Counter
 
-from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
-from speculative_engine.drafters.step_shares import StepShares
+from speculative_engine.drafters.model.draft_model import DraftModelDrafter
+from speculative_engine.drafters.model.step_shares import StepShares
 from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
 from speculative_engine.kv.fair_shares import SOLE, ServedVerifier
 from speculative_engine.model.packed_model import PackedModel

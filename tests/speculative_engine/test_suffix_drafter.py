@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from speculative_engine.drafters.suffix import SharedTexts, SuffixOptions, suffix_drafter
-from speculative_engine.drafters.suffix_automaton import SuffixAutomaton
+from speculative_engine.drafters.lookup.suffix import SharedTexts, SuffixOptions, suffix_drafter
+from speculative_engine.drafters.lookup.suffix_automaton import SuffixAutomaton
 from speculative_engine.field_error import FieldError
 from tests.speculative_engine.drafter_reader import DrafterReader
 

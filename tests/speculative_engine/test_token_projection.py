@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from speculative_engine.drafters.token_projection import TokenProjection
+from speculative_engine.drafters.translation.token_projection import TokenProjection
 from tests.speculative_engine.translation import token_map
 
 TRANSLATION = token_map("target", "draft")

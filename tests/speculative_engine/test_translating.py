@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, OutOfSyncError
-from speculative_engine.drafters.translating import TranslatingDrafter
+from speculative_engine.drafters.translation.translating import TranslatingDrafter
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.proposal import ProposalReader

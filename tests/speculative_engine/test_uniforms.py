@@ -5,8 +5,15 @@ import pytest
 import torch
 from scipy import stats
 
-from speculative_engine.sampling.philox import MASK, philox4x32, philox4x32_once
-from speculative_engine.sampling.uniforms import DOMAIN_ACCEPTANCE, acceptance_uniform, uniforms, verifier_key
+from speculative_engine.sampling.philox import (
+    DOMAIN_ACCEPTANCE,
+    MASK,
+    acceptance_uniform,
+    philox4x32,
+    philox4x32_once,
+    uniforms,
+    verifier_key,
+)
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**63 + 5, 2**64 - 1])

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from speculative_engine.drafters.ngram import NgramOptions, ngram_drafter
-from speculative_engine.drafters.prediction import prediction_drafter
+from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
+from speculative_engine.drafters.lookup.prediction import prediction_drafter
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine

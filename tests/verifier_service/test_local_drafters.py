@@ -11,7 +11,7 @@ from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.speculation_pb2 import SpeculationOptions
 from service_runtime.errors import ServiceError
 from speculative_engine.drafters import early_exit
-from speculative_engine.drafters.ngram import NgramOptions
+from speculative_engine.drafters.lookup.ngram import NgramOptions
 from speculative_engine.loading.methods import METHODS, Method
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from tests.support.tiny_checkpoint import write_checkpoint

@@ -6,11 +6,11 @@ from typing import Any
 import grpc
 import pytest
 
+from drafter_pool.drafter import standings as drafter_standing
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.drafter_service_pb2 import DraftResponse, ModelReplaced
 from draftwire.v1.model_info_pb2 import ModelInfo
 from service_runtime.rpc.message_stream import StreamBroken
-from tests.drafter_pool.test_drafter_standing import standing as drafter_standing
 from tests.verifier_service.in_process_drafter import InProcessDrafter
 from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier, order, sampled
 from tests.verifier_service.running import Running

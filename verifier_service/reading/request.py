@@ -16,9 +16,9 @@ from service_runtime.errors import invalid_field, refused_field
 from service_runtime.rpc.request_id import given_request_id
 from speculative_engine.acceptance.acceptance import Acceptance
 from speculative_engine.engine.sequence import SequenceSpec
-from speculative_engine.logits.editors import editors_of
 from speculative_engine.logits.logit_changes import NO_CHANGES, LogitChanges
 from speculative_engine.logits.output_form import OutputForm
+from speculative_engine.logits.processors import editors_of
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
 from verifier_service.reading.acceptance import read_acceptance

@@ -5,8 +5,8 @@ from __future__ import annotations
 from draftwire.edge.draft_thread import DraftThread
 from draftwire.v1 import verifier_service_pb2 as pb
 from speculative_engine.checkpoint.checkpoint import Checkpoint
-from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
+from speculative_engine.drafters.model.draft_model import DraftModelDrafter
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.kernels.cpu_threads import set_cpu_threads
 from speculative_engine.loading.self_test import run_self_test

@@ -1,0 +1,95 @@
+"""Lookahead decoding: the target itself guesses ahead, in rows beside the ones that it verifies."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from speculative_engine.drafters.lookahead.jacobi_window import JacobiWindow
+from speculative_engine.drafters.lookahead.ngram_pool import NgramPool
+from speculative_engine.drafters.lookup.lookup import Place
+from speculative_engine.drafters.lookup.lookup_drafter import LookupDrafter
+from speculative_engine.drafters.probing import NO_PROBES, Probes
+from speculative_engine.field_error import FieldError
+from speculative_engine.tree.token_tree import Node
+
+_MOST_COLUMNS = 64
+_LONGEST_NGRAM = 16
+_MOST_GUESSES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class LookaheadOptions:
+    """Sizes of the window and of the pool."""
+
+    window: int = 15
+    """Most columns: places after the sequence for which tokens are guessed at once."""
+    ngram: int = 5
+    """Tokens of an n-gram; a column has one less."""
+    guesses: int = 5
+    """Most n-grams kept of each first token."""
+
+    def __post_init__(self) -> None:
+        for name, value, least, most in (
+            ("window", self.window, 1, _MOST_COLUMNS),
+            ("ngram", self.ngram, 2, _LONGEST_NGRAM),
+            ("guesses", self.guesses, 1, _MOST_GUESSES),
+        ):
+            if not least <= value <= most:
+                raise FieldError(name, f"must be from {least} to {most}, got {value}")
+
+
+class Lookahead:
+    """One sequence's window, and the n-grams found in it: a `lookup.Lookup` by the last token."""
+
+    def __init__(self, options: LookaheadOptions, max_length: int):
+        self._options = options
+        self._levels = options.ngram - 1
+        self._max_length = max_length
+        self._text: list[int] = []
+        self._window = JacobiWindow(self._levels)
+        self._pool = NgramPool(options.guesses)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """See Lookup.extend."""
+        self._text.extend(tokens)
+
+    def places(self) -> list[Place]:
+        """See Lookup.places."""
+        return self._pool.places(self._text[-1])
+
+    def probes(self, root: Node, most_rows: int) -> Probes:
+        """See ProbingDrafter.probes. No column reaches beyond the sequence's end."""
+        left = self._max_length - 1 - root.position - self._levels
+        count = min(self._options.window, most_rows // self._levels, left)
+        return self._window.probes(root, self._text, count) if count > 0 and self._text else NO_PROBES
+
+    def learn(self, tokens: Sequence[int]) -> None:
+        """See ProbingDrafter.learn."""
+        for ngram in self._window.learn(self._text, tokens):
+            self._pool.add(ngram)
+
+
+class LookaheadDrafter(LookupDrafter):
+    """The drafter `local:lookahead`: looks up the n-grams that its probes have found (see `probing.ProbingDrafter`)."""
+
+    def __init__(self, options: LookaheadOptions):
+        super().__init__(lambda spec: Lookahead(options, spec.max_length))
+        self._options = options
+
+    @property
+    def least_rows(self) -> int:
+        """See ProbingDrafter.least_rows: a column."""
+        return self._options.ngram - 1
+
+    def probes(self, key: Hashable, root: Node, most_rows: int) -> Probes:
+        """See ProbingDrafter.probes."""
+        return self._lookahead(key).probes(root, most_rows)
+
+    def learn(self, key: Hashable, tokens: Sequence[int]) -> None:
+        """See ProbingDrafter.learn."""
+        self._lookahead(key).learn(tokens)
+
+    def _lookahead(self, key: Hashable) -> Lookahead:
+        return cast(Lookahead, self._drafts[key].lookup)

@@ -1,0 +1,1 @@
+"""Drafting from texts that are known already, without a model."""

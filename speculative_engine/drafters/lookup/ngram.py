@@ -1,0 +1,50 @@
+"""Prompt lookup: a sequence goes on as it did after the same tokens before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from speculative_engine.drafters.lookup.lookup import Place
+from speculative_engine.drafters.lookup.lookup_drafter import LookupDrafter
+from speculative_engine.drafters.lookup.ngram_index import NgramIndex
+from speculative_engine.field_error import FieldError
+
+_LONGEST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class NgramOptions:
+    """How long a match has to be."""
+
+    min: int = 2
+    """Fewest tokens that agree."""
+    max: int = 8
+    """Most tokens that are compared: longer matches count as equally good."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min <= _LONGEST:
+            raise FieldError("min", f"must be from 1 to {_LONGEST}, got {self.min}")
+        if not self.min <= self.max <= _LONGEST:
+            raise FieldError("max", f"must be from min ({self.min}) to {_LONGEST}, got {self.max}")
+
+
+class NgramLookup:
+    """Finds the last tokens of one sequence in its prompt and output."""
+
+    def __init__(self, options: NgramOptions):
+        self._index = NgramIndex(options.min)
+        self._longest = options.max
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """See Lookup.extend."""
+        self._index.extend(tokens)
+
+    def places(self) -> list[Place]:
+        """See Lookup.places."""
+        return self._index.find(self._index.tokens, self._longest)
+
+
+def ngram_drafter(options: NgramOptions) -> LookupDrafter:
+    """The drafter `local:ngram`."""
+    return LookupDrafter(lambda _: NgramLookup(options))

@@ -1,0 +1,96 @@
+"""Predicted output: a request brings the text it expects, and its output is followed in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from speculative_engine.drafters.lookup.lookup import Place
+from speculative_engine.drafters.lookup.lookup_drafter import LookupDrafter
+from speculative_engine.drafters.lookup.ngram_index import MOST_PLACES, NgramIndex
+from speculative_engine.planning.acceptance_model import AcceptanceModel
+
+_NGRAM = 2
+_LONGEST = 16
+"""Most tokens of the output that are compared to find its place again."""
+_NEAR = range(-16, 65)
+"""Where the output is looked for first, from the token of the prediction that did not come."""
+_FIRM = 3
+"""Tokens that agree before a place counts as where the output is, to be come back to."""
+_MOST_INDEXED = 512
+
+
+class PredictionLookup:
+    """Follows one sequence's output in its prediction.
+
+    When the two part, each place where the output may have gone on is followed until it does not: near by, where the
+    last tokens stand again; anywhere, where at least two do; past as many tokens as were replaced, or past none.
+    """
+
+    def __init__(self, prediction: Sequence[int], prompt_length: int):
+        """prompt_length: leading tokens of the sequence that are no output."""
+        self._prediction = list(prediction)
+        self._prompt_left = prompt_length
+        self._index = NgramIndex(_NGRAM)
+        self._last: list[int] = []
+        # Places that may be the right one: tokens that have agreed there, and which token comes next. At the start
+        # the request's word for it stands for some tokens.
+        self._followed: list[tuple[int, int]] = [(_FIRM, 0)]
+        self._lost_at = 0
+        self._since_lost = 0
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """See Lookup.extend."""
+        indexed = len(self._index.tokens)
+        self._index.extend(self._prediction[indexed : indexed + _MOST_INDEXED])
+        output = tokens[self._prompt_left :]
+        self._prompt_left = max(0, self._prompt_left - len(tokens))
+        for token in output:
+            self._last = [*self._last[1 - _LONGEST :], token]
+            self._follow(token)
+
+    def places(self) -> list[Place]:
+        """See Lookup.places."""
+        return [Place(length, self, where) for length, where in self._followed]
+
+    def following(self, where: int) -> list[tuple[int, float, int]]:
+        """See Text.following. The prediction's end is one."""
+        return [(self._prediction[where], 1.0, where + 1)] if where < len(self._prediction) else []
+
+    def _follow(self, token: int) -> None:
+        agreeing = [(length + 1, where + 1) for length, where in self._followed if self._at(where) == token]
+        if not agreeing:
+            length, where = max(self._followed, default=(0, 0))
+            if length >= _FIRM:
+                self._lost_at, self._since_lost = where, 0
+            self._since_lost += 1
+            agreeing = self._found()
+        self._followed = agreeing
+
+    def _at(self, where: int) -> int | None:
+        return self._prediction[where] if where < len(self._prediction) else None
+
+    def _found(self) -> list[tuple[int, int]]:
+        """Where the output may go on: the longest agreement first, of equal ones the nearest."""
+        lost_at, end = self._lost_at, len(self._prediction)
+        found = {place.where: place.length for place in self._index.find(self._last, _LONGEST)}
+        for where in range(max(1, lost_at + _NEAR.start), min(end, lost_at + _NEAR.stop)):
+            if self._prediction[where - 1] == self._last[-1]:
+                found[where] = self._agreement(where)
+        found.setdefault(lost_at + self._since_lost, 1)
+        found.setdefault(lost_at, 1)
+        places = sorted((-length, abs(where - lost_at), where) for where, length in found.items() if where < end)
+        return [(-negative, where) for negative, _, where in places[:MOST_PLACES]]
+
+    def _agreement(self, where: int) -> int:
+        length = 0
+        most = min(where, len(self._last))
+        while length < most and self._prediction[where - length - 1] == self._last[-length - 1]:
+            length += 1
+        return length
+
+
+def prediction_drafter(
+    prediction: Sequence[int], prompt_length: int, alike: AcceptanceModel | None = None
+) -> LookupDrafter:
+    """The drafter of one request's prediction. alike: what is known of other predictions."""
+    return LookupDrafter(lambda _: PredictionLookup(prediction, prompt_length), AcceptanceModel(alike))

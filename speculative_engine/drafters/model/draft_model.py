@@ -1,0 +1,204 @@
+"""Drafting with a small model: best-first growth of all sequences' trees in one packed batch a step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth
+from speculative_engine.drafters.model.slot_drafter import MAX_ROWS, SlotDraft, SlotDrafter, within
+from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.sampling.device_sampler import candidates, candidates_on_device
+from speculative_engine.sampling.distributions import by_entropy, draw
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.tree.token_tree import DraftDistribution, Node
+
+_TREE_ROOM = 32
+"""KV slots that are left for a sequence's tree when it is let in."""
+
+
+class ModelDraft(SlotDraft):
+    """One sequence. Its expanded nodes hold slots beside its leading tokens."""
+
+    def __init__(self, spec: DraftSpec):
+        super().__init__(spec, list(spec.tokens))
+
+    def commit(self, tokens: Sequence[int]) -> list[int]:
+        """Follows a verdict; the walked nodes' slots become the sequence's own. Returns those of the pruned nodes."""
+        walked, pruned = self.tree.commit(tokens)
+        self.tokens.extend(tokens)
+        self.slots.extend([node.slot for node in walked if node.slot >= 0])
+        return [node.slot for node in pruned if node.slot >= 0]
+
+    def give_up(self) -> np.ndarray:
+        """See SlotDraft."""
+        slots = [*self.slots.clear()]
+        for node in self.tree.nodes():
+            if node.slot >= 0:
+                slots.append(node.slot)
+                node.slot = -1
+        return np.array(slots, dtype=np.int64)
+
+
+class Outlook(NamedTuple):
+    """What has been drafted, and what the next step would do."""
+
+    worths: list[float]
+    """Each node's chance of being on the target's path."""
+    gains: list[float]
+    """The same of the best node that each expansion is expected to add."""
+    rows: int
+    """Of the step."""
+
+
+class DraftModelDrafter(SlotDrafter[ModelDraft]):
+    """A drafter over a packed model that shares the target's tokenizer.
+
+    Tokens are drafted under the request's own noise (coupled sampling), so at any temperature the likeliest child is
+    the token the target would draw if it agreed with the draft model. Under the rule of rejection they are drawn with
+    other numbers of the request's seed, and go out with what they were drawn from.
+    """
+
+    def __init__(self, model: PackedModel, growth: TreeGrowth | None = None):
+        """growth: what is drafted next; by default any number of rows is taken to cost the same."""
+        super().__init__(model, _TREE_ROOM, growth)
+
+    def begin(self, spec: DraftSpec) -> ModelDraft:
+        """See BaseDrafter.begin."""
+        needed = max(spec.max_length, len(spec.tokens)) + spec.max_tree_nodes
+        if needed > self.model.pool.capacity:
+            raise DrafterFullError(f"sequence needs {needed} KV slots, there are {self.model.pool.capacity}")
+        return ModelDraft(spec)
+
+    def observe(self, draft: ModelDraft, tokens: Sequence[int]) -> None:
+        """See BaseDrafter.observe."""
+        self._growth.observe(draft.tree, tokens)
+
+    @property
+    def busy(self) -> bool:
+        """See Drafter.busy."""
+        running = self._queue.running.values()
+        return any(draft.pending for draft in running) or bool(
+            self._growth.expansions([draft.growing for draft in running], 0, 1)
+        )
+
+    def outlook(self) -> Outlook:
+        """What the next `grow` is about. A sequence that has to catch up counts as if it had one token to go through
+        the model: whether that is worth its while is a question of the steps to come."""
+        acceptance = self._growth.acceptance
+        running = list(self._queue.running.values())
+        worths: dict[int, float] = {}
+        for draft in running:
+            worths[id(draft.tree.root)] = 1.0
+            for node in draft.tree.root.subtree():
+                worths[id(node)] = worths[id(node.parent)] * acceptance.probability(node)
+        growing = [draft.growing for draft in running if not draft.pending]
+        pending = [draft.tree.root for draft in running if draft.pending]
+        chosen = [node for _, node in self._growth.expansions(growing, len(pending), MAX_ROWS - len(pending))]
+        following = acceptance.next_probability()
+        gains = [worths[id(node)] * following for node in pending + chosen]
+        for draft in running:
+            del worths[id(draft.tree.root)]
+        return Outlook(list(worths.values()), gains, len(pending) + len(chosen))
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether sequences have more than one token that has not been through the model."""
+        return any(draft.pending > 1 for draft in self._queue.running.values())
+
+    def grow(self) -> Growth:
+        """See Drafter.grow. Prompts are computed in chunks beside the other sequences' drafting.
+
+        Where KV slots run out, the sequences opened last, of the verifier that has most of them, give theirs up and are
+        computed again when there is room. Not those whose last verdict is oldest: the verdicts of all come in turn, so
+        that each would lose its slots just before it needs them.
+        """
+        started = time.perf_counter()
+        self.clock.enter("plan")
+        builder = BatchBuilder()
+        running = self._queue.running
+        self._queue.make_room(lambda: len(running))
+        most = min(MAX_ROWS, self.model.pool.free)
+        growing = [(key, draft) for key, draft in running.items() if not draft.pending]
+        expanded: list[tuple[Hashable, ModelDraft, Node]] = []
+        # What was committed comes before guesses about it, the shortest first: a verdict's one new token, then prompts.
+        most_pending = min(self._growth.cost.prompt_rows(len(growing), MAX_ROWS // 2), most)
+        catching_up = self.catching_up
+        growth = Growth([], {}, 0.0, preempted=self._queue.take_preempted())
+        pending = ((draft.spec.verifier, draft.pending) for draft in running.values())
+        shares = self._shares.committed(pending, most_pending)
+        self.clock.enter("layout")
+        for key, draft in sorted(running.items(), key=lambda item: item[1].pending):
+            verifier = draft.spec.verifier
+            count = min(draft.pending, shares.get(verifier, 0))
+            if count:
+                shares[verifier] -= count
+                growth.rows[verifier] += count
+                if draft.add_pending(builder, self.model.pool, count):
+                    expanded.append((key, draft, draft.tree.root))
+        self.clock.enter("plan")
+        trees = [(draft.spec.verifier, draft.growing) for _, draft in growing]
+        chosen = self._shares.expansions(trees, len(builder), most - len(builder))
+        self.clock.enter("layout")
+        for index, node in chosen:
+            key, draft = growing[index]
+            self._expand(builder, draft, node)
+            growth.rows[draft.spec.verifier] += 1
+            expanded.append((key, draft, node))
+        if not len(builder):
+            return growth
+        batch = builder.build(self.model.group_size, self.model.device)
+        self.clock.enter("forward")
+        logits = self.model.forward(batch)
+        self.clock.enter("sample")
+        if expanded:
+            sampling = SamplingBatch.build(
+                [draft.spec.sampling for _, draft, _ in expanded],
+                [node.position + 1 for _, _, node in expanded],
+                self.model.device,
+            )
+            limits = [min(draft.spec.vocab_size or logits.shape[1], logits.shape[1]) for _, draft, _ in expanded]
+            logits = within(logits, limits)
+            cooler = [row for row in sampling.sampled_rows if expanded[row][1].spec.dynamic_temperature]
+            if cooler:
+                sampling = by_entropy(logits, sampling, cooler)
+            find = candidates if self.model.steps is None else candidates_on_device
+            token_ids, log_probs = find(logits, sampling, self._growth.width)
+            drawn = self._draw(logits, [draft.spec for _, draft, _ in expanded], sampling)
+            self.clock.enter("walk")
+            for row, (_, draft, node) in enumerate(expanded):
+                if not node.children:  # one that is computed again, having given up its slot, has them already
+                    if row in drawn:
+                        children = self._growth.drawn_children(draft.growing, node, *drawn[row])
+                    else:
+                        children = self._growth.children(draft.growing, node, token_ids[row], log_probs[row])
+                    draft.number(children)
+            for key, draft, _ in expanded:
+                draft.report(key, growth)
+        growth.seconds = time.perf_counter() - started
+        if not catching_up:
+            self._growth.cost.observe(len(builder), growth.seconds, builder.seen)
+        return growth
+
+    def _expand(self, builder: BatchBuilder, draft: ModelDraft, node: Node) -> None:
+        """Add the row of a node whose ancestors have all been through the model."""
+        ancestors = [ancestor.slot for ancestor in node.path_from(draft.tree.root)[:-1]]
+        node.slot = int(self.model.pool.take(1, ancestors[-1] if ancestors else draft.slots.last)[0])
+        row = builder.add_row(node.token, node.position, node.slot, wants_logits=True)
+        builder.add_lane(np.concatenate([draft.slots.array(), np.array(ancestors, dtype=np.int64)]), [row])
+
+    def _draw(
+        self, logits: torch.Tensor, specs: Sequence[DraftSpec], sampling: SamplingBatch
+    ) -> dict[int, tuple[DraftDistribution, list[int]]]:
+        """By row, for those that want it: what is drawn from, and what is drawn. Without noise nothing is: all rules
+        are the same, then."""
+        rows = [row for row in sampling.sampled_rows if specs[row].draws]
+        if not rows:
+            return {}
+        return dict(zip(rows, draw(logits[rows], sampling.select(rows), self._growth.width), strict=True))

@@ -1,0 +1,128 @@
+"""The base of drafters with a packed model, whose sequences share its KV slots."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable, Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from speculative_engine.drafters.base import BaseDrafter, TreeDraft
+from speculative_engine.drafters.drafter import DraftSpec
+from speculative_engine.drafters.model.step_shares import StepShares
+from speculative_engine.drafters.tree_growth import TreeGrowth
+from speculative_engine.kv.fair_shares import ServedVerifier
+from speculative_engine.kv.kv_slots import SlotList, SlotPool
+from speculative_engine.kv.slot_queue import SlotQueue, SlotUse
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import PackedModel
+
+MAX_ROWS = 256
+"""Most tokens of one forward pass."""
+
+
+class SlotDraft(TreeDraft):
+    """One sequence: its tokens as the model reads them, and the KV slots of the leading ones. Nodes hold slots, too."""
+
+    def __init__(self, spec: DraftSpec, tokens: list[int]):
+        super().__init__(spec)
+        self.tokens = tokens
+        self.slots = SlotList()
+
+    @property
+    def length(self) -> int:
+        """See SlotHolder."""
+        return len(self.tokens)
+
+    @property
+    def pending(self) -> int:
+        """See SlotHolder; 0 when the root was expanded before it was committed."""
+        return len(self.tokens) - len(self.slots)
+
+    @abstractmethod
+    def give_up(self) -> np.ndarray:
+        """See SlotHolder. Tokens and tree stay: the verifier holds the tree's mirror."""
+
+    def add_pending(self, builder: BatchBuilder, pool: SlotPool, count: int) -> bool:
+        """Adds the rows of the next `count` pending tokens to a batch, with slots of their own.
+
+        Returns whether they reach the last token; only that one's row has logits.
+        """
+        start = len(self.slots)
+        end = start + count
+        taken = pool.take(count, self.slots.last)
+        reaches = end == len(self.tokens)
+        rows = [
+            builder.add_row(self.tokens[at], at, int(slot), reaches and at == end - 1)
+            for at, slot in zip(range(start, end), taken, strict=True)
+        ]
+        builder.add_lane(self.slots.array().copy(), rows)
+        self.slots.extend(taken)
+        return reaches
+
+
+SlotDraftT = TypeVar("SlotDraftT", bound=SlotDraft)
+
+
+class SlotDrafter(BaseDrafter[SlotDraftT]):
+    """A SharedDrafter (see `drafter.SharedDrafter`): sequences wait where there is no room for their KV slots."""
+
+    def __init__(self, model: PackedModel, tree_room: int, growth: TreeGrowth | None = None):
+        """tree_room: KV slots that are left for a sequence's tree when it is let in. growth: what is drafted next; by
+        default any number of rows is taken to cost the same."""
+        super().__init__()
+        self.model = model
+        self._queue: SlotQueue[Hashable, SlotDraftT] = SlotQueue(
+            model.pool, tree_room, owner=lambda draft: draft.spec.verifier
+        )
+        self._growth = growth if growth is not None else TreeGrowth()
+        self._shares = StepShares(self._growth)
+
+    @property
+    def sequences(self) -> int:
+        """Number of open sequences."""
+        return len(self._drafts)
+
+    @property
+    def preemptions(self) -> int:
+        """Times a sequence gave up its KV slots to older ones, to be computed again."""
+        return self._queue.preemptions
+
+    def open(self, key: Hashable, spec: DraftSpec) -> None:
+        """See Drafter.open. A sequence for which there is no room now is drafted for later."""
+        super().open(key, spec)
+        self._queue.add(key, self._drafts[key])
+
+    def commit(self, key: Hashable, committed_length: int, tokens: Sequence[int]) -> None:
+        """See Drafter.commit. Accepted nodes keep their KV slots, pruned ones are rolled back."""
+        self.clock.enter("walk")
+        self.rollback(self._follow(key, committed_length, tokens))
+        self._queue.admit()
+
+    def rollback(self, slots: list[int]) -> None:
+        """Rolls back nodes that a verdict has pruned: their KV slots return to the pool.
+
+        No tensor is copied or cleared. A slot holds the keys and values of one token, and nobody reads a slot that no
+        sequence has.
+        """
+        self.model.pool.give_back(slots)
+
+    def close(self, key: Hashable) -> None:
+        """See Drafter.close."""
+        super().close(key)
+        self._queue.remove(key)
+
+    def slot_use(self) -> dict[ServedVerifier, SlotUse]:
+        """See SharedDrafter.slot_use."""
+        return self._queue.use()
+
+
+def within(logits: torch.Tensor, limits: Sequence[int]) -> torch.Tensor:
+    """Logits [rows, vocabulary] without the ids at or above each row's limit."""
+    most = max(limits)
+    if min(limits) < most:  # targets of different vocabularies share the batch
+        beyond = torch.arange(most, device=logits.device) >= torch.tensor(limits, device=logits.device).unsqueeze(1)
+        return logits[:, :most].masked_fill(beyond, -torch.inf)
+    return logits[:, :most]

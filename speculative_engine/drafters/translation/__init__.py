@@ -1,0 +1,1 @@
+"""Drafting with a model whose tokenizer is not the target's."""

@@ -1,0 +1,149 @@
+"""One sequence of a translating drafter: the target's tokens and tree, and the draft tokens that stand for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from speculative_engine.drafters.drafter import DraftSpec
+from speculative_engine.drafters.model.slot_drafter import SlotDraft
+from speculative_engine.drafters.translation.realignment import append_text
+from speculative_engine.drafters.translation.token_map import TokenMap
+from speculative_engine.drafters.tree_growth import GrowingTree
+from speculative_engine.tree.token_tree import Node
+
+PASSED = 0
+"""In a node's `slot`: it needs no row of its own, since the draft token it is part of reaches further."""
+
+
+@dataclass(slots=True, eq=False)
+class Spelling:
+    """The draft tokens that a node is drafted with."""
+
+    base: Spelling | None
+    """What they follow; None for the committed tokens."""
+    start: int
+    """Draft tokens before them, committed ones included."""
+    pieces: Sequence[int]
+    slots: list[int] = field(default_factory=list)
+    """KV slots of the pieces; none while they have not been through the model."""
+
+    @property
+    def end(self) -> int:
+        """Draft tokens up to and with these."""
+        return self.start + len(self.pieces)
+
+    def path(self) -> list[Spelling]:
+        """This one after all that it follows."""
+        path = [self]
+        while (base := path[-1].base) is not None:
+            path.append(base)
+        return path[::-1]
+
+
+class TranslatedDraft(SlotDraft):
+    """One sequence. The target's tokens are counted only; `tokens` holds the text as draft tokens."""
+
+    def __init__(self, spec: DraftSpec, token_map: TokenMap, most_tokens: int):
+        """most_tokens: draft tokens that can be followed; nothing is drafted for a longer text."""
+        super().__init__(spec, [])
+        self._map = token_map
+        self._most_tokens = most_tokens
+        self._spellings: dict[Node, Spelling] = {}
+        append_text(self.tokens, spec.tokens, token_map)
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether the text is one that nothing is drafted for: too long, or none at all."""
+        return not 0 < len(self.tokens) <= self._most_tokens
+
+    @property
+    def length(self) -> int:
+        """See SlotHolder: draft tokens."""
+        return 0 if self.outgrown else len(self.tokens)
+
+    @property
+    def pending(self) -> int:
+        """See SlotHolder: draft tokens that have not been through the model."""
+        return 0 if self.outgrown else len(self.tokens) - len(self.slots)
+
+    @property
+    def bounds(self) -> GrowingTree:
+        """The tree and its bounds, also where no more rows may be computed."""
+        return super().growing
+
+    @property
+    def growing(self) -> GrowingTree:
+        """As `bounds`, without room where no more rows may be computed: when nodes hold two slots each, and when the
+        text is outgrown."""
+        bounds = self.bounds
+        held = sum(len(spelling.slots) for spelling in self._spellings.values())
+        full = self.outgrown or held >= 2 * self.spec.max_tree_nodes
+        return GrowingTree(bounds.tree, 0, bounds.max_position) if full else bounds
+
+    def spell(self, node: Node, base: Node, pieces: Sequence[int]) -> None:
+        """Note the draft tokens of a new node, after those of another one or of the root, and number it."""
+        before = self._spellings.get(base)
+        self._spellings[node] = Spelling(before, len(self.tokens) if before is None else before.end, pieces)
+        self.number([node])
+
+    def spelling(self, node: Node) -> Spelling | None:
+        """The draft tokens of a node; None for the root, which ends with the committed ones."""
+        return self._spellings.get(node)
+
+    def context(self, spelling: Spelling | None) -> np.ndarray:
+        """KV slots of all draft tokens up to and with these, int64."""
+        if spelling is None:
+            return self.slots.array().copy()
+        path = spelling.path()
+        nodes = [slot for each in path for slot in each.slots]
+        return np.concatenate([self.slots.array()[: path[0].start], np.array(nodes, dtype=np.int64)])
+
+    def commit(self, tokens: Sequence[int]) -> list[int]:
+        """Follows a verdict; returns the KV slots that are no longer needed."""
+        walked, _ = self.tree.commit(tokens)
+        freed: list[int] = []
+        path = self._spellings[walked[-1]].path() if walked else []
+        if path:
+            freed += self._cut(path[0].start)
+            for each in path:
+                computed = len(self.slots) == len(self.tokens)
+                self.tokens += each.pieces
+                if computed:  # else what is before them has given up its slots, and so have they
+                    self.slots.extend(each.slots)
+        if len(walked) < len(tokens):
+            freed += self._cut(append_text(self.tokens, tokens[len(walked) :], self._map), keep_tokens=True)
+        living = {node: self._spellings[node] for node in self.tree.nodes()}
+        for node, spelling in self._spellings.items():
+            if node not in living and spelling not in path:
+                freed += spelling.slots
+        for spelling in living.values():
+            if spelling.base in path:
+                spelling.base = None
+        self._spellings = living
+        if self.outgrown:
+            freed += self.give_up().tolist()
+        return freed
+
+    def _cut(self, length: int, *, keep_tokens: bool = False) -> list[int]:
+        """Forget the KV slots from the draft token `length` on, and return them; the tokens, too, unless kept."""
+        if not keep_tokens:
+            del self.tokens[length:]
+        if len(self.slots) <= length:
+            return []
+        slots = self.slots.clear()
+        self.slots.extend(slots[:length])
+        rest: list[int] = slots[length:].tolist()
+        return rest
+
+    def give_up(self) -> np.ndarray:
+        """See SlotHolder."""
+        slots = self.slots.clear().tolist()
+        for node, spelling in self._spellings.items():
+            slots += spelling.slots
+            spelling.slots = []
+            if node.slot != PASSED:
+                node.slot = -1
+        return np.array(slots, dtype=np.int64)

@@ -1,0 +1,310 @@
+"""Drafting with a small model that has another tokenizer than the target."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Growth
+from speculative_engine.drafters.model.slot_drafter import MAX_ROWS, SlotDrafter, within
+from speculative_engine.drafters.translation.token_map import MOST_PIECES, TokenMap
+from speculative_engine.drafters.translation.token_projection import TokenProjection
+from speculative_engine.drafters.translation.translated_draft import PASSED, TranslatedDraft
+from speculative_engine.drafters.tree_growth import SOURCE, TreeGrowth
+from speculative_engine.kv.kv_slots import PADDING_SLOT
+from speculative_engine.model.packed_batch import BatchBuilder
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.sampling.coupled_sampler import top_candidates
+from speculative_engine.sampling.sampling_batch import SamplingBatch
+from speculative_engine.tree.token_tree import Node, NodeState
+
+_TREE_ROOM = 48
+"""KV slots that are left for a sequence's tree when it is let in."""
+_SPARE = 2 * MOST_PIECES
+"""KV slots beside two for each node, so that a sequence that is alone always goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A node that gets its children once it is known what the draft model says after one of its candidates, which may
+    be a token of the target's or the beginning of a longer one."""
+
+    draft: TranslatedDraft
+    node: Node
+    probabilities: Tensor
+    """The draft model's, after the node: [draft vocabulary]."""
+    piece: int
+    """The candidate, a draft token."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Expanded:
+    """A node whose children can be chosen."""
+
+    key: Hashable
+    draft: TranslatedDraft
+    node: Node
+    probabilities: Tensor
+    """The draft model's, after the node: [draft vocabulary]."""
+    settled: bool
+    """Whether no more is to be asked."""
+
+
+class TranslatingDrafter(SlotDrafter[TranslatedDraft]):
+    """A drafter over a packed model whose tokenizer is not the target's.
+
+    The draft model reads the committed text in tokens of its own. Its guesses become tokens of the target before they
+    are drawn, so that they are drawn under the request's own noise, which goes by the target's tokens and positions.
+    Draft tokens that the text has in common with what was drafted keep their KV slots.
+    """
+
+    def __init__(self, model: PackedModel, token_map: TokenMap, growth: TreeGrowth | None = None):
+        """growth: what is drafted next; by default any number of rows is taken to cost the same."""
+        super().__init__(model, _TREE_ROOM, growth)
+        self._map = token_map
+        self._projection = TokenProjection(token_map, model.device)
+        self._questions: dict[Hashable, list[_Question]] = {}
+
+    def begin(self, spec: DraftSpec) -> TranslatedDraft:
+        """See BaseDrafter.begin. A text that is too long for the draft model is followed and not drafted for."""
+        room = 2 * spec.max_tree_nodes + _SPARE
+        if room >= self.model.pool.capacity:
+            raise DrafterFullError(f"a tree needs {room} KV slots, there are {self.model.pool.capacity}")
+        most = min(self.model.pool.capacity, self.model.context_length) - room
+        self._projection.observe(spec.tokens)
+        return TranslatedDraft(spec, self._map, most)
+
+    def observe(self, draft: TranslatedDraft, tokens: Sequence[int]) -> None:
+        """See BaseDrafter.observe."""
+        self._growth.observe(draft.tree, tokens)
+        self._projection.observe(tokens)
+
+    def close(self, key: Hashable) -> None:
+        """See Drafter.close."""
+        self._questions.pop(key, None)
+        super().close(key)
+
+    @property
+    def busy(self) -> bool:
+        """See Drafter.busy."""
+        running = self._queue.running.items()
+        return any(
+            draft.pending or self._open_questions(key) or (draft.outgrown and not draft.caught_up)
+            for key, draft in running
+        ) or bool(self._growth.expansions([draft.growing for _, draft in running], 0, 1))
+
+    def grow(self) -> Growth:
+        """See Drafter.grow. KV slots are shared as `DraftModelDrafter` does."""
+        started = time.perf_counter()
+        self.clock.enter("plan")
+        growth = Growth([], {}, 0.0)
+        builder = BatchBuilder()
+        running = self._queue.running
+        self._queue.make_room(lambda: MOST_PIECES * len(running))
+        growth.preempted = self._queue.take_preempted()
+        for key, draft in running.items():
+            if draft.outgrown:
+                draft.report(key, growth)
+        most = min(MAX_ROWS, self.model.pool.free)
+        growing = [(key, draft) for key, draft in running.items() if not draft.pending]
+        expanded: list[tuple[Hashable, TranslatedDraft, Node]] = []
+        most_pending = min(self._growth.cost.prompt_rows(len(growing), MAX_ROWS // 2), most)
+        catching_up = any(draft.pending > 1 for draft in running.values())
+        self.clock.enter("layout")
+        asked = self._asked(growing, most)
+        borrowed = self.model.pool.take(len(asked))
+        for (key, question), slot in zip(asked, borrowed, strict=True):
+            self._ask(builder, question, int(slot))
+            self._questions[key].remove(question)
+            growth.rows[question.draft.spec.verifier] += 1
+        pending = ((draft.spec.verifier, draft.pending) for draft in running.values())
+        shares = self._shares.committed(pending, max(0, most_pending - len(builder)))
+        for key, draft in sorted(running.items(), key=lambda item: item[1].pending):
+            count = min(draft.pending, shares.get(draft.spec.verifier, 0))
+            if count:
+                shares[draft.spec.verifier] -= count
+                growth.rows[draft.spec.verifier] += count
+                if draft.add_pending(builder, self.model.pool, count):
+                    expanded.append((key, draft, draft.tree.root))
+        self.clock.enter("plan")
+        trees = [(draft.spec.verifier, draft.growing) for _, draft in growing]
+        chosen = self._shares.expansions(trees, len(builder), most - len(builder))
+        self.clock.enter("layout")
+        for index, node in chosen:
+            key, draft = growing[index]
+            rows = len(builder)
+            if self._expand(builder, draft, node, most - rows):
+                expanded.append((key, draft, node))
+            growth.rows[draft.spec.verifier] += len(builder) - rows
+        if not len(builder):
+            return growth
+        batch = builder.build(self.model.group_size, self.model.device)
+        self.clock.enter("forward")
+        logits = self.model.forward(batch)
+        self.model.pool.give_back(borrowed)
+        self.clock.enter("sample")
+        if asked or expanded:
+            self._add_children(logits, asked, expanded)
+        for key, question in asked:
+            question.draft.report(key, growth)
+        for key, draft, _ in expanded:
+            draft.report(key, growth)
+        growth.seconds = time.perf_counter() - started
+        if not catching_up:
+            self._growth.cost.observe(len(builder), growth.seconds, builder.seen)
+        return growth
+
+    def _asked(
+        self, growing: Sequence[tuple[Hashable, TranslatedDraft]], most: int
+    ) -> list[tuple[Hashable, _Question]]:
+        """The questions that a step answers."""
+        asked = [(key, question) for key, _ in growing for question in self._open_questions(key)]
+        shares = self._shares.questions(((question.draft.spec.verifier, 1) for _, question in asked), most)
+        chosen: list[tuple[Hashable, _Question]] = []
+        for key, question in asked:
+            verifier = question.draft.spec.verifier
+            if shares[verifier]:
+                shares[verifier] -= 1
+                chosen.append((key, question))
+        return chosen
+
+    def _open_questions(self, key: Hashable) -> list[_Question]:
+        """Questions about nodes that are still of interest; the others are forgotten."""
+        questions = [question for question in self._questions.get(key, ()) if _is_open(question)]
+        if questions:
+            self._questions[key] = questions
+        else:
+            self._questions.pop(key, None)
+        return questions
+
+    def _ask(self, builder: BatchBuilder, question: _Question, slot: int) -> None:
+        """Add the row that answers a question. Nothing will follow it, so its KV slot is free after the step."""
+        draft = question.draft
+        spelling = draft.spelling(question.node)
+        position = len(draft.tokens) if spelling is None else spelling.end
+        row = builder.add_row(question.piece, position, slot, wants_logits=True)
+        builder.add_lane(draft.context(spelling), [row])
+
+    def _expand(self, builder: BatchBuilder, draft: TranslatedDraft, node: Node, room: int) -> bool:
+        """Add the rows of a node whose ancestors have all been through the model, if there are no more than `room`."""
+        spelling = draft.spelling(node)
+        assert spelling is not None, "the root is no leaf"
+        if len(spelling.pieces) > room:
+            return False
+        context = draft.context(spelling)
+        before = int(context[-1]) if len(context) else PADDING_SLOT
+        slots = self.model.pool.take(len(spelling.pieces), before).tolist()
+        last = len(slots) - 1
+        rows = [
+            builder.add_row(piece, spelling.start + offset, slot, wants_logits=offset == last)
+            for offset, (piece, slot) in enumerate(zip(spelling.pieces, slots, strict=True))
+        ]
+        builder.add_lane(context, rows)
+        spelling.slots = slots
+        node.slot = slots[-1]
+        return True
+
+    def _add_children(
+        self,
+        logits: Tensor,
+        asked: Sequence[tuple[Hashable, _Question]],
+        expanded: Sequence[tuple[Hashable, TranslatedDraft, Node]],
+    ) -> None:
+        """Give nodes their children, or ask once more. `logits` has a row for each."""
+        rows = torch.softmax(logits[:, : len(self._map.draft)].float(), dim=1)
+        nodes: list[_Expanded] = []
+        projected: list[Tensor] = []
+        for (key, question), answer in zip(asked, rows, strict=False):
+            nodes.append(_Expanded(key, question.draft, question.node, question.probabilities, settled=True))
+            projected.append(self._projection.refine(question.probabilities, question.piece, answer))
+        fresh = [
+            _Expanded(key, draft, node, self._after(draft, node, row), settled=False)
+            for (key, draft, node), row in zip(expanded, rows[len(asked) :], strict=True)
+            if not node.children  # one that is computed again, having given up its slots, has them already
+        ]
+        if fresh:
+            nodes += fresh
+            projected += self._projection.project(torch.stack([each.probabilities for each in fresh]))
+        if not nodes:
+            return
+        guesses = torch.stack(projected)
+        sampling = SamplingBatch.build(
+            [each.draft.spec.sampling for each in nodes],
+            [each.node.position + 1 for each in nodes],
+            self.model.device,
+        )
+        size = guesses.shape[1]
+        limits = [min(each.draft.spec.vocab_size or size, size) for each in nodes]
+        found = top_candidates(within(guesses.log(), limits), sampling, self._growth.width)
+        self.clock.enter("walk")
+        for each, tokens, log_probs in zip(nodes, found.token_ids.tolist(), found.log_probs.tolist(), strict=True):
+            pieces = self._map.pieces[tokens[0]] if tokens[0] >= 0 else ()
+            if not each.settled and pieces and self._projection.is_open(pieces[0]):
+                question = _Question(each.draft, each.node, each.probabilities, pieces[0])
+                self._questions.setdefault(each.key, []).append(question)
+                continue
+            self._add(each, tokens, log_probs)
+
+    def _after(self, draft: TranslatedDraft, node: Node, probabilities: Tensor) -> Tensor:
+        """The draft model's probabilities after a node, knowing that its token has ended."""
+        pieces = self._map.pieces[node.token] if node.token < len(self._map.pieces) else ()
+        spelling = draft.spelling(node)
+        last = draft.tokens[-1] if spelling is None else spelling.pieces[-1]
+        if len(pieces) != 1 or pieces[0] != last:
+            return probabilities
+        return self._projection.without_longer(probabilities, last)
+
+    def _add(self, each: _Expanded, tokens: Sequence[int], log_probs: Sequence[float]) -> None:
+        """Add a node's children and what goes on from them within one draft token."""
+        draft, parent = each.draft, each.node
+        compounds = {token: self._projection.compound(each.probabilities, token) for token in tokens if token >= 0}
+        known = [
+            (token, log_prob)
+            for token, log_prob in zip(tokens, log_probs, strict=True)
+            if token >= 0 and (self._map.pieces[token] or compounds[token])
+        ]
+        children = self._growth.children(
+            draft.bounds, parent, [token for token, _ in known], [log_prob for _, log_prob in known]
+        )
+        for child in children:
+            compound = compounds[child.token]
+            if compound is None:
+                draft.spell(child, parent, self._map.pieces[child.token])
+            else:
+                self._spell_out(draft, parent, child, *compound)
+
+    def _spell_out(self, draft: TranslatedDraft, parent: Node, child: Node, piece: int, probability: float) -> None:
+        """Add the tokens of the target that a draft token is made of, the first of which is `child`."""
+        bounds = draft.bounds
+        covers = self._map.covers[piece]
+        text = self._map.text(child.token)
+        draft.spell(child, parent, self._map.spelled(child.token))
+        nodes = [child]
+        log_prob = min(0.0, math.log(max(probability, 1e-9)) - child.log_prob)
+        for token in covers[1:]:
+            if bounds.tree.size >= bounds.max_nodes or nodes[-1].position > bounds.max_position:
+                break
+            nodes[-1].slot = PASSED
+            node, _ = bounds.tree.add(nodes[-1], token, log_prob, SOURCE)
+            text += self._map.text(token)
+            whole = len(nodes) == len(covers) - 1
+            draft.spell(node, parent, (piece,) if whole else self._map.draft.encode(text))
+            nodes.append(node)
+            log_prob = 0.0
+        if len(nodes) < len(covers):
+            nodes[-1].slot = PASSED  # nothing can follow it, or the rest does not fit
+
+
+def _is_open(question: _Question) -> bool:
+    """Whether the node a question is about is still there, has been through the model, and lacks children."""
+    draft, node = question.draft, question.node
+    if node.children or draft.outgrown:
+        return False
+    if node is draft.tree.root:
+        return not draft.pending
+    return node.state is NodeState.LIVE and node.slot >= 0

@@ -1,0 +1,83 @@
+"""The end of a step for one sequence: the target's tokens are committed, and everything else is rolled back."""
+
+from __future__ import annotations
+
+from speculative_engine.engine.local_drafters import LocalDrafters
+from speculative_engine.engine.probe_planner import ProbePlanner
+from speculative_engine.engine.step_result import Finish, SequenceOutcome
+from speculative_engine.engine.verification_job import AskedRows, VerificationJob
+from speculative_engine.kv.kv_slots import SlotPool
+from speculative_engine.planning.acceptance_model import observe_commit
+from speculative_engine.planning.planner import Planner
+from speculative_engine.planning.step_clock import StepClock
+
+
+class Settlement:
+    """Settles a step with each of its sequences."""
+
+    def __init__(self, pool: SlotPool, planner: Planner, clock: StepClock, local: LocalDrafters, probes: ProbePlanner):
+        """planner, local, probes: all that learn from what is committed."""
+        self._pool = pool
+        self._planner = planner
+        self._clock = clock
+        self._local = local
+        self._probes = probes
+
+    def settle(self, job: VerificationJob, rows: AskedRows, now: float) -> SequenceOutcome | None:
+        """Asks the sequence's rule for the accepted path, commits it, and rolls back the rest.
+
+        rows: the job's own. now: when the pass ended, by time.perf_counter. Returns None if the step has to be done
+        again without nodes: a draft token may be what makes the logits bad. A sequence whose outcome has a `finish` is
+        the caller's to remove.
+        """
+        self._probes.learn(job, rows.drawn)
+        sequence = job.sequence
+        spec = sequence.spec
+        accepted, tokens = job.walk(rows)
+        sequence.step_alone = -1 in tokens and bool(job.nodes)
+        if sequence.step_alone:
+            job.undo(self._pool)
+            return None
+        drafted: dict[str, int] = {}
+        for node in job.nodes:
+            drafted[node.source] = drafted.get(node.source, 0) + 1
+        tokens, finish = sequence.end_after(tokens, rows.raw[0])
+        sources: list[str | None] = [node.source for node in accepted[: len(tokens)]]
+        sources += [None] * (len(tokens) - len(sources))
+        hit = sequence.foreseen
+        rejected = job.rejected(accepted) if spec.report_rejected and tokens else []
+        log_probs = job.log_probs(rows.raw, accepted, tokens)
+        if tokens:
+            observe_commit(sequence.tree, tokens, self._planner.models)
+        self._clock.enter("rollback")
+        job.commit(accepted)
+        job.rollback(accepted, self._pool)
+        sequence.settle(sound=finish is not Finish.FAULT)
+        if tokens:
+            sequence.commit(tokens)
+            if len(job.chain) > 1:
+                sequence.leave()
+        self._clock.enter("walk")
+        if tokens:
+            self._local.commit(sequence, tokens)
+        state = None
+        if finish is None:
+            if rows.states is not None and sequence.state_readers:
+                state = self._local.see(sequence, rows.states[job.row_behind(accepted)].clone())
+            if not sequence.tree.size:
+                for clock in sequence.clocks.values():
+                    clock.asked(len(sequence.tokens), now)
+        return SequenceOutcome(
+            sequence_id=spec.sequence_id,
+            tokens=tokens,
+            sources=sources,
+            committed_length=len(sequence.tokens),
+            drafted=drafted,
+            finish=finish,
+            hit=hit,
+            hidden_state=state,
+            log_probs=log_probs,
+            cached_tokens=sequence.cached_tokens,
+            began=sequence.began or now,
+            rejected=rejected,
+        )

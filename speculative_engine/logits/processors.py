@@ -1,0 +1,152 @@
+"""Logits processors: the editors that make a request's changes to the logits, but for penalties and forms."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from speculative_engine.logits.logit_changes import LogitChanges
+from speculative_engine.logits.logit_editor import LogitEditor, TreeRows
+from speculative_engine.logits.penalties import Penalties
+
+
+class ConstantEditor:
+    """The part of a LogitEditor beside `edit` of those that do the same to every row, whatever its text."""
+
+    def prepare(self, rows: TreeRows) -> None:
+        """See LogitEditor. Nothing depends on the rows."""
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """See LogitEditor. Nothing depends on the tokens."""
+
+
+class LogitBias(ConstantEditor):
+    """Adds a request's own numbers to the logits of some tokens."""
+
+    def __init__(self, bias: Mapping[int, float]):
+        """bias: by token id."""
+        self._ids = torch.tensor(list(bias), dtype=torch.int64)
+        self._bias = torch.tensor(list(bias.values()), dtype=torch.float32)
+
+    def edit(self, logits: Tensor, rows: TreeRows) -> None:
+        """See LogitEditor."""
+        self._ids, self._bias = self._ids.to(logits.device), self._bias.to(logits.device)
+        logits.index_add_(1, self._ids, self._bias.expand(len(rows), -1))
+
+
+class AllowedTokens(ConstantEditor):
+    """Leaves the logits of some tokens and no others."""
+
+    def __init__(self, token_ids: Iterable[int]):
+        self._ids = torch.tensor(list(token_ids), dtype=torch.int64).unique()
+
+    def edit(self, logits: Tensor, rows: TreeRows) -> None:
+        """See LogitEditor."""
+        self._ids = self._ids.to(logits.device)
+        allowed = logits.index_select(1, self._ids)
+        logits.fill_(-torch.inf).index_copy_(1, self._ids, allowed)
+
+
+class BannedTokens(ConstantEditor):
+    """Keeps some tokens from coming."""
+
+    def __init__(self, token_ids: Iterable[int]):
+        self._ids = torch.tensor(list(token_ids), dtype=torch.int64).unique()
+
+    def edit(self, logits: Tensor, rows: TreeRows) -> None:
+        """See LogitEditor."""
+        self._ids = self._ids.to(logits.device)
+        logits.index_fill_(1, self._ids, -torch.inf)
+
+
+class BadWords:
+    """Where an output ends with all tokens of a word but the last one, that one does not come."""
+
+    def __init__(self, words: Iterable[Sequence[int]], output: Sequence[int]):
+        """words: of two tokens and more; output: what it has already."""
+        self._last: dict[tuple[int, ...], set[int]] = {}
+        for word in words:
+            self._last.setdefault(tuple(word[:-1]), set()).add(word[-1])
+        self._lengths = sorted({len(begun) for begun in self._last})
+        self._tail: list[int] = []
+        """The committed output's last tokens, as many as count."""
+        self._masked: list[tuple[int, int]] = []
+        """Rows and the tokens that do not come there."""
+        self.commit(output)
+
+    def prepare(self, rows: TreeRows) -> None:
+        """See LogitEditor."""
+        self._masked = []
+        for row in range(len(rows)):
+            text = tuple(self._tail + rows.path(row))
+            for length in self._lengths:
+                if length <= len(text):
+                    self._masked += [(row, token) for token in self._last.get(text[-length:], ())]
+
+    def edit(self, logits: Tensor, rows: TreeRows) -> None:
+        """See LogitEditor."""
+        if self._masked:
+            places = torch.tensor(self._masked, dtype=torch.int64, device=logits.device)
+            logits[places[:, 0], places[:, 1]] = -torch.inf
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """See LogitEditor."""
+        self._tail = [*self._tail, *tokens][-self._lengths[-1] :]
+
+
+class MinTokens:
+    """Keeps tokens that would end the output from coming before it has its least length.
+
+    A row's own output is as long as the committed one and the row's path together.
+    """
+
+    def __init__(self, least: int, ends: Iterable[int], output_length: int):
+        """least: fewest tokens of the output; ends: tokens that end it; output_length: what it has already."""
+        self._ends = torch.tensor(sorted(ends), dtype=torch.int64)
+        self._missing = least - output_length
+        self._rows = torch.empty(0, dtype=torch.int64)
+
+    def prepare(self, rows: TreeRows) -> None:
+        """See LogitEditor."""
+        missing: list[int] = []
+        for parent in rows.parents:
+            missing.append(missing[parent] - 1 if parent >= 0 else self._missing)
+        self._rows = torch.tensor([row for row, tokens in enumerate(missing) if tokens > 0], dtype=torch.int64)
+
+    def edit(self, logits: Tensor, rows: TreeRows) -> None:
+        """See LogitEditor."""
+        if len(self._rows):
+            # A checkpoint may name ends that its vocabulary lacks.
+            self._ends = self._ends[self._ends < logits.shape[1]].to(logits.device)
+            logits[self._rows.to(logits.device).unsqueeze(1), self._ends] = -torch.inf
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """See LogitEditor."""
+        self._missing -= len(tokens)
+
+
+def editors_of(
+    changes: LogitChanges, prompt: Sequence[int], output: Sequence[int], ends: Collection[int]
+) -> tuple[LogitEditor, ...]:
+    """Returns the editors of one sequence, in their order; only those that do something.
+
+    output: what it has already. ends: tokens that end it.
+    """
+    editors: list[LogitEditor] = []
+    if changes.repetition_penalty != 1 or changes.presence_penalty or changes.frequency_penalty:
+        editors.append(Penalties(changes, prompt, output))
+    if changes.logit_bias:
+        editors.append(LogitBias(changes.logit_bias))
+    if changes.allowed_token_ids:
+        editors.append(AllowedTokens(changes.allowed_token_ids))
+    banned = {*changes.banned_token_ids, *(word[0] for word in changes.bad_words if len(word) == 1)}
+    if banned:
+        editors.append(BannedTokens(banned))
+    spelled = [word for word in changes.bad_words if len(word) > 1]
+    if spelled:
+        editors.append(BadWords(spelled, output))
+    if changes.min_tokens > len(output) and ends:
+        editors.append(MinTokens(changes.min_tokens, ends, len(output)))
+    return tuple(editors)

@@ -1,0 +1,52 @@
+"""Paths found by doubling, against paths walked node by node."""
+
+import random
+
+import torch
+
+from speculative_engine.acceptance.coupled import walk_on_device
+from speculative_engine.engine.sequence import Sequence, SequenceSpec
+from speculative_engine.engine.verification_job import AskedRows, VerificationJob
+from speculative_engine.sampling.sampling_params import SamplingParams
+
+
+def random_job(rng: random.Random, number: int) -> VerificationJob:
+    """Up to 40 nodes, deep or wide, of few tokens, so that paths are long."""
+    sequence = Sequence(SequenceSpec(number, [1], 200, SamplingParams(temperature=0.0)))
+    nodes = []
+    for _ in range(rng.randint(0, 40)):
+        parent = rng.choice([sequence.tree.root, *nodes[-3:]])
+        node, added = sequence.tree.add(parent, rng.randrange(3))
+        if added:
+            nodes.append(node)
+    return VerificationJob(sequence, 1, nodes)
+
+
+def walked(drawn: list[int], on_path: list[bool] | None = None) -> AskedRows:
+    """The rows of a job that drew these tokens; the coupled rule reads no logits."""
+    return AskedRows(drawn, on_path, torch.empty(0), torch.empty(0), None)
+
+
+def test_the_same_nodes_as_walking() -> None:
+    rng = random.Random(5)
+    lengths = set()
+    for _ in range(200):
+        jobs = [random_job(rng, number) for number in range(rng.randint(1, 4))]
+        tokens: list[int] = []
+        parents: list[int] = []
+        for job in jobs:
+            first, rows = len(tokens), job.tree_rows()
+            tokens += rows.tokens
+            parents += [first + max(0, parent) for parent in rows.parents]
+        drawn = [rng.randrange(3) for _ in tokens]
+        found = walk_on_device(*(torch.tensor(each) for each in (drawn, tokens, parents))).tolist()
+        first = 0
+        for job in jobs:
+            last = first + 1 + len(job.nodes)
+            accepted, committed = job.walk(walked(drawn[first:last]))
+            path = [node for node, kept in zip(job.nodes, found[first + 1 : last], strict=True) if kept]
+            assert found[first] and path == accepted
+            assert committed[-1] == drawn[first + job.row_behind(accepted)]
+            lengths.add(len(path))
+            first = last
+    assert {0, 1, 2, 5} <= lengths
