@@ -1,4 +1,4 @@
-"""Whether anything is lost when everything goes wrong: faults at random under 16 streams, each output compared.
+"""Injects 500 faults in ten minutes under 16 streams and compares every output with that of a quiet run.
 
     python -m benchmarks.faults.chaos [--seconds 600] [--faults 500] [--seed 1] [--streams 16] [--self-check] [--json]
 
@@ -6,14 +6,14 @@ Two verifiers and three drafters (good, early, untrained), each a process behind
 computed first, without drafters and faults. Then streams of held-out prompts with mixed sampling run through clients
 that know both verifiers, while processes are killed (SIGKILL) and started anew, frozen (SIGSTOP) and woken, links are
 partitioned, cut and delayed by up to 200 ms each way, drafters' links corrupt bytes, and drafters are swapped and
-detached. At most one verifier is out at a time; of drafters any number are.
+detached. At most one verifier is down at a time; any number of drafters may be.
 
-Bytes are corrupted on the drafters' links only: TCP's checksum keeps them from an application, and a flipped bit in a
-client's stream would be another token that nobody could tell from the right one. A drafter need not be believed.
+Bytes are corrupted on the drafters' links only. TCP's checksum keeps corruption from applications, and a flipped bit in
+a client's stream would be an undetectable wrong token; a drafter is not trusted in any case.
 
-Exit status 1 if an output differs, a request is lost, a KV slot is leaked, a service dies or logs a fault that nobody
-handled, a drafter does not come back, or there were fewer faults than asked for. `--self-check` plants one of the
-first three and of the logged ones, and the exit status is 1 unless they, and nothing else, are found.
+Exit status 1 if an output differs, a request is lost, a KV slot leaks, a service dies or logs an unhandled fault, a
+drafter does not come back, or fewer faults were injected than asked for. `--self-check` plants one of the first three
+and of the logged ones, and the exit status is 1 unless they, and nothing else, are found.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from benchmarks.faults.chaos_cluster import Cluster, Member
 from benchmarks.faults.chaos_plan import plan
 from benchmarks.faults.chaos_report import Facts, figures_of, missed_targets
 from benchmarks.faults.drafter_watch import DrafterWatch
-from benchmarks.harness.held_out import MODELS, held_out_prompts
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.process_usage import Usage
-from benchmarks.harness.report import print_report
+from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.service_logs import unhandled
 from benchmarks.harness.services import Services
 from benchmarks.harness.stream_load import Gap, StreamLoad, jobs_of
@@ -236,7 +237,7 @@ def main() -> int:
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--self-check", action="store_true", help="plant faults of this benchmark's own")
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     with Services() as services:
         facts = asyncio.run(Chaos(options, services).run())
@@ -248,7 +249,7 @@ def main() -> int:
         **figures_of(facts),
         "targets missed": missed or "none",
     }
-    print_report("chaos", figures, options.json)
+    print_report("chaos", figures, options)
     return 1 if missed else 0
 
 

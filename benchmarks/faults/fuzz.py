@@ -1,12 +1,12 @@
-"""Whether random and spoilt messages can bring down a verifier or a drafter, or touch anybody else's text.
+"""Sends random and corrupted messages to a verifier and a drafter while well-behaved clients generate.
 
     python -m benchmarks.faults.fuzz [--messages 100000] [--seed 1] [--json]
 
-Real services of the bundled models. To the drafter this script is a verifier, to the verifier it is a client, somebody
-who manages its drafters, and a drafter. What each of them would say is spoilt (fields of a message, bytes, order) and
-said. Meanwhile good clients generate with a good drafter, and every output is compared with plain decoding. In the end
-both services have to be there and healthy, with no KV slot in use, and without an error in their logs. Exit status 1
-if anything was not as it has to be.
+The services are real ones of the bundled models. To the drafter this script is a verifier; to the verifier it is a
+client, an operator of its drafters, and a drafter. Valid messages of each role are corrupted (fields, bytes, order) and
+sent. Meanwhile well-behaved clients generate with a good drafter, and every output is compared with plain decoding. In
+the end both services must be running and healthy, hold no KV slot and have no error in their logs. Exit status 1 if
+not.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from benchmarks.faults import fuzz_messages
 from benchmarks.faults.fuzzing_drafter import FuzzingDrafter
 from benchmarks.faults.mutations import mutate, mutate_bytes, mutate_order
-from benchmarks.harness.report import end_with_faults
-from benchmarks.harness.services import MODELS, Services
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.report import add_report_options, end_with_faults
+from benchmarks.harness.service_logs import logged_faults
+from benchmarks.harness.services import Services
 from draftwire import AsyncClient, DraftwireError, Speculation
 from draftwire.options import BatchOptions
 from draftwire.v1.drafter_service_pb2 import DrafterServiceGetModelInfoRequest
@@ -314,13 +316,6 @@ class Fuzzer:
         return "; ".join(held)
 
 
-def logged_faults(log: Path) -> list[str]:
-    """What a service's log, in JSON, says of faults that it did not expect."""
-    lines = log.read_text(errors="replace").splitlines()
-    signs = ('"level": "error"', '"level": "critical"', "Traceback", '"exception"', "never retrieved", "never awaited")
-    return [line for line in lines if any(sign in line for sign in signs)]
-
-
 async def attack(seed: int, messages: int, services: Services, models: tuple[Path, Path]) -> Findings:
     """Start a verifier and a drafter of these models, attack them, and read their logs."""
     verifier, drafter = services.verifier(models[0]), services.drafter(models[1])
@@ -338,7 +333,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=None, help="of everything that is random; printed")
     parser.add_argument("--target", type=Path, default=MODELS / "target")
     parser.add_argument("--draft", type=Path, default=MODELS / "draft")
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     seed = random.randrange(2**32) if options.seed is None else options.seed
     print(f"seed {seed}", file=sys.stderr)
@@ -354,7 +349,7 @@ def main() -> None:
         "good requests meanwhile": findings.good_requests,
         "faults": len(findings.faults),
     }
-    end_with_faults("fuzz", figures, findings.faults, options.json)
+    end_with_faults("fuzz", figures, findings.faults, options)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Fuzzes the forms of output: none may bring down a verifier, or hold up another caller.
+"""Asks a verifier for hostile schemas, expressions and grammars while another caller generates.
 
     python -m benchmarks.faults.fuzz_forms [--seconds 60] [--seed 1] [--json]
 
-A real verifier of the bundled target is asked for forms made to be deep, long, wide, repeated and recursive, in every
-notation: one of each kind as large as a text may be, then random ones. Meanwhile somebody else generates without a
-form, and every output is compared. Exit status 1 if the verifier ends, is not healthy, logs a fault or holds a slot in
-the end, if an answer is not a text or a refusal that names the form, if an output differs or takes longer than its
-bound, or if the verifier and the processes it starts come to hold more memory than theirs.
+A real verifier of the bundled target is asked for forms that are deep, long, wide, repeated and recursive, in every
+notation: one of each kind as large as a text may be, then random ones. Meanwhile a bystander generates without a form,
+and every output is compared. Exit status 1 if the verifier ends, is not healthy, logs a fault or holds a slot in the
+end, if an answer is not a text or a refusal that names the form, if an output differs or takes longer than its bound,
+or if the verifier and the processes it starts exceed their memory bound.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from pathlib import Path
 
 import grpc
 
-from benchmarks.faults.fuzz import logged_faults
 from benchmarks.faults.fuzz_form_texts import MOST_TEXT, Form, extremes, random_form
-from benchmarks.harness.report import end_with_faults
-from benchmarks.harness.services import MODELS, Service, Services
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.report import add_report_options, end_with_faults
+from benchmarks.harness.service_logs import logged_faults
+from benchmarks.harness.services import Service, Services
 from draftwire import AsyncClient, DraftwireError, RetryPolicy
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.sampling_pb2 import SamplingParams
@@ -203,7 +204,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0, help="for how long to ask at the least")
     parser.add_argument("--seed", type=int, default=None, help="of everything that is random; printed")
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     seed = random.randrange(2**32) if options.seed is None else options.seed
     print(f"seed {seed}", file=sys.stderr)
@@ -220,7 +221,7 @@ def main() -> None:
         "memory grew by, MiB": findings.growth >> 20,
         "faults": len(findings.faults),
     }
-    end_with_faults("fuzz_forms", figures, findings.faults, options.json)
+    end_with_faults("fuzz_forms", figures, findings.faults, options)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
-"""Large and odd texts, thrown at a verifier: nobody else waits for them, no memory stays taken, no other text changes.
+"""Floods a verifier with large and odd texts; measures how long a bystander waits, and the memory.
 
-    python -m benchmarks.faults.fuzz_texts [--calls 8] [--megabytes 15] [--flood text,prediction] [--seconds 60] [--seed N]
+    python -m benchmarks.faults.fuzz_texts [--calls 8] [--megabytes 15] [--flood text,prediction]
+        [--seconds 60] [--seed N]
 
-A real verifier of the bundled target. First a flood: so many calls at once, each with a text of so many megabytes and a
-deadline of ten seconds, for each field that holds text or ids. Then odd texts of random sizes in random fields, some of
-them cancelled at random moments. Meanwhile a bystander generates from a short prompt, again and again: its waits are
-reported, and its output must not change. The verifier's memory is sampled throughout, and once more when nothing has
-been asked of it for a while. Exit status 1 if an output changed, a call ended in a way nobody thought of, or the
-verifier was harmed.
+The verifier is a real one of the bundled target. First comes a flood for each field that holds text or ids: --calls
+calls at once, each with a text of --megabytes and a deadline of ten seconds. Then odd texts of random sizes in random
+fields, some of them cancelled at random moments. Meanwhile a bystander generates from a short prompt, again and again:
+its waits are reported, and its output must not change. The verifier's memory is sampled throughout, and once more after
+a while without work. Exit status 1 if an output changed, a call ended with an unexpected error, or the verifier was
+harmed.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from typing import Any
 
 import grpc
 
-from benchmarks.faults.fuzz import logged_faults
+from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.process_usage import Usage
-from benchmarks.harness.report import end_with_faults
-from benchmarks.harness.services import MODELS, Services
+from benchmarks.harness.report import add_report_options, end_with_faults
+from benchmarks.harness.service_logs import logged_faults
+from benchmarks.harness.services import Services
 from draftwire import AsyncClient, DeadlineExceededError
 from draftwire.v1 import verifier_service_pb2 as pb
 
@@ -268,7 +270,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of odd texts")
     parser.add_argument("--seed", type=int, default=None, help="of everything that is random; printed")
     parser.add_argument("--target", type=Path, default=MODELS / "target")
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     flooded = [name for name in options.flood.split(",") if name]
     if unknown := set(flooded) - set(FIELDS):
@@ -288,7 +290,7 @@ def main() -> None:
         figures[f"memory, {doing}"] = f"{peak / 1e6:.0f} MB"
     figures["ends of calls"] = dict(sorted(findings.ends.items()))
     figures["faults"] = len(findings.faults)
-    end_with_faults("fuzz_texts", figures, findings.faults, options.json)
+    end_with_faults("fuzz_texts", figures, findings.faults, options)
 
 
 if __name__ == "__main__":

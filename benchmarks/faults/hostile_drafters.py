@@ -1,4 +1,4 @@
-"""Measures the cost of hostile drafters to a verifier: speed, processor time, an honest drafter's requests.
+"""Measures what hostile drafters cost a verifier: speed, processor time, an honest drafter's requests.
 
     python -m benchmarks.faults.hostile_drafters [--kinds chameleon,echo] [--runs 5] [--json]
 
@@ -30,7 +30,8 @@ from pathlib import Path
 
 from benchmarks.faults.hostile_drafter import KINDS, HostileDrafter
 from benchmarks.harness.arrangements import turned
-from benchmarks.harness.held_out import MODELS, held_out_prompts
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, pair_figures
 from benchmarks.harness.report import Spread, print_report
@@ -217,7 +218,7 @@ def main() -> None:
             parser.error(f"--kinds: there is no {kind}, only {', '.join(KINDS)}")
     with Services() as services:
         cases = asyncio.run(run(options, services))
-    print_report("hostile_drafters", figures(cases, options), options.json)
+    print_report("hostile_drafters", figures(cases, options), options)
     sys.exit(bool(differing(cases)))
 
 

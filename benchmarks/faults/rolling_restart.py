@@ -1,12 +1,12 @@
-"""What a rolling restart of a whole fleet costs: failed requests, and how long streams stand still.
+"""Restarts verifiers, drafters and gateways in turn under load; counts lost requests, measures stalls.
 
     python -m benchmarks.faults.rolling_restart [--rounds 3] [--streams 4] [--http-streams 4] [--pause 5] [--json]
 
 Two verifiers, two drafters and two gateways, each restarted in turn by SIGTERM and a new process at the same address,
 round after round, while streams run: of the SDK, whose clients know both verifiers, and over HTTP, whose clients go to
-the other gateway when one takes no request. Each output is compared with the one of plain decoding, computed first.
-A stall is the time between two chunks of one stream. It is told by what was restarted meanwhile, or just before, beside
-the stalls while nothing was. Exit status 1 if a request failed or gave something else.
+the other gateway when one takes no request. Each output is compared with the one of plain decoding, computed first. A
+stall is the time between two chunks of one stream. Stalls are grouped by what was being restarted, or had just been,
+beside the stalls while nothing was. Exit status 1 if a request failed or its output differs.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from collections.abc import Callable
 
 from benchmarks.faults.gateway_load import GatewayLoad
 from benchmarks.faults.stalls import Blame, gaps_by_kind, percentile
+from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.gateway_process import GatewayProcess
-from benchmarks.harness.held_out import MODELS, held_out_prompts
-from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.held_out import held_out_prompts
+from benchmarks.harness.report import Spread, add_report_options, print_report
 from benchmarks.harness.services import Service, Services
 from benchmarks.harness.stream_load import Gap, Job, Output, StreamLoad, jobs_of
 from draftwire import AsyncClient, RetryPolicy
@@ -185,7 +186,7 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=5.0, help="seconds between two restarts")
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--max-tokens", type=int, default=400)
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     with Services() as services:
         fleet = Fleet(services, REQUEST_SECONDS)
@@ -193,7 +194,7 @@ def main() -> None:
             figures = asyncio.run(measure(options, fleet))
         finally:
             fleet.stop()
-    print_report("rolling_restart", figures, options.json)
+    print_report("rolling_restart", figures, options)
     if figures["requests lost"] or figures["outputs that differ"]:
         sys.exit(1)
 

@@ -1,4 +1,4 @@
-"""Whether anything grows: 8 streams for half an hour, with a swap of drafters every 10 seconds.
+"""Runs 8 streams for half an hour with a swap every 10 seconds and checks that no resource grows.
 
     python -m benchmarks.faults.soak [--minutes 30] [--streams 8] [--swap-every 10] [--json]
 
@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from benchmarks.harness.held_out import MODELS, held_out_prompts
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.process_usage import Trend, Usage, grew
-from benchmarks.harness.report import print_report
+from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.service_logs import unhandled
 from benchmarks.harness.services import Service, Services
 from benchmarks.harness.stream_load import Output, StreamLoad, jobs_of
@@ -239,7 +240,7 @@ def main() -> int:
     parser.add_argument("--swap-every", type=float, default=10.0, help="seconds")
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--max-tokens", type=int, default=128)
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     with Services() as services:
         soak = Soak(options, services)
@@ -257,7 +258,7 @@ def main() -> int:
     }
     if options.json:
         figures["samples"] = {watched.name: watched.readings for watched in soak.watched}
-    print_report("soak", figures, options.json)
+    print_report("soak", figures, options)
     return 1 if missed else 0
 
 

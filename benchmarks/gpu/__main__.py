@@ -1,17 +1,16 @@
-"""Both models on one GPU: is it right, how near is it to the memory's roof, what does a step cost, what does drafting
-bring.
+"""Checks and times both models on one GPU: correctness, memory bandwidth, step costs, speed-up.
 
     python -m benchmarks.gpu [--tokens 128] [--prompts 8] [--json]
     python -m benchmarks.gpu --device cpu --tokens 8 --prompts 1 --context 64 --runs 2
 
 Needs the repository, torch and transformers, and no network. The models are made on the device: the bundled pair,
-grown to about 8 B and 1 B parameters without a change of what they say, so that the draft agrees with the target as
-often as the small ones do. Their vocabulary is the small ones', 4096; what sampling from a large one costs is measured
-by itself.
+inflated to about 8 B and 1 B parameters with unchanged outputs, so that the draft agrees with the target as often as
+the small ones do. Their vocabulary is that of the small ones, 4096 tokens; sampling from a large one is measured
+separately.
 
-On a CPU the same code runs over the bundled pair as it is, to try it. Those figures say nothing of GPUs.
+On a CPU the same code runs over the bundled pair as it is, to try the code. Those figures say nothing about GPUs.
 
-Exit status 1 if the device's noise, sampling or captured steps differ from what they must be equal to.
+Exit status 1 if the device's noise, sampling or captured steps differ from what they must equal.
 """
 
 from __future__ import annotations
@@ -35,8 +34,9 @@ from benchmarks.gpu.steps import (
     seconds,
     step_seconds,
 )
-from benchmarks.harness.held_out import MODELS, held_out_prompts
-from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
+from benchmarks.harness.report import Spread, add_report_options, print_report
 from models.inflate import read_count
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.loading.step_timing import measure_step_cost
@@ -247,14 +247,16 @@ def main() -> None:
     figures["reproducible: self-test found the same bits in any company"] = run_self_test(again).bit_exact
     figures |= flip_figures("reproducible", again, texts)
     figures |= cost_figures("target", again, options.context, options.runs, "reproducible")
-    print_report("gpu", figures, options.json)
+    print_report("gpu", figures, options)
     if wrong := [name for name, value in figures.items() if value is False and not name.startswith("reproducible")]:
         sys.exit(f"not as it must be: {', '.join(wrong)}")
 
 
 def read_options() -> argparse.Namespace:
     """The command line's."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu to try the code")
     parser.add_argument("--target-parameters", type=read_count, default=8_000_000_000, help="on a GPU; for example 8B")
     parser.add_argument("--draft-parameters", type=read_count, default=1_000_000_000, help="on a GPU; for example 1B")
@@ -264,7 +266,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--slots", type=int, default=4096, help="of the KV caches")
     parser.add_argument("--vocabulary", type=int, default=LARGE_VOCABULARY, help="large one that is sampled from")
     parser.add_argument("--runs", type=int, default=20, help="of what is timed")
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     return parser.parse_args()
 
 

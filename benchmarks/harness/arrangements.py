@@ -171,7 +171,7 @@ def measure_and_report(
     """Measure with services that end with it, and print; the exit status, 1 if an output differs."""
     with Services() as services:
         measured = asyncio.run(run(options, services))
-    print_report(name, figures(measured, options), options.json)
+    print_report(name, figures(measured, options), options)
     return bool(measured.differing())
 
 

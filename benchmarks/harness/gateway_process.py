@@ -10,7 +10,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from benchmarks.harness.checkout import ROOT
+
 _START_SECONDS = 60.0
 
 

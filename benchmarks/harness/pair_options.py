@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
+from benchmarks.harness.report import add_report_options
+
 
 def add_pair_options(parser: argparse.ArgumentParser) -> None:
     """Add sizes and cores."""
@@ -21,7 +23,7 @@ def add_run_options(parser: argparse.ArgumentParser, *, max_tokens: int, prompts
     parser.add_argument("--max-tokens", type=int, default=max_tokens)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--verbose", action="store_true", help="print every run")
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
 
 
 def counts(text: str) -> list[int]:

@@ -16,6 +16,13 @@ def unhandled(log: Path) -> list[str]:
     return [line for line in log.read_text(errors="replace").splitlines() if _tells_of_a_fault(line)]
 
 
+def logged_faults(log: Path) -> list[str]:
+    """The lines of a log, in JSON format, that were logged as an error or name an exception, by their text alone."""
+    lines = log.read_text(errors="replace").splitlines()
+    signs = ('"level": "error"', '"level": "critical"', "Traceback", '"exception"', "never retrieved", "never awaited")
+    return [line for line in lines if any(sign in line for sign in signs)]
+
+
 def _tells_of_a_fault(line: str) -> bool:
     try:
         event = json.loads(line)

@@ -22,8 +22,8 @@ from typing import Self
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-ROOT = Path(__file__).resolve().parents[2]
-MODELS = ROOT / "models"
+from benchmarks.harness.checkout import ROOT
+
 VERIFIER, DRAFTER = "verifier_service", "drafter_service"
 _START_SECONDS = 180.0
 _STOP_SECONDS = 15.0

@@ -1,4 +1,4 @@
-"""Whether drafters, swaps, crashes and batches change a token: they must not (law 1).
+"""Checks that drafters, swaps, killed drafters and batches change no token of 100 held-out prompts (law 1).
 
     python -m benchmarks.laws.invariance [--prompts 100] [--max-tokens 48] [--json]
 
@@ -21,8 +21,9 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from benchmarks.harness.held_out import MODELS, held_out_prompts
-from benchmarks.harness.report import print_report
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
+from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.services import Service, Services
 from draftwire import AsyncClient, DrafterNotFoundError, Generation
 from draftwire.options import BatchOptions
@@ -329,15 +330,14 @@ def main() -> int:
     parser.add_argument("--prompts", type=int, default=100)
     parser.add_argument("--max-tokens", type=int, default=48)
     parser.add_argument("--threads", type=int, default=1, help="compute threads of each service")
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     started = time.perf_counter()
     with Services(threads=options.threads) as services:
         say = (lambda line: print(line, file=sys.stderr)) if options.json else (lambda line: print(line, flush=True))
         figures = asyncio.run(run_cases(options, services, say))
-    if not options.json:
-        del figures["cases"]  # printed as they came
-    print_report("invariance", figures | {"seconds": round(time.perf_counter() - started)}, options.json)
+    figures["seconds"] = round(time.perf_counter() - started)
+    print_report("invariance", figures, options, printed=("cases",))
     return 1 if figures["differing"] else 0
 
 

@@ -1,19 +1,18 @@
-"""How much slower than plain decoding the worst drafters make a verifier, which should be next to nothing.
+"""Compares the speed beside useless, slow, stalled and lying drafters with plain decoding (law 3).
 
     python -m benchmarks.laws.never_slower [--batches 1,4,16] [--drafters bad,lying] [--runs 5] [--json]
 
-Held-out prompts are generated from greedily, so many side by side as the batch is large, plainly and with each drafter
-by turns:
+Held-out prompts are decoded greedily in batches, plainly and with each drafter in turn:
 
-- good, bad, untrained: draft models, trained to the end, hardly and not at all;
-- slow: the good one, which sleeps before each step;
-- stalled: shakes hands, answers pings, opens sequences and never proposes anything;
-- lying: answers each verdict at once with random tokens, and claims to be 99 % sure of each.
+- good, bad, untrained: draft models, trained fully, hardly and not at all;
+- slow: the good one, sleeping before each step;
+- stalled: completes the handshake, answers pings, opens sequences and never proposes anything;
+- lying: answers each verdict at once with random tokens, each with a claimed probability of 99 %.
 
-All are drafter services of their own on the drafters' core; only the one that is measured has work. Plain decoding
-takes part twice: drafters are compared with the mean of both, and how far apart the two are is what rows differ by
-without any reason. Rates are of the time in which all requests of a batch are decoding. A few tokens before the first
-run let the verifier see what each drafter is worth.
+All are drafter services of their own on the drafters' core; only the measured one has work. Plain decoding takes part
+twice: drafters are compared with the mean of both, and the difference between the two is the noise of a row. Rates are
+of the time in which all requests of a batch decode. A few tokens before the first run let the verifier learn the value
+of each drafter. Exit status 1 if an output differs.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ import sys
 from functools import partial
 
 from benchmarks.harness.arrangements import Arrangement, Comparison, Measured, measure, measure_and_report
-from benchmarks.harness.held_out import MODELS, held_out_prompts
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, counts, pair_figures
 from benchmarks.harness.services import DRAFTER, Service, Services, started

@@ -1,4 +1,4 @@
-"""How far the rules of acceptance drift from the target's distribution, and how much more they keep.
+"""Measures how far each rule of acceptance drifts from the target's distribution, and what more it keeps.
 
     python -m benchmarks.laws.rule_drift [--contexts 24] [--seeds 2000] [--width 3]
 
@@ -17,14 +17,15 @@ import json
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from benchmarks.speed.noise_cost import cpu_name
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.machine import cpu_name
+from benchmarks.harness.results import add_results_option, save
 from speculative_engine.acceptance.acceptance import COUPLED, Acceptance, RuleName
 from speculative_engine.acceptance.choice import rule_of
 from speculative_engine.acceptance.rule import Visit
@@ -35,7 +36,6 @@ from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.token_tree import TokenTree
 
-MODELS = Path(__file__).resolve().parents[2] / "models"
 POSITION = 100
 CHUNK = 500
 """Seeds at a time."""
@@ -136,10 +136,12 @@ def main() -> None:
     parser.add_argument("--contexts", type=int, default=24)
     parser.add_argument("--seeds", type=int, default=2000)
     parser.add_argument("--width", type=int, default=3)
+    add_results_option(parser)
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{cpu_name()}, torch {torch.__version__}; {options.contexts} places, {options.seeds} seeds each")
     places = list(contexts(options.contexts))
+    figures: dict[str, object] = {}
     for temperature, dynamic in ((0.7, False), (1.0, False), (1.0, True)):
         sampling = SamplingParams(temperature=temperature)
         print(f"\nT = {temperature}, {options.width} children{', dynamic temperature' if dynamic else ''}")
@@ -147,6 +149,9 @@ def main() -> None:
         for name, each in measure(places, sampling, options.seeds, options.width, dynamic).items():
             kept, drift = statistics.mean(each.kept), statistics.mean(each.drift)
             print(f"  {name:28s} {kept:6.3f} {drift:18.4f} {max(each.drift):12.3f}")
+            case = f"T = {temperature}{', dynamic temperature' if dynamic else ''}, {name}"
+            figures[case] = {"kept": kept, "kl_nats": drift, "worst_kl_nats": max(each.drift)}
+    save(figures, options)
 
 
 if __name__ == "__main__":

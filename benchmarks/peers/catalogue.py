@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from benchmarks.harness.checkout import ROOT
 from benchmarks.peers.environment import Environment
 
 Setting = Mapping[str, object]
 FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")  # PyPI's fit torch for CUDA, and break imports beside another
-_RUNNERS = Path(__file__).parent / "peers"
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,7 @@ class Peer:
 
     name: str
     runner: str
+    """The module that its processes run, in its own environment."""
     methods: tuple[Method, ...]
     environment: Environment | None = None
     """None for this project, which has its own."""
@@ -46,23 +46,19 @@ class Peer:
         """Its interpreter."""
         return self.environment.python if self.environment else Path(sys.executable)
 
-    def script(self) -> Path:
-        """What its processes run."""
-        return _RUNNERS / self.runner
-
     def variables(self, threads: int, cores: list[int]) -> dict[str, str]:
         """Environment variables of its processes."""
         listed = ",".join(map(str, cores))
-        common = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+        common = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": str(ROOT)}
         if self.environment is None:
-            return common | {"PYTHONPATH": f"{_ROOT}:{_ROOT / 'sdk'}", "OMP_WAIT_POLICY": "PASSIVE"}
+            return common | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "OMP_WAIT_POLICY": "PASSIVE"}
         common["OMP_NUM_THREADS"] = str(threads)
         if self.name.startswith("vLLM"):
             openmp = self.environment.place / "lib" / "libiomp5.so"
             return common | {
                 "VLLM_CPU_OMP_THREADS_BIND": listed,
                 "VLLM_CPU_KVCACHE_SPACE": "1",
-                "VLLM_CACHE_ROOT": str(self.environment.place / "cache"),
+                "VLLM_CACHEROOT": str(self.environment.place / "cache"),
                 "VLLM_NO_USAGE_STATS": "1",
                 "LD_PRELOAD": str(openmp),
             }
@@ -92,7 +88,7 @@ def peers(threads: int) -> tuple[Peer, ...]:
     counts = range(1, threads + 1)
     ours = Peer(
         "draftwire",
-        "run_draftwire.py",
+        "benchmarks.peers.runners.run_draftwire",
         (
             _ours("plain", counts),
             _ours("two services", counts, "drafter"),
@@ -105,7 +101,7 @@ def peers(threads: int) -> tuple[Peer, ...]:
     )
     transformers = Peer(
         "transformers",
-        "run_transformers.py",
+        "benchmarks.peers.runners.run_transformers",
         (
             Method("plain"),
             Method(
@@ -126,7 +122,7 @@ def peers(threads: int) -> tuple[Peer, ...]:
     )
     openvino = Peer(
         "OpenVINO GenAI",
-        "run_openvino.py",
+        "benchmarks.peers.runners.run_openvino",
         (
             Method("plain", _for_each_isa({})),
             Method(
@@ -150,7 +146,7 @@ def peers(threads: int) -> tuple[Peer, ...]:
     )
     vllm = Peer(
         "vLLM",
-        "run_vllm.py",
+        "benchmarks.peers.runners.run_vllm",
         (
             Method("plain"),
             Method(
@@ -185,7 +181,7 @@ def peers(threads: int) -> tuple[Peer, ...]:
     )
     llama = Peer(
         "llama.cpp server",
-        "run_llama_server.py",
+        "benchmarks.peers.runners.run_llama_server",
         llama_methods,
         Environment(
             "llama.cpp",
@@ -203,7 +199,7 @@ def peers(threads: int) -> tuple[Peer, ...]:
     )
     llama_wheel = Peer(
         "llama.cpp wheel",
-        "run_llama_wheel.py",
+        "benchmarks.peers.runners.run_llama_wheel",
         llama_methods,
         Environment("llama.cpp-wheel", ("xllamacpp==2026.10.11549", "gguf"), ("xllamacpp", "gguf")),
         process_per_method=True,

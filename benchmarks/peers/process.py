@@ -31,7 +31,7 @@ def _free_memory() -> int:
 
 
 class PeerProcess:
-    """Talks to one process in JSON lines (peers/answering.py)."""
+    """Talks to one process in JSON lines (runners/answering.py)."""
 
     def __init__(self, peer: Peer, threads: int, cores: Sequence[int]):
         """Start it on `cores`; it loads nothing yet. Raises PeerUnavailable without memory for it."""
@@ -45,7 +45,7 @@ class PeerProcess:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "KMP_"))}
         with open(descriptor, "wb") as output:  # noqa: PTH123  a descriptor has no path
             self._process = subprocess.Popen(
-                ["taskset", "-c", ",".join(map(str, cores)), str(peer.python()), str(peer.script())],
+                ["taskset", "-c", ",".join(map(str, cores)), str(peer.python()), "-m", peer.runner],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,

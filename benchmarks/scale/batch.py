@@ -1,4 +1,4 @@
-"""What callers get of a busy verifier: tokens per second, time to the first token, and the time between tokens.
+"""Measures 1 to 32 requests at once: tokens per second, time to the first token, time between tokens.
 
     python -m benchmarks.scale.batch [--streams 1,2,4,8,16,32] [--draft-tokens 4] [--runs 5] [--json]
 
@@ -15,13 +15,13 @@ import itertools
 import sys
 
 from benchmarks.harness.arrangements import turned
-from benchmarks.harness.held_out import MODELS, held_out_prompts
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts, texts_of
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, counts, pair_figures
 from benchmarks.harness.report import Spread, print_report
 from benchmarks.harness.services import Services, started
 from benchmarks.harness.stream_batch import StreamBatch, quantile, run_batch
-from benchmarks.speed.prefix_cache import texts_of
 from draftwire import AsyncClient, Speculation
 from draftwire.options import BatchOptions
 
@@ -112,7 +112,7 @@ def main() -> None:
     options = parser.parse_args()
     with Services() as services:
         measured = asyncio.run(run(options, services))
-    print_report("batch", figures(measured, options), options.json)
+    print_report("batch", figures(measured, options), options)
     sys.exit(not identical(measured))
 
 

@@ -1,4 +1,4 @@
-"""A verifier from light load to twice what it can serve: what is of use, who is refused, and how long others wait.
+"""Measures goodput, refusals and waits of one verifier from light load to twice its capacity.
 
     python -m benchmarks.scale.load [--loads 0.25,0.5,1,1.5,2] [--seconds 15] [--runs 3] [--quick] [--out DIR] [--json]
 
@@ -23,8 +23,9 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks.harness.machine import machine
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, pair_figures
-from benchmarks.harness.report import Spread, machine, print_report
+from benchmarks.harness.report import Spread, print_report
 from benchmarks.harness.services import Services
 from benchmarks.scale.load_plot import plot
 from benchmarks.scale.load_run import KINDS, Idle, Load
@@ -141,7 +142,7 @@ def main() -> None:
         load = Load(options, services)
         asyncio.run(load.run())
     found = figures(load, options)
-    print_report("load", found, options.json)
+    print_report("load", found, options)
     spreads = {(each, kind): load.spreads(each, kind) for each in options.loads for kind in KINDS}
     about = machine()
     plot(

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import grpc
 
 from benchmarks.harness.arrangements import turned
-from benchmarks.harness.held_out import MODELS, held_out_prompts
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.process_usage import Usage, grew
 from benchmarks.harness.report import Spread

@@ -1,4 +1,4 @@
-"""What spreading by prompt prefix brings over round robin: prefix cache hits and speed at two verifiers.
+"""Compares routing by prompt prefix with round robin at two verifiers: prefix-cache hits and speed.
 
     python -m benchmarks.scale.many_verifiers [--prefixes 8] [--requests 6] [--prefix-tokens 512] [--runs 3] [--json]
 
@@ -20,13 +20,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.harness.held_out import MODELS, held_out_prompts
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts, texts_of
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_run_options, cores
 from benchmarks.harness.report import Spread, print_report
 from benchmarks.harness.services import Services
 from benchmarks.harness.stream_batch import Stream, StreamBatch, quantile, run_stream
-from benchmarks.speed.prefix_cache import texts_of
 from draftwire import AsyncClient, Speculation
 from draftwire.options import BatchOptions
 
@@ -196,7 +196,7 @@ def main() -> None:
     parser.set_defaults(runs=3)
     options = parser.parse_args()
     measured = asyncio.run(_run(options))
-    print_report("many_verifiers", figures(measured, options), options.json)
+    print_report("many_verifiers", figures(measured, options), options)
     sys.exit(not identical(measured))
 
 

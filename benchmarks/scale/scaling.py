@@ -1,4 +1,4 @@
-"""What many streams get: tokens per second with no drafter, one and two, tree sizes, and what a step costs.
+"""Measures 1 to 32 streams with no drafter, one and two, and what a step costs as contexts grow.
 
     python -m benchmarks.scale.scaling [--streams 1,2,4,8,16,32] [--contexts 128,512,1024,2048] [--runs 5] [--json]
 
@@ -19,7 +19,8 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.harness.arrangements import PLAIN, Arrangement, Comparison, Measured, measure, measure_and_report
-from benchmarks.harness.held_out import MODELS, held_out_prompts
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, counts, pair_figures
 from benchmarks.harness.services import Services, started

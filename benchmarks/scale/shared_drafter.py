@@ -1,4 +1,4 @@
-"""Two verifiers share a drafter: one has a single request at a time, the other one eight.
+"""Measures one drafter shared by two verifiers, one with a single request and one with eight.
 
     python -m benchmarks.scale.shared_drafter [--seconds 20] [--json]
 
@@ -30,9 +30,10 @@ from pathlib import Path
 
 import grpc
 
-from benchmarks.harness.held_out import MODELS, held_out_prompts
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.pair_options import cores
-from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.report import Spread, add_report_options, print_report
 from benchmarks.harness.services import Services
 from benchmarks.harness.stream_load import Job, Output, StreamLoad, jobs_of
 from draftwire import AsyncClient, Speculation
@@ -273,7 +274,7 @@ def main() -> int:
     parser.add_argument("--verifier-cores", type=cores, default=[0])
     parser.add_argument("--drafter-cores", type=cores, default=[1])
     parser.add_argument("--cost-only", action="store_true", help="only what dividing a step costs")
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     figures: dict[str, object] = {}
     wrong = 0
@@ -281,7 +282,7 @@ def main() -> int:
         with Services() as services:
             figures, wrong = asyncio.run(run(options, services))
     figures |= division_cost()
-    print_report("a drafter that two verifiers share", figures, options.json)
+    print_report("a drafter that two verifiers share", figures, options)
     return 1 if wrong else 0
 
 

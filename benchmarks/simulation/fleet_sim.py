@@ -1,4 +1,4 @@
-"""Fleets of verifiers and drafters in virtual time: capacity, cost of a token, and what failures do to latency.
+"""Simulates fleets of verifiers and drafters: capacity, cost per token, tail latency under failures.
 
     python -m benchmarks.simulation.fleet_sim [--questions capacity,failures,sizes] [--pair FILE] [--json]
     python -m benchmarks.simulation.fleet_sim --calibrate FILE
@@ -28,8 +28,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
+from benchmarks.harness.machine import machine
 from benchmarks.harness.pair_options import add_pair_options
-from benchmarks.harness.report import Spread, machine
+from benchmarks.harness.report import Spread, add_report_options
+from benchmarks.harness.results import save
 from benchmarks.simulation.fleet.capacity import Objective, Workload
 from benchmarks.simulation.fleet.model_pair_times import ModelPairTimes, gpu_like, read, write
 from benchmarks.simulation.fleet.prices import Prices
@@ -67,7 +69,8 @@ def answers(options: argparse.Namespace) -> dict[str, list[Row]]:
 async def calibrated(options: argparse.Namespace, validating: bool) -> tuple[ModelPairTimes, list[Row]]:
     """Measure on real services what a simulation needs; with `validating` also whole fleets, and compare."""
     # Here, so that questions need no models.
-    from benchmarks.harness.held_out import MODELS, held_out_prompts
+    from benchmarks.harness.checkout import MODELS
+    from benchmarks.harness.held_out import held_out_prompts
     from benchmarks.harness.inflated_models import inflated
     from benchmarks.harness.services import Services
     from benchmarks.simulation.fleet.calibration import calibrate
@@ -174,7 +177,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--killed-after", type=float, default=1.5, help="seconds until the real verifier is killed")
     add_pair_options(parser)
     parser.set_defaults(target_millions=100.0, draft_millions=10.0)
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     return parser
 
 
@@ -197,7 +200,8 @@ def main() -> int:
             tables = answers(options)
     except (OSError, ValueError) as error:
         parser.error(str(error))
-    given = {name: str(value) for name, value in vars(options).items() if name != "json"}
+    given = {name: str(value) for name, value in vars(options).items() if name not in ("json", "results")}
+    save(tables, options)
     if options.json:
         json.dump({"benchmark": "fleet_sim", "machine": machine(), "settings": given, **tables}, sys.stdout, indent=2)
         print()

@@ -1,6 +1,7 @@
-"""Speculation policies in virtual time: any step times, round trips and agreement, with the product's own decisions.
+"""Simulates speculation policies with the product's own decisions: any step times, round trips, agreement.
 
-    python -m benchmarks.simulation.pipeline_sim [--target-ms 30] [--draft-ms 3] [--agreement 0.75] [--rtt 0 1 5 20 50 100 200]
+    python -m benchmarks.simulation.pipeline_sim [--target-ms 30] [--draft-ms 3] [--agreement 0.75]
+        [--rtt 0 1 5 20 50 100 200]
     python -m benchmarks.simulation.pipeline_sim --validate FILE
 
 What to verify, how long to wait, what to draft and what is learned from it are the modules that the services run
@@ -45,7 +46,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks.harness.report import machine
+from benchmarks.harness.machine import machine
+from benchmarks.harness.report import add_report_options
+from benchmarks.harness.results import save
 from benchmarks.harness.simulated_models import Agreement
 from benchmarks.harness.simulated_services import Tally
 from benchmarks.simulation.simulated_setting import Curve, Setting, draft_then_verify, drafted_ahead, plain
@@ -235,7 +238,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first one")
     parser.add_argument("--runs", type=int, default=5, help="each with a seed of its own")
     parser.add_argument("--validate", type=Path, help="compare with what was measured, see above")
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     if min(options.target_ms, options.draft_ms) <= 0 or options.runs < 1:
         parser.error("--target-ms, --draft-ms and --runs have to be above 0")
@@ -252,8 +255,10 @@ def main() -> int:
             tables |= {f"of no use, {curve}": useless_table(options, curve) for curve in _CURVES}
     except (OSError, ValueError) as error:
         parser.error(str(error))
+    save(tables, options)
     if options.json:
-        given = {name: value for name, value in vars(options).items() if name not in ("json", "seeds", "validate")}
+        unsaid = ("json", "results", "seeds", "validate")
+        given = {name: value for name, value in vars(options).items() if name not in unsaid}
         json.dump(
             {"benchmark": "pipeline_sim", "machine": machine(), "settings": given, **tables}, sys.stdout, indent=2
         )

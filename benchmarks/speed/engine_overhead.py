@@ -1,4 +1,4 @@
-"""A packed forward pass against transformers' own on the same model and tokens, and the memory of the KV slots.
+"""Compares a packed forward pass, and the memory of its KV slots, with transformers' own.
 
     python -m benchmarks.speed.engine_overhead [--context 200] [--threads 1] [--dtype bfloat16] [--json]
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
-from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.report import Spread, add_report_options, print_report
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import PackedModel
 
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
     parser.add_argument("--runs", type=int, default=15)
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     plain = build_model(getattr(torch, args.dtype))
@@ -115,7 +115,7 @@ def main() -> None:
             "memory_ratio": round(packed.cache.bytes / cache_bytes, 4),
             "largest_logit_difference": round(difference, 4),
         },
-        args.json,
+        args,
     )
 
 

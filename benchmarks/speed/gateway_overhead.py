@@ -1,4 +1,4 @@
-"""What HTTP costs: the same streams through the gateway and through the SDK.
+"""Compares the same streams through the HTTP gateway and through the SDK.
 
     python -m benchmarks.speed.gateway_overhead [--streams 8] [--json]
 
@@ -18,9 +18,10 @@ from pathlib import Path
 
 import httpx
 
+from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.gateway_process import GatewayProcess
-from benchmarks.harness.held_out import MODELS, held_out_prompts
-from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.held_out import held_out_prompts
+from benchmarks.harness.report import Spread, add_report_options, print_report
 from benchmarks.harness.services import Services
 from draftwire import AsyncClient
 
@@ -97,7 +98,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--runs", type=int, default=7)
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     with Services() as services:
         verifier = services.verifier(options.model, "--drafter", options.drafter).address
@@ -106,7 +107,7 @@ def main() -> None:
             figures = asyncio.run(measure(options, verifier, gateway.url()))
         finally:
             gateway.stop()
-    print_report("gateway_overhead", figures, options.json)
+    print_report("gateway_overhead", figures, options)
 
 
 if __name__ == "__main__":

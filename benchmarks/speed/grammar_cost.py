@@ -1,5 +1,4 @@
-"""What holding an output to a JSON schema costs, by library: the time to compile one, the time of a mask, and which
-schemas a library has right.
+"""Measures, by library, what constraining an output to a JSON schema costs and which schemas it handles.
 
     python -m benchmarks.speed.grammar_cost [--vocab 65536] [--runs 5] [--json]
 
@@ -29,11 +28,13 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from benchmarks.harness.checkout import ROOT
+from benchmarks.harness.report import add_report_options
+from benchmarks.harness.results import save
 from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
 from speculative_engine.logits.grammar_compiler import GrammarCompiler
 from speculative_engine.logits.logit_editor import TreeRows
 
-ROOT = Path(__file__).resolve().parents[2]
 _TRAINED_ON = 16_000_000
 """Characters."""
 _END = "<|end|>"
@@ -294,7 +295,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vocab", type=int, default=65536)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     bundled = PreTrainedTokenizerFast.from_pretrained(str(ROOT / "models" / "target"))
     libraries: list[type[_Guidance] | type[_XGrammar]] = [_Guidance]
@@ -305,6 +306,7 @@ def main() -> None:
         for library in libraries:
             name = f"{library.__name__.strip('_').lower()}, {len(tokenizer)} tokens"
             found[name] = measure(library(tokenizer), tokenizer, options.runs)
+    save(found, options)
     if options.json:
         print(json.dumps(found, ensure_ascii=False, indent=1))
         return

@@ -1,4 +1,4 @@
-"""What a swap of drafters does to the speed of running streams.
+"""Measures the token rate of running streams in buckets of 100 ms around swaps of drafters.
 
     python -m benchmarks.speed.hot_swap [--swaps 4] [--target-millions 400] [--out DIR] [--json]
 
@@ -23,10 +23,12 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.harness.held_out import MODELS, held_out_prompts
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
+from benchmarks.harness.machine import machine
 from benchmarks.harness.pair_options import cores
-from benchmarks.harness.report import Spread, machine, print_report
+from benchmarks.harness.report import Spread, add_report_options, print_report
 from benchmarks.harness.services import Services
 from benchmarks.harness.stream_load import Gap, Job, StreamLoad
 from benchmarks.speed.token_rate import BUCKET_SECONDS, TokenRate, moving_rate
@@ -229,7 +231,7 @@ def main() -> None:
     parser.add_argument("--verifier-cores", type=cores, default=[0])
     parser.add_argument("--drafter-cores", type=cores, default=[1])
     parser.add_argument("--out", type=Path, help="where to write the files; default: a new temporary directory")
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     try:
         import matplotlib
@@ -265,7 +267,7 @@ def main() -> None:
         "swaps": [asdict(swap) for swap in hot_swap.swaps],
     }
     (out / "hot_swap.json").write_text(json.dumps(numbers, indent=2) + "\n")
-    print_report("hot_swap", figures, options.json)
+    print_report("hot_swap", figures, options)
 
 
 def _rates(hot_swap: HotSwap, drafter: str) -> Spread | str:

@@ -1,4 +1,4 @@
-"""Drafting with weights of 8-bit integers against bfloat16: the time of a step, and whether both say the same.
+"""Compares drafting with int8 weights with bfloat16: the time of a step, and how often both agree.
 
     python -m benchmarks.speed.int8_draft [--rows 1,4,16] [--draft-millions 25] [--target-millions 400] [--json]
 
@@ -18,10 +18,11 @@ import time
 import numpy as np
 import torch
 
-from benchmarks.harness.held_out import MODELS, held_out_prompts
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import counts
-from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.report import Spread, add_report_options, print_report
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
 from speculative_engine.model.packed_model import PackedModel, Weights
 from speculative_engine.text.tokenizer import Tokenizer
@@ -86,7 +87,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=31)
     parser.add_argument("--prompts", type=int, default=20, help="held-out prompts")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     tokenizer = Tokenizer.load(str(MODELS / "target"))
@@ -116,7 +117,7 @@ def main() -> None:
         figures[f"draft {kind}, the target's greedy tokens"] = share(
             said["draft", kind] == said["target", "checkpoint"]
         )
-    print_report("int8_draft", figures, options.json)
+    print_report("int8_draft", figures, options)
 
 
 if __name__ == "__main__":

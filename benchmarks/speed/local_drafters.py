@@ -1,4 +1,4 @@
-"""What drafters in the target's own thread cost and bring where a step is short: the bundled target, one thread.
+"""Measures what drafters in the target's own thread cost and gain where a step is short.
 
     python -m benchmarks.speed.local_drafters [--methods medusa,lookahead --heads DIR] [--temperature 0.8] [--batch 4]
 
@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 import torch
 
-from benchmarks.harness.held_out import MODELS, held_out_prompts
-from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
+from benchmarks.harness.report import Spread, add_report_options, print_report
 from speculative_engine.drafters.prediction import prediction_drafter
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec
@@ -126,7 +127,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=1, help="requests at once")
     parser.add_argument("--max-tokens", type=int, default=192)
     parser.add_argument("--runs", type=int, default=7)
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     args = parser.parse_args()
     methods = args.methods.split(",")
     if "medusa" in methods and not args.heads:
@@ -168,7 +169,7 @@ def main() -> int:
         steps = sum(run.steps for run in runs) / sum(run.steps for run in plain)
         drafted = sum(run.draft_tokens for run in runs)
         figures[f"{name}: of all runs; its steps; draft tokens"] = f"{whole:.3f}; {steps:.3f} of plain's; {drafted}"
-    print_report("drafters in the target's thread, by its processor time", figures, args.json)
+    print_report("drafters in the target's thread, by its processor time", figures, args)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What a request's changes to the logits cost a step on one CPU core.
+"""Measures what changes to the logits (penalties, biases, bans) cost a step on one CPU core.
 
     python -m benchmarks.speed.logit_changes [--rows 16] [--seen 1000] [--rounds 30]
 
@@ -17,7 +17,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from benchmarks.speed.noise_cost import cpu_name
+from benchmarks.harness.machine import cpu_name
+from benchmarks.harness.results import add_results_option, save
 from speculative_engine.logits.editors import editors_of
 from speculative_engine.logits.logit_changes import NO_CHANGES, LogitChanges
 from speculative_engine.logits.logit_editor import LogitEditor, TreeRows
@@ -42,10 +43,12 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--seen", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=30)
+    add_results_option(parser)
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{cpu_name()}, torch {torch.__version__}, Python {platform.python_version()}, threads=1")
     print(f"{options.rows} rows, {options.seen} tokens of text; medians of {options.rounds} rounds, ms of CPU a step")
+    figures: dict[str, object] = {}
     for vocabulary in (4096, 131_072):
         rng = random.Random(0)
         prompt = rng.sample(range(vocabulary), options.seen)
@@ -89,6 +92,8 @@ def main() -> None:
         print(f"\n{vocabulary} tokens")
         for name, found in times.items():
             print(f"  {name:48s} {statistics.median(found):8.2f}")
+            figures[f"{vocabulary} tokens, {name}, ms"] = statistics.median(found)
+    save(figures, options)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What counting for metrics costs a step, and what a scrape's text costs.
+"""Measures what counting for metrics adds to a step, and what a scrape costs.
 
     python -m benchmarks.speed.metrics_cost [--rounds 1000] [--json]
 
@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 from prometheus_client import generate_latest
 
-from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.report import Spread, add_report_options, print_report
 from service_runtime.metric_families import counter, gauge, histogram
 from speculative_engine.acceptance.acceptance import COUPLED
 from speculative_engine.engine.step_result import SequenceOutcome, StepResult
@@ -83,7 +83,7 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     figures: dict[str, object] = {
         f"step of {batch}, us": Spread.of(counting(batch, options.rounds)) for batch in _BATCHES
@@ -92,7 +92,7 @@ def main() -> None:
         made, written = scraping(drafters, max(1, options.rounds // 20))
         figures[f"scrape with {drafters} drafters: families, ms"] = Spread.of(made)
         figures[f"scrape with {drafters} drafters: text, ms"] = Spread.of(written)
-    print_report("metrics_cost", figures, options.json)
+    print_report("metrics_cost", figures, options)
 
 
 if __name__ == "__main__":

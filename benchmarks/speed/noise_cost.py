@@ -1,4 +1,4 @@
-"""What coupled sampling costs on one CPU core: 16 rows of a 152k vocabulary.
+"""Measures what coupled sampling costs on one CPU core: 16 rows of a vocabulary of 152 k tokens.
 
     python -m benchmarks.speed.noise_cost [--rows 16] [--vocabulary 151936] [--rounds 30]
 
@@ -12,12 +12,13 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from benchmarks.harness.machine import cpu_name
+from benchmarks.harness.results import add_results_option, save
 from speculative_engine.sampling.coupled_sampler import SamplingBatch, sample, top_candidates
 from speculative_engine.sampling.gumbel import block_maxima
 from speculative_engine.sampling.philox import philox4x32
@@ -34,20 +35,13 @@ def naive_sample(logits: Tensor, batch: SamplingBatch) -> Tensor:
     return (logits / batch.temperatures + noise).argmax(1)
 
 
-def cpu_name() -> str:
-    """The processor as Linux names it."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
-
-
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--vocabulary", type=int, default=151_936)
     parser.add_argument("--rounds", type=int, default=30)
+    add_results_option(parser)
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows, vocabulary = options.rows, options.vocabulary
@@ -72,6 +66,7 @@ def main() -> None:
         "sample, T=1, min_p=0.05": batch_of(min_p=0.05),
         "sample, T=1, top_p=0.95": batch_of(top_p=0.95),
     }
+    figures: dict[str, object] = {}
     for shape, logits in shapes.items():
         cases: dict[str, Callable[[], object]] = {
             name: partial(sample, logits, batch) for name, batch in parameters.items()
@@ -97,6 +92,9 @@ def main() -> None:
             print(f"  {name:36s} {statistics.median(cpu[name]):8.2f} ({statistics.median(wall[name]):.2f})")
         noise = statistics.median(cpu["sample, T=1"]) - statistics.median(cpu["sample, greedy (reads the logits)"])
         print(f"  {'what noise adds to greedy':36s} {noise:8.2f}")
+        figures |= {f"{shape}: {name}, ms": statistics.median(times) for name, times in cpu.items()}
+        figures[f"{shape}: what noise adds to greedy, ms"] = noise
+    save(figures, options)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Drafting with another tokenizer against drafting with the target's: how much of what is drafted is right.
+"""Compares drafting with another tokenizer with drafting with the target's: acceptance, without a clock.
 
     python -m benchmarks.speed.other_tokenizer [--prompts 40] [--tokens 96] [--nodes 8] [--temperatures 0,0.8] [--json]
 
@@ -18,8 +18,9 @@ from collections.abc import Sequence
 
 import torch
 
-from benchmarks.harness.held_out import MODELS, held_out_prompts
-from benchmarks.harness.report import print_report
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
+from benchmarks.harness.report import add_report_options, print_report
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import Drafter, DraftSpec
 from speculative_engine.drafters.token_map import TokenMap
@@ -106,7 +107,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=8, help="of a tree")
     parser.add_argument("--temperatures", type=lambda text: [float(each) for each in text.split(",")], default=[0, 0.8])
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     tokenizer = Tokenizer.load(str(MODELS / "target"))
@@ -131,7 +132,7 @@ def main() -> None:
                 tally.follow(drafter, prompt, output, sampling, options.nodes)
             figures[f"T = {temperature:g}, {name}"] = tally.figures()
             assert model.pool.used == 0, "every KV slot is given back"
-    print_report("other_tokenizer", figures, options.json)
+    print_report("other_tokenizer", figures, options)
 
 
 if __name__ == "__main__":

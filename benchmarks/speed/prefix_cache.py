@@ -1,12 +1,13 @@
-"""What the prefix cache saves: chats of several turns, and requests that share a system prompt.
+"""Measures what the prefix cache saves: chats of several turns, requests that share a system prompt.
 
-    python -m benchmarks.speed.prefix_cache [--chats 4] [--turns 4] [--requests 8] [--system-tokens 512] [--runs 5] [--json]
+    python -m benchmarks.speed.prefix_cache [--chats 4] [--turns 4] [--requests 8] [--system-tokens 512]
+        [--runs 5] [--json]
 
-Chats: so many side by side, each turn the whole conversation so far and a question more. Shared system prompt: requests
-that arrive together and begin with the same tokens. Both are run by turns with the cache and without (by the request's
-own option), on prompts that no other run has: their first tokens are its number. Printed are the time to the first
-token, tokens per second with prompts, and the share of prompt tokens that were found. Exit status 1 if an output
-differs.
+In the first workload --chats conversations run side by side; the prompt of each turn is the conversation so far and one
+more question. In the second, requests that begin with the same system prompt arrive together. Both run in turn with the
+cache and without (an option of the request), on prompts unique to the run: their first tokens are its number. Printed
+are the time to the first token, tokens per second with prompts, and the share of prompt tokens that were found. Exit
+status 1 if an output differs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.harness.held_out import MODELS, held_out_prompts
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts, texts_of
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_run_options, cores
 from benchmarks.harness.report import Spread, print_report
@@ -63,16 +65,6 @@ class Case:
 
 Measured = dict[tuple[str, bool], Case]
 """By workload, and whether the cache was used."""
-
-
-def texts_of(tokens: Sequence[int], run: int, count: int, length: int) -> list[list[int]]:
-    """So many different texts of a length, of given tokens; no two runs have one that begins alike."""
-    texts = []
-    for number in range(count):
-        first = (run * count + number) * 31 % len(tokens)
-        endless = itertools.cycle([*tokens[first:], *tokens[:first]])
-        texts.append([run % 256, number % 256, *itertools.islice(endless, length)][:length])
-    return texts
 
 
 async def chats(
@@ -167,7 +159,7 @@ def main() -> None:
     options = parser.parse_args()
     with Services() as services:
         measured = asyncio.run(_run(options, services))
-    print_report("prefix_cache", figures(measured, options), options.json)
+    print_report("prefix_cache", figures(measured, options), options)
     sys.exit(not identical(measured))
 
 

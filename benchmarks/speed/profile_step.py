@@ -1,4 +1,4 @@
-"""Where a step's time goes, in the verifier and in the drafter, from planning to waiting.
+"""Measures where a step's time goes in the verifier and in the drafter, from planning to waiting.
 
     python -m benchmarks.speed.profile_step [--batches 1,16] [--temperature 0.8] [--runs 5] [--json]
 
@@ -20,7 +20,8 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 
-from benchmarks.harness.held_out import MODELS, held_out_prompts
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, counts, pair_figures
 from benchmarks.harness.report import Spread, print_report
@@ -160,7 +161,7 @@ def main() -> None:
     options = parser.parse_args()
     with Services() as services:
         measured = asyncio.run(measure(options, services))
-    print_report("profile_step", figures(measured, options), options.json)
+    print_report("profile_step", figures(measured, options), options)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A draft model that keeps up with its traffic: acceptance before a change of domain, after it, and after a refresh.
+"""Follows a draft model through a change of domain: acceptance before it, after it, and after a refresh.
 
     python -m benchmarks.speed.refresh_demo [--requests 96] [--steps 150] [--json]
 
@@ -25,8 +25,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.harness.held_out import MODELS, held_out_prompts
-from benchmarks.harness.services import ROOT, Service, Services
+from benchmarks.harness.checkout import MODELS, ROOT
+from benchmarks.harness.held_out import held_out_prompts
+from benchmarks.harness.report import add_report_options
+from benchmarks.harness.results import save
+from benchmarks.harness.services import Service, Services
 from draftwire import Client
 
 _MEASURED = 24
@@ -125,7 +128,7 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=5e-4)
     parser.add_argument("--trial-requests", type=int, default=12, help="requests of each side that decide")
     parser.add_argument("--measured", type=int, default=_MEASURED, help="requests acceptance is measured on")
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     python = held_out_prompts(options.measured)
     tables = [table(number) for number in range(options.measured)]
@@ -151,20 +154,18 @@ def main() -> None:
             drafters = [each.name for each in client.drafters.list()]
     promoted = drafters != ["draft-1"]
     tell(f"promoted: {promoted}; outputs as before: {after.outputs == before.outputs}")
+    figures = {
+        "promoted": promoted,
+        "same_outputs": after.outputs == before.outputs,
+        "refresh_seconds": seconds,
+        **{
+            name: {"acceptance_rate": each.acceptance_rate, "tokens_per_step": each.tokens_per_step}
+            for name, each in (("python", at_home), ("tables_before", before), ("tables_after", after))
+        },
+    }
+    save(figures, options)
     if options.json:
-        print(
-            json.dumps(
-                {
-                    "promoted": promoted,
-                    "same_outputs": after.outputs == before.outputs,
-                    "refresh_seconds": seconds,
-                    **{
-                        name: {"acceptance_rate": each.acceptance_rate, "tokens_per_step": each.tokens_per_step}
-                        for name, each in (("python", at_home), ("tables_before", before), ("tables_after", after))
-                    },
-                }
-            )
-        )
+        print(json.dumps(figures))
 
 
 if __name__ == "__main__":

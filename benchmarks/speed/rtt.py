@@ -1,4 +1,4 @@
-"""What a round trip between verifier and drafter costs, by policy: draft then verify, a chain drafted ahead, a tree.
+"""Measures round trips of 0 to 50 ms by policy: draft then verify, a chain drafted ahead, a tree.
 
     python -m benchmarks.speed.rtt [--round-trips 0,1,5,20,50] [--depths 3,5,8] [--runs 5] [--cases FILE] [--json]
 
@@ -30,7 +30,8 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.harness.arrangements import Arrangement, Comparison, Measured, measure, measure_and_report
-from benchmarks.harness.held_out import MODELS, held_out_prompts
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, counts, pair_figures
 from benchmarks.harness.services import VERIFIER, Service, Services, started

@@ -1,4 +1,4 @@
-"""How much of a forward pass is neither linear layers nor attention.
+"""Measures how much of a forward pass is neither linear layers nor attention.
 
     python -m benchmarks.speed.step_share [--rows 1,4,16] [--context 200] [--threads 1] [--runs 31] [--json]
 
@@ -17,10 +17,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from benchmarks.harness.held_out import MODELS
+from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import counts
-from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.report import Spread, add_report_options, print_report
 from speculative_engine.kernels import slot_attention
 from speculative_engine.model.fused_layer import FusedLayer
 from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--runs", type=int, default=31)
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     model = PackedModel.load(str(inflated(MODELS / "target", options.target_millions)), slots=_SLOTS, dtype="bfloat16")
@@ -129,7 +129,7 @@ def main() -> None:
         figures[f"{rows} rows, linear layers"] = Spread.of(linears)
         figures[f"{rows} rows, attention"] = Spread.of(attentions)
         figures[f"{rows} rows, share of the rest"] = Spread.of(shares)
-    print_report("step_share", figures, options.json)
+    print_report("step_share", figures, options)
 
 
 if __name__ == "__main__":

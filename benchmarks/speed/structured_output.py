@@ -1,4 +1,4 @@
-"""What a form of the output costs a step, and what jump-ahead and drafters bring under it; the bundled pair.
+"""Measures what a form of the output costs a step, and what jump-ahead and drafters gain under it.
 
     python -m benchmarks.speed.structured_output [--seeds 3] [--schemas 6] [--json]
 
@@ -15,12 +15,14 @@ import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.harness.report import machine
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.machine import machine
+from benchmarks.harness.report import add_report_options
+from benchmarks.harness.results import save
 from speculative_engine.drafters.draft_model import DraftModelDrafter
 from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.drafters.grammar import GrammarDrafter
@@ -35,7 +37,6 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
 
-MODELS = Path(__file__).resolve().parents[2] / "models"
 PROMPT = "# The configuration as JSON:\nconfig = "
 _DRAFT, _GRAMMAR = "draft", "grammar"
 _MOST_TOKENS = 120
@@ -183,7 +184,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--schemas", type=int, default=len(SCHEMAS))
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     torch.set_num_threads(1)
     bench = Bench()
@@ -198,6 +199,7 @@ def main() -> None:
             differing += len({tuple(output) for case, output in outputs.items() if case.form}) - 1
             differing += len({tuple(output) for case, output in outputs.items() if not case.form}) - 1
     found = {str(case): count.told() for case, count in counts.items()}
+    save({"differing": differing, "cases": found}, options)
     if options.json:
         print(json.dumps({"machine": machine(), "differing": differing, "cases": found}, indent=1))
         return

@@ -1,4 +1,4 @@
-"""A target split between ranks against the whole of it: step times, tokens a second, what goes from rank to rank.
+"""Compares a target split between ranks with the whole of it: step times, tokens/s, bytes exchanged.
 
     python -m benchmarks.speed.tensor_parallel [--ranks 1 2] [--dtype float32 bfloat16] [--millions 120] [--json]
 
@@ -18,9 +18,12 @@ from typing import Any
 
 import torch
 
-from benchmarks.harness.held_out import MODELS, held_out_prompts
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
-from benchmarks.harness.report import machine
+from benchmarks.harness.machine import machine
+from benchmarks.harness.report import add_report_options
+from benchmarks.harness.results import save
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.plain_generation import generate_all
 from speculative_engine.engine.sequence import SequenceSpec
@@ -97,7 +100,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--dtype", nargs="+", choices=["bfloat16", "float32"], default=["float32", "bfloat16"])
     parser.add_argument("--millions", type=float, default=120.0, help="parameters of the inflated target; 0: as it is")
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     model = str(inflated(MODELS / "target", options.millions) if options.millions else MODELS / "target")
     cases: list[dict[str, Any]] = []
@@ -113,6 +116,7 @@ def main() -> None:
     for case in cases:
         case.pop("texts", None)
     about = machine() | {"threads": "1 a rank", "texts": f"{_SEQUENCES} x {_TOKENS} tokens"}
+    save({"cases": cases}, options)
     if options.json:
         json.dump({"benchmark": "tensor_parallel", "machine": about, "cases": cases}, sys.stdout, indent=2)
         print()

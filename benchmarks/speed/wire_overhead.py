@@ -1,15 +1,14 @@
-"""What two processes and the wire between them cost: the same engine and drafter, in one process and as two services.
+"""Measures what two processes and the wire cost: engine and drafter in one process and as two services.
 
     python -m benchmarks.speed.wire_overhead [--draft models/draft-untrained] [--json]
 
 The bundled pair is inflated to a size at which verifying reads weights from memory (models/inflate.py; kept in a cache
-outside the repository). Held-out prompts are generated from greedily, one request at a time, timed where they are asked
-for: by the thread that verifies, or by a client of the services. The arrangements take turns from request to request.
-Rates are of the tokens after a request's first ones, because reading the prompt is the same work everywhere.
+outside the repository). Held-out prompts are decoded greedily, one request at a time, and timed by the caller: the
+thread that verifies, or a client of the services. The arrangements take turns from request to request. Rates are of the
+tokens after a request's first ones, because reading the prompt is the same work everywhere.
 
-In one process the two threads share Python's interpreter lock, which the services do not. So there is a third
-arrangement, in which nothing but a pipe is between engine and drafter: what the services lose against that is gRPC,
-the event loops and the client.
+In one process the two threads share Python's interpreter lock; the services do not. A third arrangement has nothing but
+a pipe between engine and drafter: the difference to it is the cost of gRPC, the event loops and the client.
 """
 
 from __future__ import annotations
@@ -22,10 +21,11 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from benchmarks.harness.held_out import MODELS, held_out_prompts
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import cores
-from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.report import Spread, add_report_options, print_report
 from benchmarks.harness.services import Services
 from benchmarks.harness.timings import Timing, acceptance_length, acceptance_rate, decode_rate, whole_rate
 from benchmarks.speed.without_services import serve
@@ -173,11 +173,11 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--verbose", action="store_true", help="print every run")
-    parser.add_argument("--json", action="store_true")
+    add_report_options(parser)
     options = parser.parse_args()
     with Services() as services:
         figures = asyncio.run(measure(options, services))
-    print_report("wire_overhead", figures, options.json)
+    print_report("wire_overhead", figures, options)
 
 
 if __name__ == "__main__":

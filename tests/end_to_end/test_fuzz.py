@@ -3,7 +3,8 @@
 import asyncio
 
 from benchmarks.faults.fuzz import attack
-from benchmarks.harness.services import MODELS, Services
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.services import Services
 
 MESSAGES = 4000
 SEED = 3

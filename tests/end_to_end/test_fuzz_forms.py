@@ -1,4 +1,4 @@
-"""Forms of output end no verifier and hold up nobody: a small part of benchmarks/faults/fuzz_forms.py, and one at two."""
+"""Forms of output end no verifier and delay no caller: a small part of benchmarks/faults/fuzz_forms.py."""
 
 import asyncio
 from pathlib import Path

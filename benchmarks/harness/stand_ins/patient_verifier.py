@@ -1,5 +1,9 @@
-"""The verifier service with a planner that waits for its drafters: `python -m benchmarks.harness.stand_ins.patient_verifier`,
-with the flags of `python -m verifier_service`."""
+"""The verifier service with a planner that waits for its drafters.
+
+    python -m benchmarks.harness.stand_ins.patient_verifier --model models/target --listen 127.0.0.1:0
+
+All flags are those of `python -m verifier_service`.
+"""
 
 from __future__ import annotations
 

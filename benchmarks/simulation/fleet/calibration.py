@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.harness.report import machine
+from benchmarks.harness.machine import machine
 from benchmarks.harness.simulation_case import drafted_places
 from benchmarks.simulation.fleet.model_pair_times import Around, ModelPairTimes
 from benchmarks.simulation.fleet.real_fleet import RealFleet, RealRun

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from benchmarks.simulation.fleet.drafter import Drafter
 
 
 @dataclass(eq=False, slots=True)
@@ -34,9 +30,8 @@ class Request:
     """When it was asked for, or got its last tokens."""
     first: float = 0.0
     """When it got its first tokens."""
-    drafter: Drafter | None = None
     drafted_from: float = 0.0
-    """When the drafter has caught up with it."""
+    """When its drafter has caught up with it."""
     retry_at: float = 0.0
     """When to look for a drafter again."""
     moves: int = 0

@@ -72,6 +72,8 @@ class Verifier:
         self._rng = random.Random(f"{seed} verifier {index}")
         self._running: list[Request] = []
         self._waiting: deque[Request] = deque()
+        self._drafters: dict[Request, Drafter] = {}
+        """The drafters of those requests that have one."""
         self._opened: dict[int, int] = {}
         """Sequences that this verifier has at each drafter."""
         self._stepping = False
@@ -109,8 +111,7 @@ class Verifier:
 
     def lost(self, request: Request, seconds: float) -> None:
         """Its drafter is gone, which is noticed after so many seconds."""
-        self._opened[request.drafter.index] -= 1
-        request.drafter = None
+        self._opened[self._drafters.pop(request).index] -= 1
         request.retry_at = self._clock.now + seconds
 
     def fail(self) -> list[Request]:
@@ -169,7 +170,7 @@ class Verifier:
         since = self._last_step
         lost: dict[int, float] = {}
         for request in decoding:
-            drafter, load, draft_share = request.drafter, 0, 1
+            drafter, load, draft_share = self._drafters.get(request), 0, 1
             if drafter is None:
                 if self._speculation.drafters and now >= request.retry_at:
                     self._find_drafter(request, now)
@@ -223,13 +224,13 @@ class Verifier:
         else:
             least = min(self._opened.get(drafter.index, 0) for drafter in free)
             drafter = self._rng.choice([each for each in free if self._opened.get(each.index, 0) == least])
-        request.drafter = drafter
+        self._drafters[request] = drafter
         self._opened[drafter.index] = self._opened.get(drafter.index, 0) + 1
         caught_up = drafter.open(request, now + self._one_way, self._owner.draft_share(drafter))
         request.drafted_from = caught_up + self._one_way
 
     def _close(self, request: Request) -> None:
-        if request.drafter is not None:
-            request.drafter.close(request)
-            self._opened[request.drafter.index] -= 1
-            request.drafter = None
+        drafter = self._drafters.pop(request, None)
+        if drafter is not None:
+            drafter.close(request)
+            self._opened[drafter.index] -= 1

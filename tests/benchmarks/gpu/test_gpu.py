@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu.models import described, grown
-from benchmarks.harness.held_out import MODELS
+from benchmarks.harness.checkout import MODELS
 from models.inflate import Shape
 
 OPTIONS = ["--device", "cpu", "--tokens", "4", "--prompts", "1", "--context", "16", "--runs", "1", "--slots", "512"]

@@ -1,5 +1,7 @@
 """What is said of peers: their best settings, equal outputs, ratios within a run, and who was not measured."""
 
+from importlib.util import find_spec
+
 import pytest
 
 from benchmarks.harness.report import Spread
@@ -77,7 +79,7 @@ def test_processes_are_shared_where_a_peer_takes_its_setting_with_the_request() 
 
 def test_every_peer_has_its_runner_and_names_of_its_own() -> None:
     everybody = peers(2)
-    assert all(peer.script().exists() for peer in everybody)
+    assert all(find_spec(peer.runner) is not None for peer in everybody)
     assert [peer.name for peer in everybody if peer.environment is None] == ["draftwire"]
     for peer in everybody:
         for method in peer.methods:

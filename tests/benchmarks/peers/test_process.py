@@ -12,11 +12,9 @@ from benchmarks.peers.environment import PeerUnavailable
 from benchmarks.peers.process import PeerProcess
 from tests.end_to_end.waiting import PATIENCE
 
-RUNNERS = Path(peer_process.__file__).parent / "peers"
-COUNTING = f"""
+COUNTING = """
 import os, sys
-sys.path.insert(0, {str(RUNNERS)!r})
-from answering import answer
+from benchmarks.peers.runners.answering import answer
 
 def load(order):
     if order["target"] == "none":
@@ -33,7 +31,7 @@ def load(order):
         arrived(max_tokens - 2)
         return tokens
 
-    return generate, f"{{order['threads']}} threads"
+    return generate, f"{order['threads']} threads"
 
 answer(load)
 """
@@ -43,9 +41,9 @@ ORDER = {"method": "plain", "target": "some", "threads": 2}
 @pytest.fixture
 def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PeerProcess]:
     monkeypatch.setattr(peer_process, "PLACE", tmp_path)
-    script = tmp_path / "counting.py"
-    script.write_text(COUNTING)
-    running = PeerProcess(Peer("counting", str(script), (Method("plain"),)), 2, [0])
+    (tmp_path / "counting.py").write_text(COUNTING)
+    monkeypatch.chdir(tmp_path)  # where its process looks for the module, too
+    running = PeerProcess(Peer("counting", "counting", (Method("plain"),)), 2, [0])
     yield running
     running.stop()
 

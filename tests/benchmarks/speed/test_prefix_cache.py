@@ -2,8 +2,9 @@
 
 import argparse
 
+from benchmarks.harness.held_out import texts_of
 from benchmarks.harness.stream_batch import Arrival, Stream, StreamBatch
-from benchmarks.speed.prefix_cache import CHATS, SYSTEM, Case, figures, identical, texts_of
+from benchmarks.speed.prefix_cache import CHATS, SYSTEM, Case, figures, identical
 
 
 def batch(first: float, *, cached: int = 0, token: int = 7) -> StreamBatch:

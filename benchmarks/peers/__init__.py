@@ -1,0 +1,1 @@
+"""Peers: other inference engines with the same models."""
