@@ -14,7 +14,7 @@ _FEWEST = 8
 _LITTLE = 0.04
 """Of a step's time: as many nodes as are read and kept in it are asked for in any case."""
 _NODE_SECONDS = 14e-6
-"""What a step takes longer for each live node (docs/benchmarks.md, "profile_step.py")."""
+"""What a step takes longer for each live node (measured by benchmarks/speed/profile_step.py)."""
 _UNKNOWN_NODES = 64.0
 """Nodes that a step is taken to verify where nothing is known of the drafter."""
 _MEMORY = 8.0

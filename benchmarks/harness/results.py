@@ -28,10 +28,10 @@ class Result:
     benchmark: str
     """The script's name, such as `never_slower`."""
     command: str | None
-    """The command line, from `python` on."""
+    """The command line, from `python` on; None for figures that are put together from several."""
     commit: str
     """The abbreviated commit that was measured, with `-dirty` where files had changed."""
-    committed: str
+    committed: str | None
     """The time of that commit, in ISO 8601. The newest result is the one of the newest commit."""
     date: str | None
     """The time of the measurement, in ISO 8601."""
@@ -54,6 +54,11 @@ def results(directory: Path = RESULTS) -> list[Result]:
     """All results below a directory, the newest first; of one commit, the one measured last."""
     found = [Result(**json.loads(path.read_text(encoding="utf-8"))) for path in sorted(directory.glob("*/*.json"))]
     return sorted(found, key=lambda each: (_time(each.committed), each.date or ""), reverse=True)
+
+
+def shown_name(script: str) -> str:
+    """The name of a script's results: the module's, without its room and `.__main__`."""
+    return script.removesuffix(".__main__").rpartition(".")[2]
 
 
 def write(result: Result, directory: Path) -> Path:
@@ -89,10 +94,10 @@ def save(figures: Mapping[str, object], options: argparse.Namespace) -> None:
     about = machine()
     module = _running()
     result = Result(
-        benchmark=module.rpartition(".")[2],
+        benchmark=shown_name(module),
         command=shlex.join(["python", "-m", module, *sys.argv[1:]]),
         commit=about["commit"],
-        committed=commit_time() or _now(),
+        committed=commit_time(),
         date=_now(),
         machine={
             "processor": about["processor"],
@@ -128,5 +133,5 @@ def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def _time(text: str) -> datetime.datetime:
-    return datetime.datetime.fromisoformat(text)
+def _time(text: str | None) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(text or "1970-01-01T00:00:00+00:00")

@@ -42,7 +42,7 @@ class SlotPool:
     Slots that follow each other lie next to each other in memory, and attention reads a sequence's slots in the order
     of its tokens. So whoever takes more gets, if they are free, the slots behind its last one; and who begins, or finds
     those taken, begins a stretch of BLOCK slots that is free altogether. Others begin there only when no such stretch
-    is left. Reading slots in no order takes twice as long and more (docs/benchmarks.md, "Where the slots lie").
+    is left. Reading slots in no order takes up to 1.6 times as long (docs/engine.md, "KV slots and rollback").
     """
 
     def __init__(self, capacity: int):

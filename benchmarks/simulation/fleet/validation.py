@@ -26,7 +26,7 @@ _CELL_STEPS = 2000
 _AWAY = 3600.0
 """Seconds for which a killed verifier is away: to the end."""
 _NOTICE = 0.07
-"""Seconds until a killed process is noticed: docs/benchmarks.md, chaos.py."""
+"""Seconds until a killed process is noticed: measured by benchmarks/faults/chaos.py."""
 
 
 @dataclass(frozen=True)

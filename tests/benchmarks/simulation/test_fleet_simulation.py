@@ -42,10 +42,12 @@ def run(fleet: Fleet, rate: float = 6.0, seconds: float = 10.0) -> Simulation:
 
 def test_every_request_ends_once_with_all_its_tokens(fleet: Fleet) -> None:
     requests = arrivals(6.0, 10.0, 100, 60, "some")
-    outcome = Simulation(fleet, Outcome()).run(requests)
+    simulation = Simulation(fleet, Outcome())
+    outcome = simulation.run(requests)
     assert outcome.arrived == outcome.finished == len(requests)
     assert outcome.all_tokens == sum(request.output for request in requests)
-    assert all(request.produced == request.output and request.drafter is None for request in requests)
+    assert all(request.produced == request.output for request in requests)
+    assert [drafter.sequences for drafter in simulation.drafters] == [0] * len(simulation.drafters)
 
 
 def test_who_has_no_room_refuses_and_nobody_is_counted_twice(fleet: Fleet) -> None:
