@@ -60,7 +60,7 @@ test: $(READY) $(VERSION) $(if $(shell command -v npm),$(BUF)) ## Run the tests 
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --max-worker-restart 0 --dist loadfile $(PYTEST_ARGS)
 
 test-vllm: $(READY) $(VERSION) ## Test draftwire_vllm with vLLM itself (installs it, once, where temporary files are)
-	@$(BIN)/python -c 'from benchmarks.vllm_environment import prepare; prepare()'
+	@$(BIN)/python -c 'from benchmarks.peers.vllm_environment import prepare; prepare()'
 	@$(BIN)/python -m pytest tests/draftwire_vllm $(PYTEST_ARGS)
 
 lint: $(READY) ## Check style, types and import directions

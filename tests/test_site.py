@@ -149,7 +149,7 @@ def test_what_is_searched_is_found(page: Page) -> None:
         ("models", "../models/README.md#another-tokenizer", "docs", "", "[models](models.md#another-tokenizer)"),
         ("bundled models", "../models", "docs", "", "[bundled models](models.md)"),
         ("start", "docs/getting-started.md", ".", "", "[start](getting-started.md)"),
-        ("start", "../docs/benchmarks.md#soakpy", "models", "", "[start](benchmarks.md#soakpy)"),
+        ("start", "../docs/benchmarks.md#soak", "models", "", "[start](benchmarks.md#soak)"),
         ("`Verdict`", "../protos/verdict.proto", "docs", "", "`Verdict` (`protos/verdict.proto`)"),
         ("LICENSE", "LICENSE", ".", "", "`LICENSE`"),
         ("x", "../models/inflate.py", "docs", "https://x.test/r/", "[x](https://x.test/r/blob/main/models/inflate.py)"),

@@ -1,1 +1,1 @@
-"""What runs in the peers' own environments: it imports nothing of the project but `answering`."""
+"""Peers: other inference engines with the same models."""

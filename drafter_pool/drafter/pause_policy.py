@@ -14,7 +14,7 @@ _FEWEST = 8
 _LITTLE = 0.04
 """Of a step's time: as many nodes as are read and kept in it are asked for in any case."""
 _NODE_SECONDS = 14e-6
-"""What a step takes longer for each live node (docs/benchmarks.md, "profile_step.py")."""
+"""What a step takes longer for each live node (measured by benchmarks/speed/profile_step.py)."""
 _UNKNOWN_NODES = 64.0
 """Nodes that a step is taken to verify where nothing is known of the drafter."""
 _MEMORY = 8.0
@@ -22,7 +22,7 @@ _MEMORY = 8.0
 _STEP_SECONDS = 1.5e-3
 _SEQUENCE_SECONDS = 0.3e-3
 """What a step takes longer, and for each sequence, when a drafter is told of it and answers: messages to and fro, and
-the tree. Measured with one core for everything (benchmarks/profile_step.py)."""
+the tree. Measured with one core for everything (benchmarks/speed/profile_step.py)."""
 _MOST = 0.1
 """Of a step's time, that this is taken to be: where steps take a millisecond or two, caches are warm."""
 _UNKNOWN = 0.02

@@ -42,8 +42,8 @@ class SlotPool:
     Slots that follow each other lie next to each other in memory, and attention reads a sequence's slots in the order
     of its tokens. So a sequence that takes more slots gets those behind its last one, if they are free. A sequence that
     begins, or finds those taken, begins a block of SLOT_BLOCK slots that are all free. Others begin in that block only
-    when no such block is left. Reading slots in no order takes twice as long and more (docs/benchmarks.md, "Where the
-    slots lie").
+    when no such block is left. Reading slots in no order takes up to 1.6 times as long (docs/engine.md, "KV slots and
+    rollback").
     """
 
     def __init__(self, capacity: int):

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from benchmarks.held_out import held_out_prompts
-from benchmarks.services import MODELS, Services
-from benchmarks.vllm_environment import vllm_environment, vllm_variables
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
+from benchmarks.harness.services import Services
+from benchmarks.peers.vllm_environment import vllm_environment, vllm_variables
 from draftwire import Client
 
 pytestmark = [

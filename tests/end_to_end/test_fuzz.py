@@ -1,9 +1,10 @@
-"""A small part of benchmarks/fuzz.py: services that are told nonsense go on, and nobody else notices."""
+"""A small part of benchmarks/faults/fuzz.py: services that are told nonsense go on, and nobody else notices."""
 
 import asyncio
 
-from benchmarks.fuzz import attack
-from benchmarks.services import MODELS, Services
+from benchmarks.faults.fuzz import attack
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.services import Services
 
 MESSAGES = 4000
 SEED = 3

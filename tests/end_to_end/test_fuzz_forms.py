@@ -1,4 +1,4 @@
-"""Forms of output end no verifier and hold up nobody: a small part of benchmarks/fuzz_forms.py, and one at two."""
+"""Forms of output end no verifier and delay no caller: a small part of benchmarks/faults/fuzz_forms.py."""
 
 import asyncio
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from benchmarks.fuzz_form_texts import extremes
-from benchmarks.fuzz_forms import attack
-from benchmarks.services import Services
+from benchmarks.faults.fuzz_form_texts import extremes
+from benchmarks.faults.fuzz_forms import attack
+from benchmarks.harness.services import Services
 from draftwire import Client
 from draftwire.errors import InvalidFieldError
 from tests.end_to_end.waiting import PATIENCE

@@ -1,6 +1,6 @@
 """The first law: the tokens are a function of target, prompt, sampling parameters and seed, and of nothing else.
 
-A part of the matrix; benchmarks/invariance.py runs all of it.
+A part of the matrix; benchmarks/laws/invariance.py runs all of it.
 """
 
 import json

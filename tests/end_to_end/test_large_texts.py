@@ -1,4 +1,4 @@
-"""A small part of benchmarks/fuzz_texts.py: large texts are refused unread, while somebody else is served."""
+"""A small part of benchmarks/faults/fuzz_texts.py: large texts are refused unread, while somebody else is served."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from benchmarks.process_usage import Usage
+from benchmarks.harness.process_usage import Usage
 from draftwire import Client, ContextExceededError
 from draftwire.v1 import verifier_service_pb2 as pb
 from tests.end_to_end.waiting import PATIENCE

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.process_usage import Usage
+from benchmarks.harness.process_usage import Usage
 from draftwire import AsyncClient, AtCapacityError, Client
 from tests.end_to_end.conftest import RunningService, StartService
 from tests.end_to_end.waiting import PATIENCE, eventually

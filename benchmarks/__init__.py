@@ -1,0 +1,1 @@
+"""Benchmarks of promises and of speed, run from the repository's root by `python -m benchmarks.ROOM.NAME`."""

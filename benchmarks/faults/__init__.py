@@ -1,0 +1,1 @@
+"""Faults: services under failures, hostile peers and hostile input."""

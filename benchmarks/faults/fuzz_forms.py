@@ -1,0 +1,228 @@
+"""Asks a verifier for hostile schemas, expressions and grammars while another caller generates.
+
+    python -m benchmarks.faults.fuzz_forms [--seconds 60] [--seed 1] [--json]
+
+A real verifier of the bundled target is asked for forms that are deep, long, wide, repeated and recursive, in every
+notation: one of each kind as large as a text may be, then random ones. Meanwhile a bystander generates without a form,
+and every output is compared. Exit status 1 if the verifier ends, is not healthy, logs a fault or holds a slot in the
+end, if an answer is not a text or a refusal that names the form, if an output differs or takes longer than its bound,
+or if the verifier and the processes it starts exceed their memory bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import chain, repeat
+from pathlib import Path
+
+import grpc
+
+from benchmarks.faults.fuzz_form_texts import MOST_TEXT, Form, extremes, random_form
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.report import add_report_options, end_with_faults
+from benchmarks.harness.service_logs import logged_faults
+from benchmarks.harness.services import Service, Services
+from draftwire import AsyncClient, DraftwireError, RetryPolicy
+from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire.v1.sampling_pb2 import SamplingParams
+from draftwire.v1.structured_output_pb2 import StructuredOutput
+
+SECONDS = 60.0
+"""Every form's request has to be over within this time."""
+BYSTANDER_SECONDS = 30.0
+"""So has every request of the bystander."""
+MOST_GROWTH = 3 * 1024**3
+"""Bytes that the verifier and its processes may hold beyond those at the start."""
+_IN_PARALLEL = 2
+_LEAST_RANDOM = 20
+"""Random forms, however long the others took."""
+_FINE = {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED}
+"""A text, a form that cannot be had, or one that waited too long for others."""
+_NO_TOKEN = "leaves no token"
+"""Errors of a request whose form reaches a limit while it generates."""
+
+
+@dataclass
+class FormFindings:
+    """Counts and faults of a fuzzing run."""
+
+    codes: Counter[str] = field(default_factory=Counter)
+    """Ends of the requests with forms, by notation."""
+    bystander_requests: int = 0
+    bystander_longest: float = 0.0
+    """Seconds."""
+    growth: int = 0
+    """Bytes of memory beyond those at the start, at the most."""
+    faults: list[str] = field(default_factory=list)
+    """Descriptions of what went wrong."""
+
+
+class FormFuzzer:
+    """Asks one verifier for forms."""
+
+    def __init__(self, verifier: Service, seed: int, seconds: float) -> None:
+        """seconds: for how long to ask at the least."""
+        self.findings = FormFindings()
+        self._verifier = verifier
+        self._address = ""
+        self._rng = random.Random(seed)
+        self._seconds = seconds
+        self._stop = asyncio.Event()
+
+    async def run(self) -> FormFindings:
+        """Ask, and see what became of everybody."""
+        self._address = await asyncio.to_thread(lambda: self._verifier.address)
+        policy = RetryPolicy(attempts_per_address=1)
+        async with AsyncClient(self._address, timeout=BYSTANDER_SECONDS, retry=policy) as client:
+            expected = [await self._output(client, number) for number in range(4)]
+            before = _memory(self._verifier.pid)
+            beside = [
+                asyncio.create_task(self._bystander(client, expected)),
+                asyncio.create_task(self._watch_memory(before)),
+            ]
+            try:
+                deadline = time.monotonic() + self._seconds
+                forms = chain(extremes(), (random_form(self._rng) for _ in repeat(None)))
+                count = sum(1 for _ in extremes()) + _LEAST_RANDOM
+                lock = asyncio.Lock()
+
+                async def worker() -> None:
+                    nonlocal count
+                    async with grpc.aio.insecure_channel(self._address) as channel:
+                        while self._verifier.alive and len(self.findings.faults) < 100:
+                            async with lock:
+                                if count <= 0 and time.monotonic() > deadline:
+                                    return
+                                count -= 1
+                                form = next(forms)
+                            await self._ask(channel, form)
+
+                await asyncio.gather(*(worker() for _ in range(_IN_PARALLEL)))
+            finally:
+                self._stop.set()
+                await asyncio.wait(beside)
+            for task in beside:
+                task.result()
+            await self._look(client)
+        return self.findings
+
+    async def _output(self, client: AsyncClient, number: int) -> tuple[int, ...]:
+        generation = await client.generate("def f(", max_tokens=16, seed=number, temperature=0.8, ignore_eos=True)
+        return tuple(generation.token_ids)
+
+    async def _bystander(self, client: AsyncClient, expected: list[tuple[int, ...]]) -> None:
+        number = 0
+        while not self._stop.is_set():
+            number = (number + 1) % len(expected)
+            started = time.monotonic()
+            try:
+                output = await self._output(client, number)
+            except DraftwireError as error:
+                self.findings.faults.append(f"the bystander's request failed: {error}")
+                await asyncio.sleep(0.1)
+                continue
+            took = time.monotonic() - started
+            self.findings.bystander_requests += 1
+            self.findings.bystander_longest = max(self.findings.bystander_longest, took)
+            if output != expected[number]:
+                self.findings.faults.append(f"the bystander got other tokens: {output}, not {expected[number]}")
+
+    async def _watch_memory(self, before: int) -> None:
+        while not self._stop.is_set() and self._verifier.alive:
+            self.findings.growth = max(self.findings.growth, _memory(self._verifier.pid) - before)
+            await asyncio.sleep(0.2)
+        if self.findings.growth > MOST_GROWTH:
+            self.findings.faults.append(f"memory grew by {self.findings.growth >> 20} MiB")
+
+    async def _ask(self, channel: grpc.aio.Channel, form: Form) -> None:
+        family, kind, text = form
+        if len(text) > 4 * MOST_TEXT:
+            text = text[: 4 * MOST_TEXT]
+        request = pb.GenerateRequest(
+            text="def f(",
+            max_tokens=8,
+            sampling=SamplingParams(temperature=0.8, seed=1),
+            structured_output=StructuredOutput(**{kind: text}),
+        )
+        call = channel.unary_stream(
+            "/draftwire.v1.VerifierService/Generate", request_serializer=pb.GenerateRequest.SerializeToString
+        )(request, timeout=SECONDS)
+        try:
+            while await call.read() is not grpc.aio.EOF:
+                pass
+        except grpc.aio.AioRpcError:
+            pass  # how it ended is looked at next
+        code, details = await call.code(), await call.details()
+        self.findings.codes[f"{kind} {code.name}"] += 1
+        refused = code == grpc.StatusCode.INVALID_ARGUMENT
+        told = not refused or f"structured_output.{kind}" in details or _NO_TOKEN in details
+        if code not in _FINE or not told:
+            self.findings.faults.append(f"{family} ({kind}, {len(text)} bytes) ended with {code.name}: {details}")
+
+    async def _look(self, client: AsyncClient) -> None:
+        """See that the verifier lives and holds nothing."""
+        if not self._verifier.alive:
+            self.findings.faults.append("the verifier has ended")
+            return
+        deadline = time.monotonic() + SECONDS
+        while (engine := (await client.model_info()).engine).used_slots and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        if engine.used_slots:
+            self.findings.faults.append(f"slots are left in use: {engine}")
+        self.findings.faults += [f"logged: {line}" for line in logged_faults(self._verifier.log)]
+
+
+def _memory(pid: int) -> int:
+    """Bytes of memory that a process and those below it hold."""
+    total, pids = 0, [pid]
+    while pids:
+        process = Path(f"/proc/{pids.pop()}")
+        try:
+            for line in (process / "smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):  # what processes share is counted once
+                    total += 1024 * int(line.split()[1])
+            for task in (process / "task").iterdir():
+                pids += map(int, (task / "children").read_text().split())
+        except OSError:
+            continue  # it has just ended
+    return total
+
+
+async def attack(services: Services, seed: int, seconds: float) -> FormFindings:
+    """Start a verifier, and ask it for forms."""
+    return await FormFuzzer(services.verifier(MODELS / "target"), seed, seconds).run()
+
+
+def main() -> None:
+    """Ask and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60.0, help="for how long to ask at the least")
+    parser.add_argument("--seed", type=int, default=None, help="of everything that is random; printed")
+    add_report_options(parser)
+    options = parser.parse_args()
+    seed = random.randrange(2**32) if options.seed is None else options.seed
+    print(f"seed {seed}", file=sys.stderr)
+    started = time.monotonic()
+    with Services() as services:
+        findings = asyncio.run(attack(services, seed, options.seconds))
+    figures: dict[str, object] = {
+        "seed": seed,
+        "forms": findings.codes.total(),
+        "ends of calls": dict(sorted(findings.codes.items())),
+        "seconds": round(time.monotonic() - started),
+        "bystander's requests": findings.bystander_requests,
+        "longest of them, s": round(findings.bystander_longest, 2),
+        "memory grew by, MiB": findings.growth >> 20,
+        "faults": len(findings.faults),
+    }
+    end_with_faults("fuzz_forms", figures, findings.faults, options)
+
+
+if __name__ == "__main__":
+    main()

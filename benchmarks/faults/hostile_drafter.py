@@ -1,0 +1,163 @@
+"""A drafter service that makes work: it proposes random tokens, and does what its kind says beside that."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from benchmarks.faults.fuzz_messages import hello
+from benchmarks.faults.raw_drafter import RawDrafter
+from draftwire.v1 import drafter_service_pb2 as pb
+from draftwire.v1.model_info_pb2 import Limits, ModelInfo
+from draftwire.v1.proposal_pb2 import Proposal, ProposalBatch
+from draftwire.v1.verdict_pb2 import Verdict
+
+_CHAIN = 8
+"""Random tokens that it proposes at a time."""
+_ECHOES = 63
+"""Proposals of what is committed, after each verdict."""
+_FOREIGN = 40
+_PONGS = 300
+_LOG_PROB = -0.01
+"""It is all but certain of each token."""
+
+
+@dataclass(slots=True)
+class _Opening:
+    epoch: int
+    sequence_id: int
+    tokens: list[int]
+    begun: int
+    """Committed tokens of the opening itself."""
+    next_id: int = 1
+
+    def proposal(self, tokens: list[int], length: int) -> Proposal:
+        """A chain behind so many committed tokens."""
+        first, self.next_id = self.next_id, self.next_id + len(tokens)
+        return Proposal(
+            sequence_id=self.sequence_id,
+            epoch=self.epoch,
+            committed_length=length,
+            first_node_id=first,
+            token_ids=tokens,
+            parent_ids=[0, *range(first, first + len(tokens) - 1)],
+            log_probs=[_LOG_PROB] * len(tokens),
+        )
+
+
+class HostileDrafter(RawDrafter):
+    """Serves Draft at `address`. kind: one of KINDS."""
+
+    def __init__(self, kind: str, vocab_size: int) -> None:
+        self._kind = kind
+        self._vocab_size = vocab_size
+        self._rng = random.Random(kind)
+        self._models = 0
+        self._openings = 0
+        super().__init__(self._draft)
+
+    async def _draft(self, requests: Any, context: Any) -> None:
+        """One conversation."""
+        openings: dict[int, _Opening] = {}
+        greeting = hello(self._vocab_size)
+        greeting.limits.CopyFrom(Limits(max_sequences=64, max_tree_nodes=64))
+        greeting.model.model_id = f"model {self._models}"
+        with suppress(grpc.aio.AioRpcError, grpc.aio.UsageError):
+            await context.write(pb.DraftResponse(hello=greeting).SerializeToString())
+            async for data in requests:
+                for answer in self._answers(pb.DraftRequest.FromString(data), openings):
+                    await context.write(answer.SerializeToString())
+
+    def _answers(self, message: pb.DraftRequest, openings: dict[int, _Opening]) -> Iterator[pb.DraftResponse]:
+        kind = message.WhichOneof("message")
+        if kind == "open":
+            yield from self._open(message.open, openings)
+        elif kind == "verdicts":
+            for verdict in message.verdicts.verdicts:
+                opening = openings.get(verdict.sequence_id)
+                if opening is not None and opening.epoch == verdict.epoch:
+                    opening.tokens += verdict.token_ids
+                    yield from self._follow(opening, verdict)
+        elif kind == "close":
+            for sequence_id in message.close.sequence_ids:
+                openings.pop(sequence_id, None)
+        elif kind == "sequence_error":
+            openings.pop(message.sequence_error.sequence_id, None)
+        elif kind == "ping":
+            yield pb.DraftResponse(pong=pb.Pong(number=message.ping.number))
+
+    def _open(self, message: pb.OpenSequence, openings: dict[int, _Opening]) -> Iterator[pb.DraftResponse]:
+        opening = openings.get(message.sequence_id)
+        if opening is None or not message.offset:
+            opening = _Opening(message.epoch, message.sequence_id, [], message.committed_length)
+            openings[message.sequence_id] = opening
+        opening.tokens += message.token_ids
+        if len(opening.tokens) < message.committed_length:
+            return
+        self._openings += 1
+        yield pb.DraftResponse(opened=pb.SequenceOpened(sequence_id=opening.sequence_id, epoch=opening.epoch))
+        if not self._kind.startswith("echo"):  # whose proposals all build on what was committed before
+            yield self._guess(opening)
+        if self._kind == "chameleon" and self._openings % 2 == 0:
+            yield self._replaced()
+
+    def _follow(self, opening: _Opening, verdict: Verdict) -> Iterator[pb.DraftResponse]:
+        yield from KINDS[self._kind](self, opening, verdict)
+
+    def _guess(self, opening: _Opening) -> pb.DraftResponse:
+        tokens = [self._rng.randrange(self._vocab_size) for _ in range(_CHAIN)]
+        return _batch(opening.proposal(tokens, len(opening.tokens)))
+
+    def _replaced(self) -> pb.DraftResponse:
+        self._models += 1
+        return pb.DraftResponse(replaced=pb.ModelReplaced(model=ModelInfo(model_id=f"model {self._models}")))
+
+    # What kinds do after a verdict
+
+    def _wrong(self, opening: _Opening, verdict: Verdict) -> Iterator[pb.DraftResponse]:
+        yield self._guess(opening)
+
+    def _restless(self, opening: _Opening, verdict: Verdict) -> Iterator[pb.DraftResponse]:
+        yield self._guess(opening)
+        yield self._replaced()
+
+    def _echo(self, opening: _Opening, verdict: Verdict) -> Iterator[pb.DraftResponse]:
+        for _ in range(_ECHOES):
+            yield _batch(opening.proposal([opening.tokens[opening.begun]], opening.begun))
+
+    def _echo_last(self, opening: _Opening, verdict: Verdict) -> Iterator[pb.DraftResponse]:
+        known = len(opening.tokens) - len(verdict.token_ids)
+        for _ in range(_ECHOES):
+            yield _batch(opening.proposal([opening.tokens[known]], known))
+
+    def _foreign(self, opening: _Opening, verdict: Verdict) -> Iterator[pb.DraftResponse]:
+        yield self._guess(opening)
+        for number in range(_FOREIGN):
+            strange = _Opening(0, opening.sequence_id + 1000 + number, [0], 1)
+            yield _batch(strange.proposal([1], 1))
+
+    def _pongs(self, opening: _Opening, verdict: Verdict) -> Iterator[pb.DraftResponse]:
+        yield self._guess(opening)
+        for number in range(_PONGS):
+            yield pb.DraftResponse(pong=pb.Pong(number=number))
+
+
+def _batch(proposal: Proposal) -> pb.DraftResponse:
+    return pb.DraftResponse(proposals=ProposalBatch(proposals=[proposal], step_seconds=1e-3))
+
+
+KINDS: dict[str, Callable[[HostileDrafter, _Opening, Verdict], Iterator[pb.DraftResponse]]] = {
+    "wrong": HostileDrafter._wrong,
+    "chameleon": HostileDrafter._wrong,
+    "replaced": HostileDrafter._restless,
+    "echo": HostileDrafter._echo,
+    "echo-last": HostileDrafter._echo_last,
+    "foreign": HostileDrafter._foreign,
+    "pongs": HostileDrafter._pongs,
+}
+"""Answers to a verdict, by kind."""

@@ -1,0 +1,226 @@
+"""Measures what hostile drafters cost a verifier: speed, processor time, an honest drafter's requests.
+
+    python -m benchmarks.faults.hostile_drafters [--kinds chameleon,echo] [--runs 5] [--json]
+
+Held-out prompts are generated from greedily, some side by side, in turns: plainly, with an honest drafter, with a
+hostile one, and with the one of both that the verifier chooses. All hostile drafters propose random tokens and claim to
+be all but certain of them. Beside that they
+
+- wrong: do nothing;
+- chameleon: say at every second opening that their model was replaced;
+- replaced: say so at every verdict;
+- echo: answer each verdict with 63 proposals of a token that is committed already, which they
+  were told long ago, and nothing else;
+- echo-last: the same, of the token that was committed last;
+- foreign: send 40 proposals for sequences that are not open after each verdict;
+- pongs: send 300 unasked pongs after each verdict.
+
+Processor seconds are those of the verifier's process, for a token. Gaps are the longest between two tokens of a
+request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.faults.hostile_drafter import KINDS, HostileDrafter
+from benchmarks.harness.arrangements import turned
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
+from benchmarks.harness.inflated_models import inflated
+from benchmarks.harness.pair_options import add_pair_options, add_run_options, pair_figures
+from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.services import Services, started
+from benchmarks.harness.stream_batch import Stream, StreamBatch, run_batch
+from draftwire import AsyncClient, Drafter, Speculation
+from draftwire.options import BatchOptions
+
+PLAIN, HONEST, HOSTILE, BOTH = "plain", "honest", "hostile", "both"
+SPECULATION = {
+    PLAIN: Speculation(enabled=False),
+    HONEST: Speculation(drafter=HONEST),
+    HOSTILE: Speculation(drafter=HOSTILE),
+    BOTH: Speculation(),
+}
+"""Speculation options of the requests, by arrangement."""
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Row:
+    """Measurements of one arrangement, run by run."""
+
+    batches: list[list[StreamBatch]] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+    """Seconds of the verifier's process for a token."""
+
+    @property
+    def rates(self) -> list[float]:
+        """Tokens per second."""
+        return [
+            sum(len(stream.token_ids) for stream in self._streams(run)) / sum(map(_seconds, run))
+            for run in self.batches
+        ]
+
+    @property
+    def accepted(self) -> int:
+        """Accepted draft tokens."""
+        return sum(stream.accepted_tokens for run in self.batches for stream in self._streams(run))
+
+    @property
+    def tokens(self) -> int:
+        """All tokens."""
+        return sum(len(stream.token_ids) for run in self.batches for stream in self._streams(run))
+
+    @property
+    def longest_gap(self) -> float:
+        """Seconds."""
+        return max(max(stream.gaps) for run in self.batches for stream in self._streams(run))
+
+    @property
+    def outputs(self) -> list[list[tuple[int, ...]]]:
+        """Of each run all token ids."""
+        return [[stream.token_ids for stream in self._streams(run)] for run in self.batches]
+
+    @staticmethod
+    def _streams(run: list[StreamBatch]) -> list[Stream]:
+        return [stream for batch in run for stream in batch.streams]
+
+
+@dataclass
+class Case:
+    """Measurements with one kind of drafter."""
+
+    rows: dict[str, Row] = field(default_factory=lambda: {name: Row() for name in SPECULATION})
+    nodes: dict[str, int] = field(default_factory=dict)
+    """Draft tokens that were verified where the verifier chose, by drafter."""
+    state: str = ""
+    """Of the hostile drafter at the end."""
+
+
+async def run(options: argparse.Namespace, services: Services) -> dict[str, Case]:
+    """Measure."""
+    target = inflated(MODELS / "target", options.target_millions)
+    draft = inflated(MODELS / "draft", options.draft_millions)
+    verifier = services.verifier(target, cores=options.verifier_cores)
+    (address,) = await started([lambda: verifier])
+    (honest,) = await started([lambda: services.drafter(draft, cores=options.drafter_cores)])
+    cases: dict[str, Case] = {}
+    async with AsyncClient(address, timeout=600.0) as client:
+        texts = held_out_prompts(options.prompts)
+        prompts = [(await client.tokenize(text))[: options.prompt_tokens] for text in texts]
+        batches = [prompts[start : start + options.batch] for start in range(0, len(prompts), options.batch)]
+        vocab_size = (await client.model_info()).vocab_size
+        await client.drafters.attach(honest, HONEST)
+        for kind in options.kinds:
+            case = cases[kind] = Case()
+            async with HostileDrafter(kind, vocab_size) as hostile:
+                await client.drafters.attach(hostile.address, HOSTILE)
+                for number in range(options.runs):
+                    for name in turned(list(SPECULATION), number):
+                        await measure(client, verifier.pid, batches, options.max_tokens, case, name)
+                        if options.verbose:
+                            row = case.rows[name]
+                            print(
+                                f"{kind}, {name}: {row.rates[-1]:.1f} tokens/s, {1e3 * row.processor[-1]:.1f} ms of a "
+                                f"processor a token, {case.nodes}",
+                                file=sys.stderr,
+                                flush=True,
+                            )
+                case.state = (await drafters(client))[HOSTILE].state
+                await client.drafters.detach(HOSTILE)
+    return cases
+
+
+async def measure(
+    client: AsyncClient, pid: int, batches: list[list[list[int]]], max_tokens: int, case: Case, name: str
+) -> None:
+    """Run an arrangement once."""
+    options: BatchOptions = {"max_tokens": max_tokens, "temperature": 0.0}
+    row = case.rows[name]
+    nodes = {each.name: each.draft_tokens for each in (await drafters(client)).values()}
+    spent, tokens = processor_seconds(pid), row.tokens
+    done = [await run_batch(client, prompts, options, SPECULATION[name]) for prompts in batches]
+    row.batches.append(done)
+    row.processor.append((processor_seconds(pid) - spent) / (row.tokens - tokens))
+    if name == BOTH:
+        for each in (await drafters(client)).values():
+            case.nodes[each.name] = case.nodes.get(each.name, 0) + each.draft_tokens - nodes[each.name]
+
+
+async def drafters(client: AsyncClient) -> dict[str, Drafter]:
+    """Those that are attached, by name."""
+    return {each.name: each for each in await client.drafters.list()}
+
+
+def _seconds(batch: StreamBatch) -> float:
+    return max(stream.arrivals[-1].at for stream in batch.streams) - min(stream.asked_at for stream in batch.streams)
+
+
+def processor_seconds(pid: int) -> float:
+    """Processor time of a process so far, all of its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def figures(cases: dict[str, Case], options: argparse.Namespace) -> dict[str, object]:
+    """The figures to print."""
+    found: dict[str, object] = pair_figures(options) | {
+        "requests": f"{options.prompts} prompts of {options.prompt_tokens} tokens, {options.batch} side by side, "
+        f"{options.max_tokens} tokens more, greedy",
+    }
+    for kind, case in cases.items():
+        plain = case.rows[PLAIN]
+        found[f"{kind}: plain, tokens/s"] = Spread.of(plain.rates)
+        found[f"{kind}: plain, longest gap s"] = round(plain.longest_gap, 3)
+        for name in (HONEST, HOSTILE, BOTH):
+            row = case.rows[name]
+            found[f"{kind}: {name} / plain, tokens/s"] = ratio(row.rates, plain.rates)
+            found[f"{kind}: {name} / plain, processor time"] = ratio(row.processor, plain.processor)
+            found[f"{kind}: {name}, accepted of {row.tokens}"] = row.accepted
+            found[f"{kind}: {name}, longest gap s"] = round(row.longest_gap, 3)
+        found[f"{kind}: nodes where the verifier chose"] = dict(sorted(case.nodes.items()))
+        found[f"{kind}: state at the end"] = case.state
+    return found | {"outputs that differ": differing(cases) or "none", "outputs_identical": not differing(cases)}
+
+
+def ratio(values: list[float], over: list[float]) -> Spread:
+    """Of the same runs."""
+    return Spread.of([a / b for a, b in zip(values, over, strict=True)])
+
+
+def differing(cases: dict[str, Case]) -> list[str]:
+    """Arrangements with an output that is not the plain one's."""
+    return [
+        f"{kind}: {name}"
+        for kind, case in cases.items()
+        for name, row in case.rows.items()
+        if any(outputs != case.rows[PLAIN].outputs[0] for outputs in row.outputs)
+    ]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS), help="with commas")
+    parser.add_argument("--batch", type=int, default=4, help="requests side by side")
+    parser.add_argument("--prompt-tokens", type=int, default=64)
+    add_pair_options(parser)
+    add_run_options(parser, prompts=8, max_tokens=96)
+    options = parser.parse_args()
+    for kind in options.kinds:
+        if kind not in KINDS:
+            parser.error(f"--kinds: there is no {kind}, only {', '.join(KINDS)}")
+    with Services() as services:
+        cases = asyncio.run(run(options, services))
+    print_report("hostile_drafters", figures(cases, options), options)
+    sys.exit(bool(differing(cases)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""Restarts verifiers, drafters and gateways in turn under load; counts lost requests, measures stalls.
+
+    python -m benchmarks.faults.rolling_restart [--rounds 3] [--streams 4] [--http-streams 4] [--pause 5] [--json]
+
+Two verifiers, two drafters and two gateways, each restarted in turn by SIGTERM and a new process at the same address,
+round after round, while streams run: of the SDK, whose clients know both verifiers, and over HTTP, whose clients go to
+the other gateway when one takes no request. Each output is compared with the one of plain decoding, computed first. A
+stall is the time between two chunks of one stream. Stalls are grouped by what was being restarted, or had just been,
+beside the stalls while nothing was. Exit status 1 if a request failed or its output differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Callable
+
+from benchmarks.faults.gateway_load import GatewayLoad
+from benchmarks.faults.stalls import Blame, gaps_by_kind, percentile
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.gateway_process import GatewayProcess
+from benchmarks.harness.held_out import held_out_prompts
+from benchmarks.harness.report import Spread, add_report_options, print_report
+from benchmarks.harness.services import Service, Services
+from benchmarks.harness.stream_load import Gap, Job, Output, StreamLoad, jobs_of
+from draftwire import AsyncClient, RetryPolicy
+
+DRAFTS = ("draft", "draft-early")
+KINDS = ("drafter", "verifier", "gateway")
+REQUEST_SECONDS = 180.0
+"""A request that takes longer is lost."""
+READY_SECONDS = 60.0
+"""Time in which a drafter is used again by both verifiers."""
+PATIENT = RetryPolicy(attempts_per_address=60)
+"""Channels of one process to one address share how long they wait after a refusal, so a service that is back may still
+count as away for a moment."""
+
+
+class Fleet:
+    """Two processes of each kind, which keep their addresses."""
+
+    def __init__(self, services: Services, grace: float):
+        self._services = services
+        self._grace = ("--shutdown-grace-seconds", str(round(grace)))
+        self._gateway_logs = 0
+        self.drafters: list[Service] = []
+        self.verifiers: list[Service] = []
+        self.gateways: list[GatewayProcess] = []
+
+    async def start(self) -> None:
+        """Start all. Raises ServiceError."""
+        self.drafters = [self._services.drafter(MODELS / model) for model in DRAFTS]
+        for drafter in self.drafters:
+            await asyncio.to_thread(lambda service=drafter: service.address)
+        self.verifiers = [self._verifier() for _ in range(2)]
+        for verifier in self.verifiers:
+            await asyncio.to_thread(lambda service=verifier: service.address)
+        self.gateways = [self._gateway() for _ in range(2)]
+        for gateway in self.gateways:
+            await asyncio.to_thread(gateway.url)
+        await self._drafters_are_back()
+
+    async def restart(self, kind: str, index: int) -> None:
+        """Restart one process; done when it serves again. Raises ServiceError."""
+        if kind == "gateway":
+            old = self.gateways[index]
+            address = old.url().removeprefix("http://")
+            await asyncio.to_thread(old.stop)
+            self.gateways[index] = self._gateway(address)
+            await asyncio.to_thread(self.gateways[index].url)
+            return
+        members = self.drafters if kind == "drafter" else self.verifiers
+        address = members[index].address
+        await asyncio.to_thread(members[index].end)
+        listen = ("--listen", address)
+        members[index] = (
+            self._services.drafter(MODELS / DRAFTS[index], *listen) if kind == "drafter" else self._verifier(*listen)
+        )
+        await asyncio.to_thread(lambda: members[index].address)
+        await self._drafters_are_back()
+
+    def stop(self) -> None:
+        """End the gateways; `services` ends the others."""
+        for gateway in self.gateways:
+            gateway.stop()
+
+    def _verifier(self, *flags: str) -> Service:
+        attached = [part for each in self.drafters for part in ("--drafter", each.address)]
+        return self._services.verifier(MODELS / "target", *attached, *self._grace, *flags)
+
+    def _gateway(self, listen: str = "127.0.0.1:0") -> GatewayProcess:
+        self._gateway_logs += 1
+        log = self._services.logs / f"gateway-{self._gateway_logs}.log"
+        return GatewayProcess([each.address for each in self.verifiers], log, *self._grace, listen=listen)
+
+    async def _drafters_are_back(self) -> None:
+        async with asyncio.timeout(READY_SECONDS):
+            for verifier in self.verifiers:
+                async with AsyncClient(verifier.address, retry=PATIENT) as client, client.drafters.watch() as states:
+                    async for state in states:
+                        if [each.state for each in state] == ["ready"] * len(DRAFTS):
+                            break
+
+
+async def measure(options: argparse.Namespace, fleet: Fleet) -> dict[str, object]:
+    """Run the load and the restarts. Raises ServiceError, RuntimeError."""
+    await fleet.start()
+    addresses = [each.address for each in fleet.verifiers]
+    jobs = [
+        Job(job.prompt, job.seed, {**job.options, "temperature": job.options.get("temperature", 1.0)})
+        for job in jobs_of(held_out_prompts(options.prompts), options.max_tokens, REQUEST_SECONDS)
+    ]
+
+    def connect(number: int) -> AsyncClient:
+        return AsyncClient([addresses[number % 2], addresses[1 - number % 2]])
+
+    expected: list[Output] = await StreamLoad(jobs, 2, connect, plain_every=1).run_once()
+    gaps: dict[str, list[Gap]] = {"SDK": [], "HTTP": []}
+    sdk = StreamLoad(jobs, options.streams, connect, expected, on_gap=gaps["SDK"].append)
+    texts = [output.text for output in expected]
+    urls = [gateway.url() for gateway in fleet.gateways]
+    http = GatewayLoad(jobs, options.http_streams, urls, texts, REQUEST_SECONDS, on_gap=gaps["HTTP"].append)
+    stop = asyncio.Event()
+    restarts: list[Blame] = []
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(sdk.run_until(stop))
+        tasks.create_task(http.run_until(stop))
+        try:
+            await asyncio.sleep(options.pause)
+            for _ in range(options.rounds):
+                for kind in KINDS:
+                    for index in range(2):
+                        restarts.append(await restart(fleet, kind, index))
+                        await asyncio.sleep(options.pause)
+        finally:
+            stop.set()
+    for finding in (*sdk.lost, *sdk.differing, *http.lost, *http.differing):
+        print(f"request {finding.number}: {finding.what}", file=sys.stderr)
+    return {
+        "restarts": len(restarts),
+        "requests, SDK": sdk.requests,
+        "requests, HTTP": http.requests,
+        "requests lost": len(sdk.lost) + len(http.lost),
+        "outputs that differ": len(sdk.differing) + len(http.differing),
+        "requests resumed at the other verifier, SDK": sdk.resumes,
+        "requests that went to the other gateway": http.moved,
+        **{
+            f"restart of a {kind}, seconds": Spread.of(
+                [each.end - each.start for each in restarts if each.kind == kind]
+            )
+            for kind in KINDS
+        },
+        **{name: told for way in gaps for name, told in stalls(way, gaps[way], restarts)},
+    }
+
+
+async def restart(fleet: Fleet, kind: str, index: int) -> Blame:
+    """Restart a process; when, and what it was."""
+    clock: Callable[[], float] = asyncio.get_running_loop().time
+    start = clock()
+    await fleet.restart(kind, index)
+    print(f"{kind} {index + 1}: restarted in {clock() - start:.1f} s", file=sys.stderr, flush=True)
+    return Blame(start, clock(), kind, kind == "verifier")
+
+
+def stalls(way: str, gaps: list[Gap], restarts: list[Blame]) -> list[tuple[str, str]]:
+    """Stalls by what was restarted, in words."""
+    told = []
+    by_kind = gaps_by_kind([gap for gap in gaps if not gap.first], restarts)
+    for kind in ("", *KINDS):
+        seconds = [gap.end - gap.start for gap in by_kind.get(kind, [])]
+        title = f"stalls over {way}, {f'restart of a {kind}' if kind else 'nothing restarted'}"
+        p50, p99 = (percentile(seconds, share) * 1000 for share in (0.5, 0.99))
+        most = max(seconds, default=0.0) * 1000
+        told.append((title, f"p50 {p50:.0f} ms, p99 {p99:.0f} ms, longest {most:.0f} ms, of {len(seconds)}"))
+    return told
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3, help="times that every process is restarted")
+    parser.add_argument("--streams", type=int, default=4, help="streams of the SDK")
+    parser.add_argument("--http-streams", type=int, default=4, help="streams over HTTP")
+    parser.add_argument("--pause", type=float, default=5.0, help="seconds between two restarts")
+    parser.add_argument("--prompts", type=int, default=16)
+    parser.add_argument("--max-tokens", type=int, default=400)
+    add_report_options(parser)
+    options = parser.parse_args()
+    with Services() as services:
+        fleet = Fleet(services, REQUEST_SECONDS)
+        try:
+            figures = asyncio.run(measure(options, fleet))
+        finally:
+            fleet.stop()
+    print_report("rolling_restart", figures, options)
+    if figures["requests lost"] or figures["outputs that differ"]:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""Fleets of verifiers and drafters in virtual time: `benchmarks/fleet_sim.py` is the command."""

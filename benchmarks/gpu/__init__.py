@@ -1,0 +1,1 @@
+"""GPU: one CUDA device."""

@@ -1,0 +1,1 @@
+"""The harness: what benchmarks share. Rooms import it and never each other."""

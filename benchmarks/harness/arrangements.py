@@ -1,0 +1,196 @@
+"""Ways to generate the same tokens, measured by turns and compared within each run."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import mean
+from typing import Any, TypeVar
+
+from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.services import Services
+from benchmarks.harness.stream_batch import StreamBatch, run_batch
+from draftwire import AsyncClient, Speculation
+from draftwire.options import BatchOptions
+
+WayT = TypeVar("WayT")
+
+PLAIN = Speculation(enabled=False)
+WARM_UP_TOKENS = 24
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """One way."""
+
+    name: str
+    client: AsyncClient
+    reference: str
+    """Name of the arrangement whose outputs this one has to have; its own is none."""
+    speculation: Speculation = PLAIN
+    temperature: float = 0.0
+
+    async def run(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> StreamBatch:
+        """Generate for prompts side by side."""
+        options: BatchOptions = {"max_tokens": max_tokens, "temperature": self.temperature}
+        return await run_batch(self.client, prompts, options, self.speculation)
+
+
+@dataclass
+class Measured:
+    """What arrangements did, run by run."""
+
+    batches: dict[str, list[list[StreamBatch]]] = field(default_factory=dict)
+    """By arrangement: for each run its batches."""
+    references: dict[str, str] = field(default_factory=dict)
+
+    def add(self, other: Measured) -> None:
+        """Take in what other arrangements did."""
+        self.batches |= other.batches
+        self.references |= other.references
+
+    def rates(self, name: str) -> list[float]:
+        """Tokens per second of each run."""
+        return [sum(b.tokens for b in run) / sum(b.seconds for b in run) for run in self.batches[name]]
+
+    def why_not(self, name: str) -> str | None:
+        """Why there is no rate of an arrangement, if there is none: its requests never ran all at once."""
+        try:
+            self.rates(name)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    def rate(self, name: str) -> Spread:
+        """Tokens per second."""
+        return Spread.of(self.rates(name))
+
+    def ratio(self, name: str, *over: str) -> Spread:
+        """One arrangement's rate over another's in the same run, or over the mean of several."""
+        means = map(mean, zip(*map(self.rates, over), strict=True))
+        return Spread.of([a / b for a, b in zip(self.rates(name), means, strict=True)])
+
+    def step_ms(self, name: str) -> Spread:
+        """Milliseconds of a step in which every stream gets one token: of plain decoding."""
+        return Spread.of(
+            [
+                1e3 * sum(len(b.streams) * b.seconds for b in run) / sum(b.tokens for b in run)
+                for run in self.batches[name]
+            ]
+        )
+
+    def acceptance_length(self, name: str) -> float:
+        """Tokens of a sequence per step, the bonus token included."""
+        return self._sum(name, "token_ids") / self._sum(name, "steps")
+
+    def nodes_per_step(self, name: str) -> float:
+        """Draft tokens verified for a sequence in a step."""
+        return self._sum(name, "draft_tokens") / self._sum(name, "steps")
+
+    def acceptance_rate(self, name: str) -> float:
+        """Accepted tokens of the draft tokens that were verified; 0 without any."""
+        return self._sum(name, "accepted_tokens") / max(1, self._sum(name, "draft_tokens"))
+
+    def hit_share(self, name: str) -> float:
+        """Share of verdicts whose last token was a node of the tree, so that the subtree below it survived."""
+        return self._sum(name, "hits") / self._sum(name, "steps")
+
+    def differing(self) -> list[str]:
+        """Arrangements with an output that is not the reference's, with their number."""
+        found = []
+        for name, runs in self.batches.items():
+            expected = [batch.token_ids for batch in self.batches[self.references[name]][0]]
+            pairs = [
+                (ours, theirs)
+                for run in runs
+                for batch, wanted in zip(run, expected, strict=True)
+                for ours, theirs in zip(batch.token_ids, wanted, strict=True)
+            ]
+            count = sum(ours != theirs for ours, theirs in pairs)
+            if count:
+                found.append(f"{name}: {count} of {len(pairs)}")
+        return found
+
+    def figures(self) -> dict[str, object]:
+        """What every report ends with."""
+        return {"outputs that differ": self.differing() or "none", "outputs_identical": not self.differing()}
+
+    def _sum(self, name: str, what: str) -> int:
+        values = [getattr(stream, what) for run in self.batches[name] for batch in run for stream in batch.streams]
+        return sum(value if isinstance(value, int) else len(value) for value in values)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Arrangements that generate for the same prompts."""
+
+    arrangements: Sequence[Arrangement]
+    batches: Sequence[Sequence[Sequence[int]]]
+    """Prompts; those of a batch run side by side, one batch after the other."""
+    max_tokens: int
+
+
+async def measure(
+    comparisons: Sequence[Comparison], runs: int, *, warm_up: bool = True, verbose: bool = False
+) -> Measured:
+    """Run everything so many times. The arrangements of a comparison take turns from batch to batch.
+
+    warm_up: begin with a few tokens of each arrangement, which are not counted: the services learn from them what
+    drafters take and what they are worth.
+    """
+    measured = Measured()
+    for comparison in comparisons:
+        for arrangement in comparison.arrangements:
+            measured.references[arrangement.name] = arrangement.reference
+            measured.batches[arrangement.name] = []
+            if warm_up:
+                await arrangement.run(comparison.batches[0], min(WARM_UP_TOKENS, comparison.max_tokens))
+    for run in range(runs):
+        for comparison in comparisons:
+            for arrangement in comparison.arrangements:
+                measured.batches[arrangement.name].append([])
+            for number, prompts in enumerate(comparison.batches):
+                for arrangement in turned(comparison.arrangements, run + number):
+                    batch = await arrangement.run(prompts, comparison.max_tokens)
+                    measured.batches[arrangement.name][run].append(batch)
+            if verbose:
+                for arrangement in comparison.arrangements:
+                    print(f"run {run}, {summary(measured, arrangement.name)}", file=sys.stderr, flush=True)
+    return measured
+
+
+def measure_and_report(
+    name: str,
+    run: Callable[[argparse.Namespace, Services], Coroutine[Any, Any, Measured]],
+    figures: Callable[[Measured, argparse.Namespace], Mapping[str, object]],
+    options: argparse.Namespace,
+) -> int:
+    """Measure with services that end with it, and print; the exit status, 1 if an output differs."""
+    with Services() as services:
+        measured = asyncio.run(run(options, services))
+    print_report(name, figures(measured, options), options)
+    return bool(measured.differing())
+
+
+def summary(measured: Measured, name: str) -> str:
+    """An arrangement's latest rate, and how it speculates."""
+    return (
+        f"{name}: {measured.rates(name)[-1]:.2f} tokens/s, {measured.acceptance_length(name):.2f} tokens and "
+        f"{measured.nodes_per_step(name):.1f} draft tokens a step, {measured.hit_share(name):.0%} hits"
+    )
+
+
+def turned(ways: Sequence[WayT], by: int) -> list[WayT]:
+    """Ways to do something, in another order each time: what one leaves behind (heat, memory, caches) falls on all.
+
+    The orders are those of a balanced Latin square (Williams 1949, "Experimental designs balanced for the estimation of
+    residual effects of treatments"): in as many turns as there are ways, or twice as many if that number is odd, each
+    is in each place and follows each other one equally often.
+    """
+    count = len(ways)
+    zigzag = [(place + 1) // 2 if place % 2 else -(place // 2) for place in range(count)]
+    order = [ways[(by + step) % count] for step in zigzag]
+    return order[::-1] if count % 2 and by // count % 2 else order

@@ -1,0 +1,8 @@
+"""Directories of the checkout that benchmarks run in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = ROOT / "models"

@@ -1,0 +1,80 @@
+"""Figures of results: their goals, their text in a table, and which of them a pattern names."""
+
+from __future__ import annotations
+
+import fnmatch
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+Value = TypeVar("Value")
+_COMPARED: Mapping[str, Callable[[float, float], bool]] = {"<=": operator.le, ">=": operator.ge, "=": operator.eq}
+_SAID = {"<=": "at most ", ">=": "at least ", "=": ""}
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A bound on a figure."""
+
+    compare: str
+    """`<=`, `>=` or `=`."""
+    bound: float
+
+    @classmethod
+    def read(cls, text: str) -> Goal:
+        """Read `>= 0.97`. Raises KeyError for another comparison, ValueError for no number."""
+        compare, _, bound = text.partition(" ")
+        if compare not in _COMPARED:
+            raise KeyError(compare)
+        return cls(compare, float(bound))
+
+    def reached(self, value: object) -> bool:
+        """Whether a figure, or the median of a spread, is within the bound. Raises TypeError for no number."""
+        return _COMPARED[self.compare](middle(value), self.bound)
+
+    def worst(self, values: Sequence[object]) -> object:
+        """The figure that is furthest on the wrong side. Raises ValueError for none."""
+        return (min if self.compare == ">=" else max)(values, key=middle)
+
+    def __str__(self) -> str:
+        return f"{_SAID[self.compare]}{self.bound:g}"
+
+
+def middle(value: object) -> float:
+    """A figure as one number: the median of a spread. Raises TypeError for no number."""
+    if isinstance(value, Mapping):
+        value = value["median"]
+    if not isinstance(value, int | float):
+        raise TypeError(f"{value!r} has no goal, as it is no number")
+    return float(value)
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int) or abs(value) >= 1000:
+        return f"{value:,.0f}" if abs(value) >= 10000 else f"{value:.0f}"
+    digits = 3
+    while digits < 6 and float(f"{value:.{digits}g}") == 1 != value:  # 1.0006 is not 1
+        digits += 1
+    return f"{value:.{digits}g}"
+
+
+def cell(value: object) -> str:
+    """A figure as a table shows it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return _number(value)
+    if isinstance(value, Mapping) and "median" in value:
+        spread = "" if value["low"] is None else f"{_number(value['low'])} to {_number(value['high'])}"
+        return spread if value["median"] is None else f"{_number(value['median'])} ({spread})"
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name.replace('_', ' ')} {cell(each)}" for name, each in value.items()) or "none"
+    return str(value)
+
+
+def matching(figures: Mapping[str, Value], patterns: Sequence[str]) -> dict[str, Value]:
+    """The figures whose names match one of the patterns."""
+    return {name: value for name, value in figures.items() if any(fnmatch.fnmatchcase(name, each) for each in patterns)}

@@ -1,0 +1,68 @@
+"""The machine and the software of a measurement: processor, cores, load, versions, commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks.harness.checkout import ROOT
+
+_CPUINFO = Path("/proc/cpuinfo")
+_FEATURES = {
+    "avx2": "AVX2",
+    "avx512f": "AVX-512",
+    "avx512_bf16": "AVX-512 BF16",
+    "amx_bf16": "AMX BF16",
+    "asimd": "NEON",
+    "sve": "SVE",
+}
+"""Instruction sets that decide which kernels run, by the names that Linux has for them."""
+
+
+def cpu_name() -> str:
+    """The processor's model name as Linux reports it; elsewhere what Python knows of it."""
+    if _CPUINFO.exists():
+        for line in _CPUINFO.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def cpu_features() -> list[str]:
+    """The instruction sets of the processor that matter to kernels; empty where Linux does not list them."""
+    if not _CPUINFO.exists():
+        return []
+    listed = [line for line in _CPUINFO.read_text().splitlines() if line.startswith(("flags", "Features"))]
+    flags = set(listed[0].split(":", 1)[1].split()) if listed else set()
+    return [name for flag, name in _FEATURES.items() if flag in flags]
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False, cwd=ROOT).stdout.strip()
+
+
+def commit() -> str:
+    """The abbreviated commit of the checkout, with `-dirty` where files have changed; "unknown" without git."""
+    return _git("describe", "--always", "--dirty") or "unknown"
+
+
+def commit_time() -> str | None:
+    """When the checkout's commit was made, in ISO 8601; None without git."""
+    return _git("log", "-1", "--format=%cI") or None
+
+
+def machine() -> dict[str, str]:
+    """Processor, cores, load, versions and commit."""
+    return {
+        "processor": cpu_name(),
+        "cores": str(os.cpu_count()),
+        "load": " ".join(f"{load:.1f}" for load in os.getloadavg()),
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "transformers": version("transformers"),
+        "grpcio": version("grpcio"),
+        "commit": commit(),
+    }

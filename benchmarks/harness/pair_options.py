@@ -1,0 +1,45 @@
+"""The inflated pair that benchmarks generate with: the options that say which, and on which cores."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from benchmarks.harness.report import add_report_options
+
+
+def add_pair_options(parser: argparse.ArgumentParser) -> None:
+    """Add sizes and cores."""
+    parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
+    parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft models")
+    parser.add_argument("--verifier-cores", type=cores, default=[0])
+    parser.add_argument("--drafter-cores", type=cores, default=[1])
+
+
+def add_run_options(parser: argparse.ArgumentParser, *, max_tokens: int, prompts: int | None = None) -> None:
+    """Add how much is run. max_tokens, prompts: defaults; without the latter there is no such option."""
+    if prompts is not None:
+        parser.add_argument("--prompts", type=int, default=prompts, help="held-out prompts")
+    parser.add_argument("--max-tokens", type=int, default=max_tokens)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--verbose", action="store_true", help="print every run")
+    add_report_options(parser)
+
+
+def counts(text: str) -> list[int]:
+    """Comma-separated counts; none for an empty text."""
+    return [int(number) for number in text.split(",")] if text else []
+
+
+def cores(text: str) -> list[int]:
+    """Core numbers such as 0,2; "any" for all of this process."""
+    return sorted(os.sched_getaffinity(0)) if text == "any" else counts(text)
+
+
+def pair_figures(options: argparse.Namespace) -> dict[str, object]:
+    """What a report says of the pair."""
+    return {
+        "pair": f"bundled, inflated: target {options.target_millions:g} M, drafts {options.draft_millions:g} M "
+        "parameters, bfloat16, 1 thread each",
+        "cores": f"verifying on {options.verifier_cores}, drafting on {options.drafter_cores}, the client on any",
+    }

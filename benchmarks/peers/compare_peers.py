@@ -1,0 +1,116 @@
+"""Compares the two services with transformers, OpenVINO GenAI, vLLM and llama.cpp on the same two models.
+
+    python -m benchmarks.peers.compare_peers [--prompts 20] [--runs 5] [--max-tokens 128] [--peers vllm,llama] [--json]
+
+The bundled pair is inflated (models/inflate.py), bfloat16. Every peer lives in a virtual environment of its own, which
+is made at the first run and kept where temporary files are, and runs as a child process. Held-out prompts are decoded
+greedily, one at a time, and all get the same token ids. Settings that leave a choice, such as the number of draft
+tokens, are tried on a few prompts first; the best of them is measured. Then all take turns from request to request, and
+the processes of the others are stopped meanwhile. Rates are of the tokens after a request's first ones, timed where
+they are asked for; those with the prompt are printed beside them.
+
+Two arrangements:
+
+one box    all cores for each peer, with --threads threads. Ours takes one or more for the verifier, whichever is
+           faster, and one for the drafter.
+two hosts  the target's host is one core. Peers run both models there with one thread; our drafter has another core, as
+           if it were another machine.
+
+A peer that cannot be installed or run is reported with the reason. Peers that round differently give other tokens now
+and then: the number of equal outputs is a figure, not a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
+from benchmarks.harness.inflated_models import inflated
+from benchmarks.harness.report import add_report_options, print_report
+from benchmarks.peers.catalogue import Peer, peers
+from benchmarks.peers.comparison import figures
+from benchmarks.peers.contest import Arrangement, Contest
+from benchmarks.peers.environment import PeerUnavailable
+
+
+def contest(arrangement: Arrangement, options: argparse.Namespace, models: dict[str, str]) -> dict[str, object]:
+    """Measure one arrangement; its figures."""
+    tokenizer = Tokenizer.from_file(str(Path(models["target"]) / "tokenizer.json"))
+    prompts = [tokenizer.encode(text, add_special_tokens=False).ids for text in held_out_prompts(options.prompts)]
+    missing: dict[str, object] = {}
+    with Contest(arrangement, models, prompts, options.max_tokens) as all_peers:
+        for peer in _asked_for(peers(arrangement.threads), options.peers):
+            try:
+                if peer.environment is not None:
+                    peer.environment.prepare()
+            except PeerUnavailable as problem:
+                missing[peer.name] = f"not measured: {problem}"
+                continue
+            for method in peer.methods:
+                all_peers.enter(peer, method, prompts[: options.choosing_prompts])
+        for number in range(options.runs):
+            all_peers.run(number)
+        found = figures(all_peers.contestants, "draftwire plain", "draftwire two services")
+    return {f"{arrangement.name}: {name}": value for name, value in (found | missing).items()}
+
+
+def _asked_for(everybody: Sequence[Peer], names: str) -> list[Peer]:
+    """Peers whose names begin with one of `names`, and us."""
+    wanted = tuple(name.lower() for name in names.split(",") if name)
+    return [each for each in everybody if each.environment is None or each.name.lower().startswith(wanted or "")]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
+    parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model")
+    parser.add_argument("--prompts", type=int, default=20)
+    parser.add_argument("--choosing-prompts", type=int, default=4, help="of those, for the choice of settings")
+    parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--peers", default="", help="beginnings of names, such as vllm,openvino; all by default")
+    parser.add_argument("--setting", choices=("one box", "two hosts", "both"), default="both")
+    parser.add_argument("--threads", type=int, default=2, help="of a peer on one box")
+    parser.add_argument("--target-core", type=int, default=0, help="the target's host")
+    parser.add_argument("--drafter-core", type=int, default=1, help="the host of our drafter")
+    add_report_options(parser)
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # peers' processes are ended then
+    models = {
+        "target": str(inflated(MODELS / "target", options.target_millions)),
+        "draft": str(inflated(MODELS / "draft", options.draft_millions)),
+    }
+    cores = sorted(os.sched_getaffinity(0))
+    arrangements = [
+        Arrangement("one box", options.threads, cores, cores),
+        Arrangement("two hosts", 1, [options.target_core], [options.drafter_core]),
+    ]
+    found: dict[str, object] = {
+        "pair": f"bundled, inflated: target {options.target_millions:g} M, draft {options.draft_millions:g} M "
+        "parameters, bfloat16",
+        "requests": f"{options.prompts} held-out prompts, greedy, {options.max_tokens} tokens, one at a time; settings "
+        f"chosen on {min(options.prompts, options.choosing_prompts)} of them",
+        "rates": "tokens after a request's first ones, over the time after those",
+        "one box": f"cores {cores}, {options.threads} threads; ours: verifier 1 to {options.threads}, drafter 1",
+        "two hosts": f"core {options.target_core}, 1 thread; our drafter on core {options.drafter_core}, 1 thread",
+    }
+    for arrangement in arrangements:
+        if options.setting in (arrangement.name, "both"):
+            found |= contest(arrangement, options, models)
+    for peer in _asked_for(peers(options.threads), options.peers):
+        if peer.environment is not None and peer.environment.ready:
+            found[f"versions, {peer.name}"] = ", ".join(f"{k} {v}" for k, v in peer.environment.versions.items())
+    print_report("compare_peers", found, options)
+
+
+if __name__ == "__main__":
+    main()

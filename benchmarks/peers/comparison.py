@@ -1,0 +1,90 @@
+"""What the measurements of several peers say: the best setting, equal outputs, ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from benchmarks.harness.report import Spread
+from benchmarks.harness.timings import Timing, decode_rate, whole_rate
+
+
+@dataclass
+class Contestant:
+    """One method of one peer, at the best of its settings."""
+
+    name: str
+    precise: bool
+    setting: str
+    tried: dict[str, float | str]
+    """Tokens per second at each setting tried, or why it gave none."""
+    about: str
+    """Precision of weights and arithmetic."""
+    runs: list[list[Timing]] = field(default_factory=list)
+    """Of each run, one timing for each prompt."""
+    failure: str | None = None
+
+
+def described(setting: Mapping[str, object]) -> str:
+    """A setting in words."""
+    return ", ".join(f"{name} {value}" for name, value in setting.items()) or "as it is"
+
+
+def best(tried: Mapping[str, float | str]) -> str | None:
+    """The setting with the highest rate; None if all have failed."""
+    rates = {name: rate for name, rate in tried.items() if not isinstance(rate, str)}
+    return max(rates, key=rates.__getitem__, default=None)
+
+
+def _common(a: Sequence[int], b: Sequence[int]) -> int:
+    return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(a, b, strict=False)))
+
+
+def agreement(reference: Sequence[Timing], timings: Sequence[Timing]) -> str:
+    """How many outputs are token for token those of the reference, and after how many tokens the others differ."""
+    pairs = [(a.token_ids, b.token_ids) for a, b in zip(reference, timings, strict=True)]
+    differing = [_common(a, b) for a, b in pairs if a != b]
+    same = f"{len(pairs) - len(differing)} of {len(pairs)} the same"
+    if not differing:
+        return same
+    return f"{same}; the others differ after {sum(differing) / len(differing):.0f} tokens on average"
+
+
+def _ratio(ours: Contestant, other: Contestant) -> Spread:
+    runs = zip(ours.runs, other.runs, strict=True)
+    return Spread.of([decode_rate(a) / decode_rate(b) for a, b in runs])
+
+
+def figures(contestants: Sequence[Contestant], reference: str, ours: str) -> dict[str, object]:
+    """The figures of one arrangement: rates, settings, agreement with `reference`, and `ours` over everybody else.
+
+    Both are names of contestants. Raises KeyError without them.
+    """
+    named = {contestant.name: contestant for contestant in contestants}
+    shown: dict[str, object] = {}
+    for name, each in named.items():
+        if len(each.tried) > 1:
+            shown[f"{name}, tried"] = "; ".join(
+                f"{setting}: {rate if isinstance(rate, str) else f'{rate:.1f}'}" for setting, rate in each.tried.items()
+            )
+        if each.failure is not None:
+            shown[name] = f"not measured: {each.failure}"
+            continue
+        shown[f"{name}, tokens/s"] = Spread.of([decode_rate(timings) for timings in each.runs])
+        shown[f"{name}, tokens/s with the prompt"] = Spread.of([whole_rate(timings) for timings in each.runs])
+        shown[f"{name}, setting"] = f"{each.setting}; {each.about}"
+        if named[reference].failure is None:
+            shown[f"{name}, outputs"] = agreement(named[reference].runs[0], each.runs[0])
+    if named[ours].failure is None:
+        others = [each for each in contestants if each.name != ours and each.failure is None]
+        shown |= {f"{ours} / {each.name}": _ratio(named[ours], each) for each in others}
+        rivals = [each for each in others if each.precise]
+        ahead = [each.name for each in rivals if _ratio(named[ours], each).median < 1]
+        shown["ahead of us"] = ", ".join(ahead) or "nobody with the same precision"
+    if named[reference].failure is None:
+        plain = [each for each in contestants if each.name.endswith(" plain") and each.failure is None]
+        shown |= {
+            f"{reference} / {each.name}": _ratio(named[reference], each) for each in plain if each.name != reference
+        }
+    return shown

@@ -1,0 +1,54 @@
+"""vLLM on a CPU: plain, with a draft model, n-gram lookup, draftwire's remote drafters; bfloat16."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from benchmarks.peers.runners.answering import Arrivals, Generate, answer
+
+# By default one process takes nearly all memory; several stand side by side here and take turns.
+_MEMORY_SHARE = 0.1
+_KV_BYTES = 512 * 1024 * 1024
+
+
+def load(order: dict[str, Any]) -> tuple[Generate, str]:
+    """One process for each setting, which vLLM takes when it loads."""
+    from vllm import LLM, SamplingParams  # its engine's processes import this file anew
+
+    speculation = dict(order["setting"])
+    eager = bool(speculation.pop("enforce_eager", False))
+    if speculation.get("method") == "draft_model":
+        speculation["model"] = order["draft"]
+    remote = speculation.get("method") == "custom_class"
+    engine = LLM(
+        order["target"],
+        dtype="bfloat16",
+        max_model_len=order["max_length"],
+        max_num_seqs=1,
+        enable_prefix_caching=False,
+        gpu_memory_utilization=_MEMORY_SHARE,
+        kv_cache_memory_bytes=_KV_BYTES,
+        speculative_config=speculation or None,
+        enforce_eager=eager,
+        worker_cls="draftwire_vllm.worker.Worker" if remote else "auto",
+        disable_log_stats=True,
+        seed=0,
+    ).llm_engine
+    numbers = count()
+
+    def generate(prompt: list[int], max_tokens: int, setting: dict[str, Any], arrived: Arrivals) -> list[int]:
+        sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True, detokenize=False)
+        engine.add_request(str(next(numbers)), {"prompt_token_ids": prompt}, sampling)
+        tokens: list[int] = []
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                tokens = list(output.outputs[0].token_ids)
+                arrived(len(tokens))
+        return tokens
+
+    return generate, "weights, arithmetic and KV cache bfloat16"
+
+
+if __name__ == "__main__":
+    answer(load)

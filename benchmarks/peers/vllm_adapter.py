@@ -1,0 +1,120 @@
+"""Compares vLLM with a remote drafter (draftwire_vllm) with vLLM plain and with its own draft model.
+
+    python -m benchmarks.peers.vllm_adapter [--prompts 4] [--runs 3] [--max-tokens 64] [--draft-tokens 3,5,8]
+        [--eager] [--json]
+
+The bundled pair is inflated (models/inflate.py), bfloat16. vLLM for CPUs lives in an environment of its own, which is
+made at the first run, and runs with its engine in one process. Held-out prompts are decoded greedily, one at a time;
+numbers of draft tokens are tried on the first ones, the best is measured. All take turns from request to request.
+
+one box    everybody has all cores; the drafter is a service of its own, with one thread on the same cores.
+two hosts  vLLM has one core, with its own draft model or without; the drafter has another one, as if it were another
+           machine.
+
+On CPUs vLLM is right with speculation at temperature 0 only (vllm-project/vllm#55005).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
+from benchmarks.harness.inflated_models import inflated
+from benchmarks.harness.report import add_report_options, print_report
+from benchmarks.harness.services import Services
+from benchmarks.peers.catalogue import Method, Peer
+from benchmarks.peers.comparison import figures
+from benchmarks.peers.contest import Arrangement, Contest
+from benchmarks.peers.vllm_environment import prepare, vllm_environment, vllm_variables
+
+_PLAIN, _REMOTE = "vLLM plain", "vLLM remote drafter"
+
+
+@dataclass(frozen=True)
+class AdaptedVllm(Peer):
+    """vLLM with its engine in the process, and a drafter that it can call."""
+
+    drafter: str = ""
+    """HOST:PORT."""
+
+    def variables(self, threads: int, cores: list[int]) -> dict[str, str]:
+        """See Peer."""
+        assert self.environment is not None
+        own = vllm_variables(self.environment, ",".join(map(str, cores)))
+        return own | {"DRAFTWIRE_VLLM_DRAFTER": self.drafter, "DRAFTWIRE_VLLM_LISTEN": "127.0.0.1:0"}
+
+
+def _vllm(drafter: str, lengths: Sequence[int], eager: bool) -> Peer:
+    compiled: dict[str, object] = {"enforce_eager": True} if eager else {}
+    remote = tuple(
+        compiled | {"method": "custom_class", "model": "draftwire_vllm.RemoteDrafter", "num_speculative_tokens": length}
+        for length in lengths
+    )
+    own = tuple(compiled | {"method": "draft_model", "num_speculative_tokens": length} for length in lengths)
+    return AdaptedVllm(
+        "vLLM",
+        "benchmarks.peers.runners.run_vllm",
+        (Method("plain", (compiled,)), Method("draft model", own), Method("remote drafter", remote)),
+        vllm_environment(),
+        process_per_method=True,
+        load_settings=None,
+        pauses=False,  # its streams have deadlines; idle it computes nothing
+        drafter=drafter,
+    )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target-millions", type=float, default=400.0, help="parameters of the inflated target")
+    parser.add_argument("--draft-millions", type=float, default=25.0, help="parameters of the inflated draft model")
+    parser.add_argument("--prompts", type=int, default=4)
+    parser.add_argument("--choosing-prompts", type=int, default=1, help="of those, for the choice of settings")
+    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--draft-tokens", default="3,5,8", help="numbers to try, of a request and step")
+    parser.add_argument("--setting", choices=("one box", "two hosts", "both"), default="both")
+    parser.add_argument("--eager", action="store_true", help="vLLM without compiling, which takes minutes a process")
+    parser.add_argument("--threads", type=int, default=2, help="of vLLM on one box")
+    add_report_options(parser)
+    options = parser.parse_args()
+    models = {
+        "target": str(inflated(MODELS / "target", options.target_millions)),
+        "draft": str(inflated(MODELS / "draft", options.draft_millions)),
+    }
+    prepare()
+    tokenizer = Tokenizer.from_file(str(Path(models["target"]) / "tokenizer.json"))
+    prompts = [tokenizer.encode(text, add_special_tokens=False).ids for text in held_out_prompts(options.prompts)]
+    cores = sorted(os.sched_getaffinity(0))
+    found: dict[str, object] = {
+        "pair": f"bundled, inflated to {options.target_millions:g} M and {options.draft_millions:g} M, bfloat16",
+        "requests": f"{options.prompts} held-out prompts, greedy, {options.max_tokens} tokens, one at a time",
+        "versions": ", ".join(f"{name} {each}" for name, each in vllm_environment().versions.items()),
+    }
+    for arrangement in (
+        Arrangement("one box", options.threads, cores, cores),
+        Arrangement("two hosts", 1, cores[:1], cores[-1:]),
+    ):
+        if options.setting not in (arrangement.name, "both"):
+            continue
+        with Services() as services, Contest(arrangement, models, prompts, options.max_tokens) as contest:
+            drafter = services.drafter(Path(models["draft"]), "--dtype", "bfloat16", cores=arrangement.drafter_cores)
+            peer = _vllm(drafter.address, [int(each) for each in options.draft_tokens.split(",")], options.eager)
+            for method in peer.methods:
+                contest.enter(peer, method, prompts[: options.choosing_prompts])
+            for number in range(options.runs):
+                contest.run(number)
+            measured = figures(contest.contestants, _PLAIN, _REMOTE)
+        found |= {f"{arrangement.name}: {name}": value for name, value in measured.items()}
+    print_report("vllm_adapter", found, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Scale: many requests, several drafters, several verifiers."""

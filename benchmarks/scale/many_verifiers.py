@@ -1,0 +1,204 @@
+"""Compares routing by prompt prefix with round robin at two verifiers: prefix-cache hits and speed.
+
+    python -m benchmarks.scale.many_verifiers [--prefixes 8] [--requests 6] [--prefix-tokens 512] [--runs 3] [--json]
+
+So many requests for each of some shared prefixes, in a mixed order, a few at a time, to two verifiers: by a client that
+knows both, which sends prompts that begin alike to the same one, and in turn to one and the other. Once with room for
+all prefixes in each verifier's KV slots, and once with room for some of them only. Each run has prefixes of its own.
+Printed are the share of prompt tokens that were found in the prefix cache, tokens per second with prompts, the time to
+the first token, and how many requests each verifier got. Some outputs are compared with those of one verifier without
+the cache. Exit status 1 if one differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts, texts_of
+from benchmarks.harness.inflated_models import inflated
+from benchmarks.harness.pair_options import add_run_options, cores
+from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.services import Services
+from benchmarks.harness.stream_batch import Stream, StreamBatch, quantile, run_stream
+from draftwire import AsyncClient, Speculation
+from draftwire.options import BatchOptions
+
+BY_PREFIX, IN_TURN = "by prefix", "in turn"
+ROOMY, TIGHT = "room for all prefixes", "room for some prefixes"
+PLAIN = Speculation(enabled=False)
+_COMPARED = 6
+"""Of so many requests one's output is compared."""
+
+
+@dataclass
+class Case:
+    """What one way to spread gave, run by run."""
+
+    runs: list[StreamBatch] = field(default_factory=list)
+    shares: list[int] = field(default_factory=list)
+    """Requests that the first verifier got in each run."""
+    differing: int = 0
+
+    def hit_rate(self) -> Spread:
+        """Share of the prompts' tokens that were found in the cache, of each run."""
+        return Spread.of(
+            [sum(s.cached_tokens for s in run.streams) / sum(s.prompt_tokens for s in run.streams) for run in self.runs]
+        )
+
+    def first_token_ms(self, share: float) -> Spread:
+        """A quantile of the times to the first token, of each run."""
+        return Spread.of([quantile([1e3 * s.first_token_seconds for s in run.streams], share) for run in self.runs])
+
+    def rate(self) -> Spread:
+        """Tokens per second, prompts included."""
+        return Spread.of([run.whole_rate for run in self.runs])
+
+
+def prompts_of(tokens: Sequence[int], run: int, options: argparse.Namespace) -> list[list[int]]:
+    """The prompts of a run, in a mixed order that is the same each time."""
+    prefixes = texts_of(tokens, run, options.prefixes, options.prefix_tokens)
+    prompts = [
+        [*prefix, *tokens[number : number + options.user_tokens]]
+        for number, prefix in itertools.product(range(options.requests), prefixes)
+    ]
+    random.Random(run).shuffle(prompts)
+    return prompts
+
+
+class Both:
+    """Two verifiers, and clients of both and of each."""
+
+    def __init__(self, addresses: Sequence[str], options: argparse.Namespace):
+        self._options = options
+        self._both = AsyncClient(addresses, timeout=600.0)
+        self._each = [AsyncClient(address, timeout=600.0) for address in addresses]
+        self._asked: BatchOptions = {"max_tokens": options.max_tokens, "temperature": 0.0}
+
+    async def close(self) -> None:
+        """Close the clients."""
+        for client in (self._both, *self._each):
+            await client.close()
+
+    async def tokens(self) -> list[int]:
+        """What prompts are made of."""
+        texts = [await self._each[0].tokenize(text) for text in held_out_prompts(32)]
+        return list(itertools.chain.from_iterable(texts))
+
+    async def run(self, how: str, prompts: Sequence[Sequence[int]], case: Case) -> None:
+        """Run the requests of one run, a few at a time."""
+        clients = itertools.cycle([self._both] if how == BY_PREFIX else self._each)
+        places = [next(clients) for _ in prompts]
+        before = self._both.verifiers[0].requests
+        waiting = iter(enumerate(zip(places, prompts, strict=True)))
+        streams: dict[int, Stream] = {}
+
+        async def work() -> None:
+            for number, (client, prompt) in waiting:  # shared: each takes what is next
+                streams[number] = await run_stream(client, prompt, number, self._asked, PLAIN)
+
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(self._options.concurrency):
+                workers.create_task(work())
+        case.runs.append(StreamBatch(tuple(streams[number] for number in range(len(prompts)))))
+        at_first = self._both.verifiers[0].requests - before if how == BY_PREFIX else places.count(self._each[0])
+        case.shares.append(at_first)
+
+    async def compare(self, prompts: Sequence[Sequence[int]], case: Case) -> None:
+        """Compare some outputs of the last run with those of one verifier without its cache."""
+        for number in range(0, len(prompts), _COMPARED):
+            alone = await run_stream(
+                self._each[0], prompts[number], number, {**self._asked, "prefix_cache": False}, PLAIN
+            )
+            case.differing += alone.token_ids != case.runs[-1].streams[number].token_ids
+
+
+Measured = dict[tuple[str, str], Case]
+"""By room and by how requests are spread."""
+
+
+async def measure(both: Both, options: argparse.Namespace) -> dict[str, Case]:
+    """Run both ways by turns, the other one first each time."""
+    measured = {BY_PREFIX: Case(), IN_TURN: Case()}
+    tokens = await both.tokens()
+    await both.run(IN_TURN, prompts_of(tokens, 0, options)[:4], Case())  # warms up
+    number = 0
+    for run in range(options.runs):
+        for how in (BY_PREFIX, IN_TURN) if run % 2 else (IN_TURN, BY_PREFIX):
+            number += 1
+            prompts = prompts_of(tokens, number, options)
+            await both.run(how, prompts, measured[how])
+            await both.compare(prompts, measured[how])
+    return measured
+
+
+def figures(measured: Measured, options: argparse.Namespace) -> dict[str, object]:
+    """The figures to print."""
+    found: dict[str, object] = {
+        "target": f"bundled, {options.target_millions:g} M parameters, two verifiers with 1 thread each, "
+        f"cores {options.first_cores} and {options.second_cores}",
+        "requests": f"{options.requests} for each of {options.prefixes} prefixes of {options.prefix_tokens} tokens, "
+        f"{options.user_tokens} of their own, {options.max_tokens} more, greedy, plain decoding, "
+        f"{options.concurrency} at a time",
+        "KV slots of each verifier": f"{ROOMY}: {options.roomy_slots}; {TIGHT}: {options.tight_slots}",
+    }
+    for (room, how), case in measured.items():
+        row = f"{room}, {how}"
+        found[f"{row}: share of prompt tokens found"] = case.hit_rate()
+        found[f"{row}: tokens/s, with prompts"] = case.rate()
+        found[f"{row}: median time to the first token, ms"] = case.first_token_ms(0.5)
+        found[f"{row}: requests at the first verifier"] = case.shares
+    found["outputs_identical"] = identical(measured)
+    return found
+
+
+def identical(measured: Measured) -> bool:
+    """Whether no output differs."""
+    return not any(case.differing for case in measured.values())
+
+
+async def _run(options: argparse.Namespace) -> Measured:
+    model = inflated(MODELS / "target", options.target_millions)
+    measured: Measured = {}
+    for room, slots in ((ROOMY, options.roomy_slots), (TIGHT, options.tight_slots)):
+        with Services() as services:
+            flags = ("--kv-slots", str(slots))
+            pair = [services.verifier(model, *flags, cores=on) for on in (options.first_cores, options.second_cores)]
+            both = Both([await asyncio.to_thread(lambda s=service: s.address) for service in pair], options)
+            try:
+                for how, case in (await measure(both, options)).items():
+                    measured[room, how] = case
+            finally:
+                await both.close()
+    return measured
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prefixes", type=int, default=8)
+    parser.add_argument("--requests", type=int, default=6, help="for each prefix")
+    parser.add_argument("--prefix-tokens", type=int, default=512)
+    parser.add_argument("--user-tokens", type=int, default=16)
+    parser.add_argument("--concurrency", type=int, default=4)
+    parser.add_argument("--roomy-slots", type=int, default=32768)
+    parser.add_argument("--tight-slots", type=int, default=4096)
+    parser.add_argument("--target-millions", type=float, default=50.0, help="parameters of the inflated target")
+    parser.add_argument("--first-cores", type=cores, default=[0])
+    parser.add_argument("--second-cores", type=cores, default=[1])
+    add_run_options(parser, max_tokens=16)
+    parser.set_defaults(runs=3)
+    options = parser.parse_args()
+    measured = asyncio.run(_run(options))
+    print_report("many_verifiers", figures(measured, options), options)
+    sys.exit(not identical(measured))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Requests that come when they come, whether or not those before them are done: what became of each."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.harness.stream_batch import Arrival, gaps
+from draftwire import AsyncClient, AtCapacityError, DraftwireError, Speculation
+from draftwire.options import BatchOptions
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request to come."""
+
+    at: float
+    """Seconds after the start."""
+    prompt: tuple[int, ...]
+    max_tokens: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a request. Times are seconds after the start of the load."""
+
+    due_at: float
+    """When it was to come."""
+    asked_at: float
+    """When it came: a client that has no processor is late."""
+    arrivals: tuple[Arrival, ...] = ()
+    token_ids: tuple[int, ...] = ()
+    finished: bool = False
+    refused_at: float | None = None
+    """When it was refused for want of room; None if it was not."""
+    retry_seconds: float | None = None
+    """When to come back, as the refusal said."""
+    fault: str = ""
+    """What else went wrong."""
+
+    @property
+    def first_token_seconds(self) -> float:
+        """From the request to its first token; infinite if there was none."""
+        return self.arrivals[0].at - self.asked_at if self.arrivals else float("inf")
+
+    @property
+    def gaps(self) -> list[float]:
+        """Seconds from each token to the next one; between those that came together none pass."""
+        return gaps(self.arrivals)
+
+
+def asks(
+    rate: float, seconds: float, tokens: Sequence[int], prompt_tokens: int, max_tokens: int, seed: str
+) -> list[Ask]:
+    """Requests for so many seconds, at `rate` a second on average, each as far from the last as chance has it.
+
+    Prompts are pieces of `tokens`; their lengths, and those of outputs, are from half of the given ones to half as much
+    again. The same seed gives the same requests.
+    """
+    rng = random.Random(seed)
+    found: list[Ask] = []
+    at = rng.expovariate(rate)
+    while at < seconds:
+        length = rng.randint(max(1, prompt_tokens // 2), prompt_tokens * 3 // 2)
+        first = rng.randrange(max(1, len(tokens) - length))
+        output = rng.randint(max(1, max_tokens // 2), max_tokens * 3 // 2)
+        found.append(Ask(at, tuple(tokens[first : first + length]), output, len(found)))
+        at += rng.expovariate(rate)
+    return found
+
+
+async def run_load(
+    client: AsyncClient, requests: Sequence[Ask], options: BatchOptions, speculation: Speculation
+) -> list[Answer]:
+    """Ask for each request at its time, and wait for all of them to end. Answers are in the requests' order."""
+    start = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_answer(client, ask, start, options, speculation)) for ask in requests]
+    return [task.result() for task in tasks]
+
+
+async def _answer(
+    client: AsyncClient, ask: Ask, start: float, options: BatchOptions, speculation: Speculation
+) -> Answer:
+    await asyncio.sleep(start + ask.at - time.perf_counter())
+    asked_at = time.perf_counter() - start
+    arrivals: list[Arrival] = []
+    request: BatchOptions = {**options, "max_tokens": ask.max_tokens, "ignore_eos": True}
+    try:
+        async with client.stream(list(ask.prompt), seed=ask.seed, speculation=speculation, **request) as stream:
+            async for chunk in stream:
+                arrivals.append(Arrival(time.perf_counter() - start, len(chunk.token_ids)))
+    except AtCapacityError as error:
+        refused_at = time.perf_counter() - start
+        fault = "refused after its first tokens" if arrivals else ""
+        return Answer(
+            ask.at,
+            asked_at,
+            tuple(arrivals),
+            refused_at=refused_at,
+            retry_seconds=error.retry_after_seconds,
+            fault=fault,
+        )
+    except DraftwireError as error:
+        return Answer(ask.at, asked_at, tuple(arrivals), fault=f"{type(error).__name__}: {error}")
+    return Answer(ask.at, asked_at, tuple(arrivals), tuple(stream.result.token_ids), finished=True)

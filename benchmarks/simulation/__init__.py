@@ -1,0 +1,1 @@
+"""Simulation: pipelines and fleets in virtual time."""

@@ -1,0 +1,81 @@
+"""A drafter of a fleet: which sequences it has, and what reading their prompts takes of its time."""
+
+from __future__ import annotations
+
+from benchmarks.simulation.fleet.drafting_cell import MAX_STEP_ROWS
+from benchmarks.simulation.fleet.model_pair_times import ModelPairTimes
+from benchmarks.simulation.fleet.request import Request
+from benchmarks.simulation.fleet.speculation import prompt_seconds
+
+
+class Drafter:
+    """One drafter service. What it drafts is in the traces of `drafting_cell`; here is only its load."""
+
+    def __init__(self, index: int, pair: ModelPairTimes, places: int):
+        """places: most open sequences."""
+        self.index = index
+        self.opened = 0
+        """Openings in all."""
+        self.reading = 0.0
+        """Seconds spent reading prompts."""
+        self._places = places
+        self._cost = pair.draft.cost()
+        self._open: set[Request] = set()
+        self._reading_from = self._reading_until = 0.0
+        self._faults = 0
+        """Under way at the moment."""
+
+    @property
+    def up(self) -> bool:
+        """Whether it drafts."""
+        return not self._faults
+
+    @property
+    def sequences(self) -> int:
+        """Open ones."""
+        return len(self._open)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it drafts and another sequence may be opened."""
+        return self.up and len(self._open) < self._places
+
+    def open(self, request: Request, now: float, share: int) -> float:
+        """Draft for a request; when it has caught up. Prompts are read one after the other.
+
+        share: processes on its core, itself included.
+        """
+        seconds = share * prompt_seconds(self._cost, request.length, MAX_STEP_ROWS)
+        if now >= self._reading_until:
+            self._reading_from = self._reading_until = now
+        self._reading_until += seconds
+        self._open.add(request)
+        self.opened += 1
+        self.reading += seconds
+        return self._reading_until
+
+    def reopen_all(self, now: float, share: int) -> None:
+        """A new process reads all prompts while the old one goes on: a swap."""
+        for request in tuple(self._open):
+            self.open(request, now, share)
+
+    def close(self, request: Request) -> None:
+        """Draft for it no more."""
+        self._open.discard(request)
+
+    def share_lost(self, start: float, end: float) -> float:
+        """Which part of a time went to reading prompts, so that nothing was drafted."""
+        inside = min(end, self._reading_until) - max(start, self._reading_from)
+        return inside / (end - start) if inside > 0 else 0.0
+
+    def fail(self) -> list[Request]:
+        """Lose everything; the requests that it drafted for."""
+        lost = sorted(self._open, key=lambda request: request.number)
+        self._open.clear()
+        self._faults += 1
+        self._reading_from = self._reading_until = 0.0
+        return lost
+
+    def repair(self) -> None:
+        """The end of what `fail` began."""
+        self._faults -= 1

@@ -1,0 +1,67 @@
+"""What became of a fleet's requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from benchmarks.simulation.fleet.request import Request
+from benchmarks.simulation.fleet.waiting_times import WaitingTimes
+
+
+@dataclass
+class Outcome:
+    """Counted as it happens. Tokens and gaps are those of the window, first tokens of requests that came in it."""
+
+    start: float = 0.0
+    end: float = float("inf")
+    """The window, in seconds."""
+    tokens: int = 0
+    arrived: int = 0
+    finished: int = 0
+    refused: int = 0
+    moved: int = 0
+    """Times a request went on at another verifier."""
+    lost_drafts: int = 0
+    """Times a request lost its drafter."""
+    all_tokens: int = 0
+    steps: int = 0
+    sequence_steps: int = 0
+    """Steps times the sequences that they decoded."""
+    drafted_steps: int = 0
+    """The same of those for which somebody drafted."""
+    nodes: int = 0
+    first_tokens: WaitingTimes = field(default_factory=WaitingTimes)
+    gaps: WaitingTimes = field(default_factory=WaitingTimes)
+    """From each token to the next one; between those that came together none pass."""
+    per_token: WaitingTimes = field(default_factory=WaitingTimes)
+    """Seconds a token after the first one, on average over each request that came in the window."""
+    last_end: float = 0.0
+    """When the last request ended."""
+
+    def tokens_came(self, request: Request, now: float, tokens: int) -> None:
+        """A request got tokens; `request.last` and `produced` are from before."""
+        self.all_tokens += tokens
+        inside = self.start <= now < self.end
+        if inside:
+            self.tokens += tokens
+        if not request.produced:
+            request.first = now
+            if self.start <= request.at < self.end:
+                self.first_tokens.add(now - request.at)
+            if inside and tokens > 1:
+                self.gaps.add(0.0, tokens - 2)
+        elif inside:
+            self.gaps.add(now - request.last, tokens - 1)
+        if request.produced + tokens == request.output > 1 and self.start <= request.at < self.end:
+            self.per_token.add((now - request.first) / (request.output - 1))
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of the window, or of all the time if it has no end."""
+        end = self.last_end if self.end == float("inf") else self.end
+        return self.tokens / (end - self.start) if end > self.start else 0.0
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Of a sequence in a step."""
+        return self.all_tokens / max(1, self.sequence_steps)

@@ -1,0 +1,1 @@
+"""Speed: what one part costs or gains on one machine."""

@@ -1,0 +1,114 @@
+"""Compares the same streams through the HTTP gateway and through the SDK.
+
+    python -m benchmarks.speed.gateway_overhead [--streams 8] [--json]
+
+One verifier with a drafter, and a gateway before it. Held-out prompts are generated from, so many at once, and streamed
+to a client that reads each chunk: by turns with the SDK, and over HTTP with httpx, which parses the events. Tokens per
+second are those of all streams, from the first request to the end of the last. Outputs are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import httpx
+
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.gateway_process import GatewayProcess
+from benchmarks.harness.held_out import held_out_prompts
+from benchmarks.harness.report import Spread, add_report_options, print_report
+from benchmarks.harness.services import Services
+from draftwire import AsyncClient
+
+_SEED = 1
+
+Stream = Callable[[str, int], Awaitable[str]]
+"""Generates from a prompt with a seed, and returns the text."""
+
+
+def through_sdk(client: AsyncClient, max_tokens: int) -> Stream:
+    """Streams of the SDK."""
+
+    async def stream(prompt: str, seed: int) -> str:
+        options = {"max_tokens": max_tokens, "temperature": 0.0, "seed": seed, "ignore_eos": True}
+        return "".join([chunk.text async for chunk in client.stream(prompt, **options)])
+
+    return stream
+
+
+def through_gateway(client: httpx.AsyncClient, max_tokens: int) -> Stream:
+    """Streams over HTTP."""
+
+    async def stream(prompt: str, seed: int) -> str:
+        body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0.0, "seed": seed, "ignore_eos": True}
+        text = ""
+        async with client.stream("POST", "/v1/completions", json=body | {"stream": True}) as response:
+            response.raise_for_status()
+            async for line in response.aiter_lines():
+                if line.startswith("data: {"):
+                    text += json.loads(line.removeprefix("data: "))["choices"][0]["text"]
+        return text
+
+    return stream
+
+
+async def rate(stream: Stream, prompts: list[str], max_tokens: int) -> tuple[float, list[str]]:
+    """Tokens per second of all prompts at once, and the texts."""
+    began = time.perf_counter()
+    texts = await asyncio.gather(*(stream(prompt, _SEED + index) for index, prompt in enumerate(prompts)))
+    return len(prompts) * max_tokens / (time.perf_counter() - began), list(texts)
+
+
+async def measure(options: argparse.Namespace, verifier: str, url: str) -> dict[str, object]:
+    """Let the two take turns."""
+    prompts = held_out_prompts(options.streams)
+    rates: dict[str, list[float]] = {"sdk": [], "gateway": []}
+    timeout = httpx.Timeout(600.0)
+    async with AsyncClient(verifier) as sdk, httpx.AsyncClient(base_url=url, timeout=timeout) as http:
+        ways = {"sdk": through_sdk(sdk, options.max_tokens), "gateway": through_gateway(http, options.max_tokens)}
+        for run in range(options.runs + 1):
+            texts = []
+            for name in sorted(ways, reverse=run % 2 == 1):
+                found, text = await rate(ways[name], prompts, options.max_tokens)
+                texts.append(text)
+                if run:  # the first one warms up
+                    rates[name].append(found)
+            if texts[0] != texts[1]:
+                raise SystemExit("the gateway's texts differ from the SDK's")
+    ratios = [over / direct for over, direct in zip(rates["gateway"], rates["sdk"], strict=True)]
+    return {
+        "streams": options.streams,
+        "tokens each": options.max_tokens,
+        "SDK, tokens/s": Spread.of(rates["sdk"]),
+        "gateway, tokens/s": Spread.of(rates["gateway"]),
+        "gateway / SDK": Spread.of(ratios),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, default=MODELS / "target")
+    parser.add_argument("--drafter", default="local:ngram", help="address of a drafter to attach")
+    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--runs", type=int, default=7)
+    add_report_options(parser)
+    options = parser.parse_args()
+    with Services() as services:
+        verifier = services.verifier(options.model, "--drafter", options.drafter).address
+        gateway = GatewayProcess([verifier], services.logs / "gateway.log")
+        try:
+            figures = asyncio.run(measure(options, verifier, gateway.url()))
+        finally:
+            gateway.stop()
+    print_report("gateway_overhead", figures, options)
+
+
+if __name__ == "__main__":
+    main()

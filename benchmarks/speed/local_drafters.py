@@ -1,0 +1,177 @@
+"""Measures what drafters in the target's own thread cost and gain where a step is short.
+
+    python -m benchmarks.speed.local_drafters [--methods medusa,lookahead --heads DIR] [--temperature 0.8] [--batch 4]
+
+Each method, and plain decoding twice, has an engine of its own over the same model. They take turns step by step, in
+one thread, and what is compared is that thread's processor time for whole requests (planning, drafting, the pass, the
+walk): other work on the machine is not in it. Requests before the first run are not counted; accounts of drafters stand
+from then on. All outputs have to be the same (exit status 1).
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import sys
+import time
+from dataclasses import dataclass
+
+import torch
+
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
+from benchmarks.harness.report import Spread, add_report_options, print_report
+from speculative_engine.drafters.lookup.prediction import prediction_drafter
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine
+from speculative_engine.loading.methods import METHODS
+from speculative_engine.loading.step_timing import measure_step_cost
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.acceptance_model import AcceptanceModel
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.text.tokenizer import Tokenizer
+
+PROMPT_TOKENS = 64
+PREDICTION_TOKENS = 300
+PLAIN, CONTROL, PREDICTION = "plain", "plain again", "wrong prediction"
+WARM_RUNS = 2
+
+
+@dataclass(frozen=True)
+class Run:
+    """The requests of one run: seconds of the thread, steps, draft tokens verified, and what came out."""
+
+    seconds: float
+    steps: int
+    draft_tokens: int
+    outputs: list[list[int]]
+
+
+class Contestant:
+    """An engine with one drafter, or none."""
+
+    def __init__(self, name: str, model: PackedModel, cost: StepCost, options: dict[str, object], wrong: list[int]):
+        self.name = name
+        self._engine = VerificationEngine(model, copy.deepcopy(cost), EngineLimits())
+        self._attached = name not in (PLAIN, CONTROL)
+        self._wrong = wrong if name == PREDICTION else None
+        self._alike = AcceptanceModel()
+        self._requests = 0
+        if self._attached and self._wrong is None:
+            method = METHODS[name]
+            self._engine.add_drafter(name, method.make(method.options(**options), model, True))
+
+    def begin(self, prompts: list[list[int]], tokens: int, temperature: float, run: int) -> None:
+        """Start the requests of a run."""
+        self._ids = []
+        for at, prompt in enumerate(prompts):
+            request = self._requests
+            self._requests += 1
+            self._ids.append(request)
+            sampling = SamplingParams(temperature=temperature, seed=100 * run + at)
+            self._engine.add(SequenceSpec(request, prompt, len(prompt) + tokens, sampling))
+            if self._wrong is not None:
+                source = f"prediction-{request}"
+                self._engine.add_drafter(source, prediction_drafter(self._wrong, len(prompt), self._alike))
+                self._engine.attach(request, source, kind="prediction")
+            elif self._attached:
+                self._engine.attach(request, self.name)
+        self._outputs: dict[int, list[int]] = {request: [] for request in self._ids}
+        self._seconds = 0.0
+        self._before = self._engine.record.steps, self._engine.record.draft_tokens
+
+    @property
+    def running(self) -> bool:
+        """Whether requests of the run are left."""
+        return self._engine.running > 0
+
+    def step(self) -> None:
+        """Make one step."""
+        started = time.thread_time()
+        self._engine.wait_seconds()
+        result = self._engine.step()
+        self._seconds += time.thread_time() - started
+        for outcome in result.outcomes:
+            self._outputs[outcome.sequence_id] += outcome.tokens
+
+    def finish(self) -> Run:
+        """End the run."""
+        if self._wrong is not None:
+            for request in self._ids:
+                self._engine.forget(f"prediction-{request}")
+        steps, draft_tokens = self._before
+        record = self._engine.record
+        return Run(self._seconds, record.steps - steps, record.draft_tokens - draft_tokens, [*self._outputs.values()])
+
+
+def turns(contestants: list[Contestant]) -> None:
+    """All contestants' steps, one each in turn, beginning with another one each time."""
+    round_ = 0
+    while any(each.running for each in contestants):
+        for at in range(len(contestants)):
+            contestant = contestants[(at + round_) % len(contestants)]
+            if contestant.running:
+                contestant.step()
+        round_ += 1
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", default=f"ngram,suffix,lookahead,early_exit,{PREDICTION}", help="'medusa', too")
+    parser.add_argument("--heads", help="directory of Medusa heads for the bundled target")
+    parser.add_argument("--layers", type=int, default=2, help="of early exit")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--batch", type=int, default=1, help="requests at once")
+    parser.add_argument("--max-tokens", type=int, default=192)
+    parser.add_argument("--runs", type=int, default=7)
+    add_report_options(parser)
+    args = parser.parse_args()
+    methods = args.methods.split(",")
+    if "medusa" in methods and not args.heads:
+        parser.error("--methods medusa needs --heads")
+    torch.set_num_threads(1)
+    directory = str(MODELS / "target")
+    model, tokenizer = PackedModel.load(directory, slots=8192), Tokenizer.load(directory)
+    cost = measure_step_cost(model)
+    texts = held_out_prompts(max(8, args.batch * (args.runs + WARM_RUNS)))
+    prompts = [tokenizer.encode(text)[:PROMPT_TOKENS] for text in texts]
+    wrong = tokenizer.encode(" ".join(texts[-4:]))[:PREDICTION_TOKENS]
+    options: dict[str, dict[str, object]] = {"medusa": {"heads": args.heads}, "early_exit": {"layers": args.layers}}
+    contestants = [Contestant(name, model, cost, options.get(name, {}), wrong) for name in (PLAIN, CONTROL, *methods)]
+    found: dict[str, list[Run]] = {each.name: [] for each in contestants}
+    for run in range(WARM_RUNS + args.runs):
+        first = run * args.batch
+        for each in contestants:
+            mine = [prompts[(first + at) % len(prompts)] for at in range(args.batch)]
+            each.begin(mine, args.max_tokens, args.temperature, run)
+        turns(contestants)
+        ended = {each.name: each.finish() for each in contestants}
+        for name, result in ended.items():
+            if result.outputs != ended[PLAIN].outputs:
+                print(f"run {run}: the outputs with {name} are others", file=sys.stderr)
+                return 1
+            if run >= WARM_RUNS:
+                found[name].append(result)
+    plain = found[PLAIN]
+    figures: dict[str, object] = {
+        "requests at once, temperature": f"{args.batch}, {args.temperature:g}",
+        "a plain step, ms": Spread.of([1000 * run.seconds / run.steps for run in plain]),
+    }
+    for name in (CONTROL, *methods):
+        runs = found[name]
+        figures[f"{name}: speed over plain's"] = Spread.of(
+            [before.seconds / run.seconds for before, run in zip(plain, runs, strict=True)]
+        )
+        whole = sum(run.seconds for run in plain) / sum(run.seconds for run in runs)
+        steps = sum(run.steps for run in runs) / sum(run.steps for run in plain)
+        drafted = sum(run.draft_tokens for run in runs)
+        figures[f"{name}: of all runs; its steps; draft tokens"] = f"{whole:.3f}; {steps:.3f} of plain's; {drafted}"
+    print_report("drafters in the target's thread, by its processor time", figures, args)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""Measures where a step's time goes in the verifier and in the drafter, from planning to waiting.
+
+    python -m benchmarks.speed.profile_step [--batches 1,16] [--temperature 0.8] [--runs 5] [--json]
+
+Held-out prompts are generated from, so many side by side as the batch is large, plainly and with a drafter by turns.
+Both services count the seconds of their engine's thread by part, always, and tell them by GetModelInfo. Each is asked
+once when all requests of a batch decode and once when the first of them ends; a figure is the difference over the
+steps between the two.
+
+Outside the model's forward passes is the CPU time of the engine's thread around them, and that of the event loop, which
+has the same core. Parts go by the clock on the wall: while the loop holds Python's interpreter lock, or the core, the
+engine's thread waits in one of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, field
+
+from benchmarks.harness.checkout import MODELS
+from benchmarks.harness.held_out import held_out_prompts
+from benchmarks.harness.inflated_models import inflated
+from benchmarks.harness.pair_options import add_pair_options, add_run_options, counts, pair_figures
+from benchmarks.harness.report import Spread, print_report
+from benchmarks.harness.services import Services, started
+from draftwire import AsyncClient, Speculation, StepTimes
+from draftwire.options import BatchOptions
+
+GOALS = {1: 1.5, 16: 6.0}
+"""Milliseconds of a verifier's step outside the forward pass, at most, by batch."""
+_SPECULATIONS = {"plain": Speculation(enabled=False), "drafted": Speculation()}
+
+
+@dataclass
+class Decoding:
+    """Requests side by side. What it takes from their prompts to their ends is not looked at."""
+
+    waiting: int
+    """Requests that have no token yet."""
+    all_decode: asyncio.Event = field(default_factory=asyncio.Event)
+    one_ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(
+        self, client: AsyncClient, prompt: Sequence[int], seed: int, options: BatchOptions, speculation: Speculation
+    ) -> None:
+        """Run one of the requests."""
+        began = False
+        async with client.stream(prompt, seed=seed, ignore_eos=True, speculation=speculation, **options) as stream:
+            async for _ in stream:
+                if not began:
+                    began = True
+                    self.waiting -= 1
+                    if not self.waiting:
+                        self.all_decode.set()
+        self.one_ended.set()
+
+
+Readings = dict[str, StepTimes]
+"""By service."""
+
+
+async def step_ms(
+    client: AsyncClient,
+    read: Callable[[], Awaitable[Readings]],
+    prompts: Sequence[Sequence[int]],
+    options: BatchOptions,
+    speculation: Speculation,
+) -> dict[str, dict[str, float]]:
+    """Milliseconds of a step while all requests decode, by service and part. Raises ValueError if they never do."""
+    decoding = Decoding(len(prompts))
+    async with asyncio.TaskGroup() as group:
+        for seed, prompt in enumerate(prompts):
+            group.create_task(decoding.run(client, prompt, seed, options, speculation))
+        await decoding.all_decode.wait()
+        if decoding.one_ended.is_set():
+            raise ValueError(f"{len(prompts)} requests never ran all at once: they need more tokens")
+        first = await read()
+        await decoding.one_ended.wait()
+        last = await read()
+    return {name: difference(first[name], last[name]) for name in first}
+
+
+def difference(first: StepTimes, last: StepTimes) -> dict[str, float]:
+    """Milliseconds of a step between two readings, by part, and what is outside of the forward pass; none without a
+    step."""
+    steps = last.steps - first.steps
+    if not steps:
+        return {}
+    before, after = asdict(first), asdict(last)
+    parts = {part: 1e3 * (after[part] - before[part]) / steps for part in after if part != "steps"}
+    return parts | {"outside forward": parts["cpu_around_forward"] + parts["event_loop"]}
+
+
+async def measure(options: argparse.Namespace, services: Services) -> dict[str, list[dict[str, float]]]:
+    """What steps took, run by run, by service, batch and arrangement."""
+    target = inflated(MODELS / "target", options.target_millions)
+    draft = inflated(MODELS / "draft", options.draft_millions)
+    flags = ("--kv-slots", str(max(options.batches) * (options.prompt_tokens + options.max_tokens + 64) + 1024))
+    (address,), (drafter,) = await asyncio.gather(
+        started([lambda: services.verifier(target, *flags, cores=options.verifier_cores)]),
+        started([lambda: services.drafter(draft, *flags, cores=options.drafter_cores)]),
+    )
+    measured: dict[str, list[dict[str, float]]] = {}
+    async with AsyncClient(address, timeout=600.0) as client:
+        await client.drafters.attach(drafter, "drafter")
+
+        async def read() -> Readings:
+            return {
+                "verifier": (await client.model_info()).engine.times,
+                "drafter": (await client.drafters.load_state(drafter)).times,
+            }
+
+        texts = [await client.tokenize(text) for text in held_out_prompts(max(options.batches))]
+        prompts = [text[: options.prompt_tokens] for text in texts]
+        asked: BatchOptions = {"max_tokens": options.max_tokens, "temperature": options.temperature}
+        for run in range(
+            -1, options.runs
+        ):  # the first one, in which the verifier learns the drafter's worth, is left out
+            for batch in options.batches:
+                names = list(_SPECULATIONS) if run % 2 else list(reversed(_SPECULATIONS))
+                for name in names:
+                    found = await step_ms(client, read, prompts[:batch], asked, _SPECULATIONS[name])
+                    for service, parts in found.items():
+                        if run >= 0 and parts:
+                            measured.setdefault(f"{service}, batch {batch}, {name}", []).append(parts)
+                            if options.verbose:
+                                print(f"run {run}, {service}, batch {batch}, {name}: {parts}", file=sys.stderr)
+    return measured
+
+
+def figures(measured: dict[str, list[dict[str, float]]], options: argparse.Namespace) -> dict[str, object]:
+    """The figures to print."""
+    found: dict[str, object] = pair_figures(options) | {
+        "requests": f"{options.prompt_tokens} tokens of held-out prompts, {options.max_tokens} tokens more, "
+        f"temperature {options.temperature:g}",
+        "figures": "milliseconds a step",
+    }
+    for service in ("verifier", "drafter"):
+        for batch in options.batches:
+            for name in _SPECULATIONS:
+                row = f"{service}, batch {batch}, {name}"
+                runs = measured.get(row, [])
+                for part in runs[0] if runs else ():
+                    goal = GOALS.get(batch) if (service, part) == ("verifier", "outside forward") else None
+                    said = f"{row}, {part}" + (f" (goal: at most {goal:g})" if goal else "")
+                    found[said] = Spread.of([parts[part] for parts in runs])
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batches", type=counts, default=[1, 16], help="requests side by side, with commas")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--prompt-tokens", type=int, default=32)
+    add_pair_options(parser)
+    add_run_options(parser, max_tokens=128)
+    options = parser.parse_args()
+    with Services() as services:
+        measured = asyncio.run(measure(options, services))
+    print_report("profile_step", figures(measured, options), options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""What is made of the runs of several arrangements."""
+
+from collections import Counter
+from itertools import pairwise, permutations
+
+import pytest
+
+from benchmarks.harness.arrangements import Measured, turned
+from benchmarks.harness.stream_batch import Arrival, Stream, StreamBatch
+
+
+def batch(seconds: float, token_ids: tuple[int, ...] = (1, 2, 3, 4), hits: int = 0) -> StreamBatch:
+    """One request of a token at once and the others after so many seconds, in as many steps as tokens."""
+    arrivals = (Arrival(0.0, 1), Arrival(seconds, len(token_ids) - 1))
+    return StreamBatch((Stream(arrivals, token_ids, 2, 6, 3, hits),))
+
+
+@pytest.fixture
+def measured() -> Measured:
+    return Measured(
+        {"plain": [[batch(1.0)], [batch(2.0)]], "fast": [[batch(0.5, hits=1)], [batch(0.5)]]},
+        {"plain": "plain", "fast": "plain"},
+    )
+
+
+def test_ratios_are_taken_within_a_run(measured: Measured) -> None:
+    assert measured.rate("plain").median == pytest.approx(2.25)
+    ratio = measured.ratio("fast", "plain")
+    assert (ratio.low, ratio.high, ratio.runs) == (pytest.approx(2.0), pytest.approx(4.0), 2)
+    ratio = measured.ratio("fast", "plain", "fast")
+    assert (ratio.low, ratio.high) == (pytest.approx(6 / 4.5), pytest.approx(6 / 3.75))
+    assert measured.step_ms("plain").low == pytest.approx(1e3 / 3)
+
+
+def test_how_an_arrangement_speculates(measured: Measured) -> None:
+    assert measured.acceptance_length("fast") == 2.0
+    assert measured.nodes_per_step("fast") == 3.0
+    assert measured.acceptance_rate("fast") == 0.5
+    assert measured.hit_share("fast") == 0.25
+
+
+def test_an_output_that_differs_is_found(measured: Measured) -> None:
+    assert measured.differing() == []
+    measured.batches["fast"][1] = [batch(0.5, (1, 2, 3, 5))]
+    assert measured.differing() == ["fast: 1 of 2"]
+    assert measured.figures()["outputs_identical"] is False
+
+
+def test_an_output_that_differs_from_the_references_own_first_one_is_found(measured: Measured) -> None:
+    measured.batches["plain"][1] = [batch(0.5, (1, 2, 3))]
+    assert measured.differing() == ["plain: 1 of 2"]
+
+
+@pytest.mark.parametrize("count", range(1, 9))
+def test_each_has_each_place_and_follows_each_other_equally_often(count: int) -> None:
+    turns = count * (1 + count % 2)
+    orders = [turned(range(count), by) for by in range(turns)]
+    assert all(sorted(order) == list(range(count)) for order in orders)
+    for place in range(count):
+        assert set(Counter(order[place] for order in orders).values()) == {turns // count}
+    pairs = Counter(pair for order in orders for pair in pairwise(order))
+    assert set(pairs) == set(permutations(range(count), 2))
+    assert len(set(pairs.values())) <= 1

@@ -1,0 +1,86 @@
+"""What is said of peers: their best settings, equal outputs, ratios within a run, and who was not measured."""
+
+from importlib.util import find_spec
+
+import pytest
+
+from benchmarks.harness.report import Spread
+from benchmarks.harness.timings import Timing
+from benchmarks.peers.catalogue import Method, Peer, peers
+from benchmarks.peers.comparison import Contestant, agreement, best, described, figures
+
+
+def timing(rate: float, tokens: tuple[int, ...] = (1, 2, 3, 4, 5)) -> Timing:
+    """A request that decodes at a rate, after a prompt of a second."""
+    seconds = (len(tokens) - 1) / rate
+    return Timing(1.0 + seconds, seconds, len(tokens) - 1, tokens, 0, 0, 0)
+
+
+def contestant(name: str, *rates: float, precise: bool = True, failure: str | None = None) -> Contestant:
+    runs = [[timing(rate), timing(rate)] for rate in rates]
+    return Contestant(name, precise, "K 3", {"K 3": 1.0}, "bfloat16", runs, failure)
+
+
+def test_the_best_setting_is_the_fastest_that_ran() -> None:
+    assert best({"K 3": 20.0, "K 5": 31.5, "K 8": "out of memory", "K 7": 30.0}) == "K 5"
+    assert best({"K 3": "does not load"}) is None
+    assert described({"num_assistant_tokens": 20, "confidence": 0.4}) == "num_assistant_tokens 20, confidence 0.4"
+    assert described({}) == "as it is"
+
+
+def test_agreement_counts_outputs_and_tells_where_they_part() -> None:
+    reference = [timing(1, (1, 2, 3)), timing(1, (4, 5, 6)), timing(1, (7, 8, 9))]
+    assert agreement(reference, reference) == "3 of 3 the same"
+    others = [timing(9, (1, 2, 3)), timing(9, (4, 5, 7)), timing(9, (0, 8, 9))]
+    assert agreement(reference, others) == "1 of 3 the same; the others differ after 1 tokens on average"
+
+
+def test_ratios_are_within_runs() -> None:
+    ours = contestant("us two services", 40.0, 80.0, 60.0)
+    plain = contestant("us plain", 20.0, 20.0, 20.0)
+    slower = contestant("them plain", 10.0, 40.0, 20.0)
+    faster = contestant("them draft", 80.0, 160.0, 30.0)
+    inexact = contestant("them int8", 400.0, 800.0, 600.0, precise=False)
+    shown = figures([plain, ours, slower, faster, inexact], "us plain", "us two services")
+    assert shown["us two services, tokens/s"] == Spread(60.0, 40.0, 80.0, 3)
+    assert shown["us two services / them plain"] == Spread(3.0, 2.0, 4.0, 3)
+    assert shown["us two services / us plain"] == Spread(3.0, 2.0, 4.0, 3)
+    assert shown["us plain / them plain"] == Spread(1.0, 0.5, 2.0, 3)
+    assert shown["ahead of us"] == "them draft"
+    assert shown["them draft, outputs"] == "2 of 2 the same"
+    prompts_too = shown["us two services, tokens/s with the prompt"]
+    assert isinstance(prompts_too, Spread)
+    assert prompts_too.median == pytest.approx(5 / (1 + 4 / 60))
+
+
+def test_who_was_not_measured_is_named_with_the_reason() -> None:
+    ours, plain = contestant("us two services", 40.0), contestant("us plain", 20.0)
+    gone = contestant("them draft", failure="it does not load")
+    gone.tried = {"K 3": "it does not load", "K 5": "it does not load"}
+    shown = figures([plain, ours, gone], "us plain", "us two services")
+    assert shown["them draft"] == "not measured: it does not load"
+    assert shown["them draft, tried"] == "K 3: it does not load; K 5: it does not load"
+    assert not any(name.startswith("them draft, tokens") or " / them" in name for name in shown)
+    assert shown["ahead of us"] == "nobody with the same precision"
+
+
+def test_processes_are_shared_where_a_peer_takes_its_setting_with_the_request() -> None:
+    a, b = {"length": 3, "threads": 1}, {"length": 5, "threads": 1}
+    one, other = Method("plain", (a, b)), Method("draft", (a, b))
+
+    def keys(peer: Peer) -> int:
+        return len({peer.process_key(method, setting) for method in (one, other) for setting in (a, b)})
+
+    assert keys(Peer("them", "them.py", (one, other))) == 1
+    assert keys(Peer("them", "them.py", (one, other), process_per_method=True)) == 2
+    assert keys(Peer("them", "them.py", (one, other), load_settings=("threads",))) == 1
+    assert keys(Peer("them", "them.py", (one, other), process_per_method=True, load_settings=None)) == 4
+
+
+def test_every_peer_has_its_runner_and_names_of_its_own() -> None:
+    everybody = peers(2)
+    assert all(find_spec(peer.runner) is not None for peer in everybody)
+    assert [peer.name for peer in everybody if peer.environment is None] == ["draftwire"]
+    for peer in everybody:
+        for method in peer.methods:
+            assert len({described(setting) for setting in method.settings}) == len(method.settings), method.name
