@@ -17,10 +17,10 @@ from drafter_pool.changes.pool_operations import PoolOperations
 from drafter_pool.drafter.clocks import DrafterClocks
 from drafter_pool.drafter.contact import ready
 from drafter_pool.drafter.draft_messages import Dropped
-from drafter_pool.drafter.drafter_stats import LinkStats
-from drafter_pool.drafter.pooled_drafter import MemberOwner, PoolMember
-from drafter_pool.drafter.proposal_source import ProposalFault, ProposalSink, ProposalSource, SequenceProposal
-from drafter_pool.drafter.service_drafter import Connect, DrafterLink
+from drafter_pool.drafter.drafter_stats import DrafterStats
+from drafter_pool.drafter.pooled_drafter import MemberOwner, PooledDrafter
+from drafter_pool.drafter.proposal_sink import ProposalFault, ProposalSink, ProposalSource, SequenceProposal
+from drafter_pool.drafter.service_drafter import Connect, ServiceDrafter
 from drafter_pool.drafter.speculated_request import SpeculatedRequest
 from drafter_pool.drafter.standings import DrafterStandings
 from drafter_pool.routing.description import describe
@@ -52,13 +52,13 @@ class PoolLimits:
     """How many drafters draft for a request at once unless it says."""
 
 
-class LocalDrafters(Protocol):
+class DrafterFactory(Protocol):
     """Drafters in the verifier's own process, by addresses of a form of their own."""
 
     def read(self, field: str, address: str) -> str:
         """The address of a request's field in its one form. Raises ServiceError."""
 
-    def make(self, name: str, address: str, owner: MemberOwner) -> PoolMember:
+    def make(self, name: str, address: str, owner: MemberOwner) -> PooledDrafter:
         """The member of the pool that an address in its one form names."""
 
 
@@ -78,7 +78,7 @@ class DrafterPool(ProposalSource):
         rng: random.Random | None = None,
         trusted: Collection[str] = (),
         announcements: AnnouncementRules | None = None,
-        local: LocalDrafters | None = None,
+        local: DrafterFactory | None = None,
         clocks: DrafterClocks | None = None,
     ):
         """trusted: addresses of drafters that are trusted whoever attaches them. announcements: which are heeded; None
@@ -121,10 +121,10 @@ class DrafterPool(ProposalSource):
         """Raise ServiceError if a request names a drafter that is not attached or, where the rule is that of rejection
         (`draws`), may not or cannot draft by it."""
         for index, name in enumerate(drafter_names):
-            link = self._roster.named(name)
-            if draws and not link.draws:
+            drafter = self._roster.named(name)
+            if draws and not drafter.draws:
                 field = "speculation.drafter" if len(drafter_names) == 1 else f"speculation.drafter_names[{index}]"
-                why = "cannot say what its tokens are drawn from" if link.trusted else "is not trusted"
+                why = "cannot say what its tokens are drawn from" if drafter.trusted else "is not trusted"
                 raise invalid_field(field, f"{name!r} {why}, as the rule of rejection needs")
 
     def admit(self, request: SpeculatedRequest) -> None:
@@ -138,19 +138,19 @@ class DrafterPool(ProposalSource):
 
     def send_verdicts(self, verdicts: list[Verdict]) -> None:
         """Tell the drafters what a step committed."""
-        for link in self._roster:
-            link.send_verdicts(verdicts)
+        for drafter in self._roster:
+            drafter.send_verdicts(verdicts)
 
     def count(self, outcome: SequenceOutcome, *, lossless: bool = True) -> None:
         """Count a step's verified and accepted draft tokens; apart from the others, if the request's rule of acceptance
         is not lossless: a roll-out compares like with like."""
         for source, nodes in outcome.drafted.items():
-            link = self._roster.find(source)
-            if link is not None:
+            drafter = self._roster.find(source)
+            if drafter is not None:
                 accepted = outcome.sources.count(source)
-                link.stats.count(nodes, accepted, lossless=lossless)
-                link.speed.count_accepted(accepted)
-                link.credit.verified(nodes, accepted)
+                drafter.stats.count(nodes, accepted, lossless=lossless)
+                drafter.speed.count_accepted(accepted)
+                drafter.credit.verified(nodes, accepted)
         if lossless:
             self._rollouts.count(outcome)
 
@@ -161,45 +161,45 @@ class DrafterPool(ProposalSource):
         for member in self._roster:
             member.credit.price(result.plain_seconds, result.node_tokens)
         for source, seconds in result.reading.items():
-            link = self._roster.find(source)
-            if link is not None:
-                link.credit.read(seconds)
+            drafter = self._roster.find(source)
+            if drafter is not None:
+                drafter.credit.read(seconds)
         for source, seconds in result.drafting.items():
-            link = self._roster.find(source)
-            if link is not None:
-                link.count_step(seconds, result.seconds)
+            drafter = self._roster.find(source)
+            if drafter is not None:
+                drafter.count_step(seconds, result.seconds)
 
     def count_stale(self, source: str, nodes: int) -> None:
         """Count nodes that came too late."""
-        link = self._roster.find(source)
-        if link is not None:
-            link.stats.stale_nodes += nodes
+        drafter = self._roster.find(source)
+        if drafter is not None:
+            drafter.stats.stale_nodes += nodes
 
     def refuse(self, fault: ProposalFault) -> None:
         """A drafter sent a proposal that contradicts itself: another one drafts for that sequence, or none."""
-        link = self._roster.find(fault.source)
-        if link is not None and link.refuse(fault.sequence_id, fault.epoch, fault.error):
-            self._drafting.avoid(fault.sequence_id, link)
+        drafter = self._roster.find(fault.source)
+        if drafter is not None and drafter.refuse(fault.sequence_id, fault.epoch, fault.error):
+            self._drafting.avoid(fault.sequence_id, drafter)
 
     # Drafters
 
     async def attach(
         self, address: str, name: str, labels: Mapping[str, str] | None = None, trusted: bool | None = None
-    ) -> PoolMember:
+    ) -> PooledDrafter:
         """Attach a drafter and wait until it is ready. Raises ServiceError; then it is not attached."""
         known = set(self._roster.members)
-        link = self.add(address, name, labels, trusted)
-        self._heartbeats.welcome(link.name)
+        drafter = self.add(address, name, labels, trusted)
+        self._heartbeats.welcome(drafter.name)
         try:
-            await ready(link)
+            await ready(drafter)
         finally:
-            if not link.ready and link not in known:
-                self._remove(link)
-        return link
+            if not drafter.ready and drafter not in known:
+                self._remove(drafter)
+        return drafter
 
     def add(
         self, address: str, name: str = "", labels: Mapping[str, str] | None = None, trusted: bool | None = None
-    ) -> PoolMember:
+    ) -> PooledDrafter:
         """Attach a drafter without waiting; the same name and address again give the same one.
 
         trusted: None leaves it as it is.
@@ -207,17 +207,17 @@ class DrafterPool(ProposalSource):
         Raises ServiceError: the address has no form this verifier serves, the name stands for another address, or
         there are as many drafters as there may be.
         """
-        link = self._enter(self._read_address("address", address), read_name("name", name), labels)
-        link.given = True
+        drafter = self._enter(self._read_address("address", address), read_name("name", name), labels)
+        drafter.given = True
         if trusted is not None:
-            self._trust(link, trusted)
-        return link
+            self._trust(drafter, trusted)
+        return drafter
 
     async def detach(self, name: str) -> Drafter:
         """See PoolChanges."""
         return await self._changes.detach(name)
 
-    async def swap(self, old_name: str, new_name: str, request_id: str = "") -> tuple[PoolMember, int]:
+    async def swap(self, old_name: str, new_name: str, request_id: str = "") -> tuple[PooledDrafter, int]:
         """See PoolChanges."""
         return await self._changes.swap(old_name, new_name, request_id)
 
@@ -244,21 +244,21 @@ class DrafterPool(ProposalSource):
         address = read_service_address("address", address)
         self._announcements.check(address)
         name = read_name("name", name) or address
-        link = self._roster.get(name)
-        if link is not None:
-            check_address(link, address)
-            check_announcer(link, caller, leaving=leaving)
+        drafter = self._roster.get(name)
+        if drafter is not None:
+            check_address(drafter, address)
+            check_announcer(drafter, caller, leaving=leaving)
         if leaving:
             self._heartbeats.stop(name)
-            if link is not None:
-                self._tasks.spawn(self._changes.leave(link, self._remove), name=f"leave of {name}")
+            if drafter is not None:
+                self._tasks.spawn(self._changes.leave(drafter, self._remove), name=f"leave of {name}")
             return True
         before, first = self.version, False
         if not self._heartbeats.is_dismissed(name):
-            link = self._enter(address, name, labels)
-            first = not link.announced
-            link.announced = True
-            link.announcer = link.announcer if caller is None else caller.name
+            drafter = self._enter(address, name, labels)
+            first = not drafter.announced
+            drafter.announced = True
+            drafter.announcer = drafter.announcer if caller is None else caller.name
         self._heartbeats.beat(name)
         return first or self.version != before
 
@@ -270,15 +270,15 @@ class DrafterPool(ProposalSource):
 
     def describe(self) -> list[Drafter]:
         """The state of all drafters, oldest first."""
-        return [self.describe_one(link) for link in self._roster.members]
+        return [self.describe_one(drafter) for drafter in self._roster.members]
 
-    def describe_one(self, link: PoolMember) -> Drafter:
+    def describe_one(self, drafter: PooledDrafter) -> Drafter:
         """The state of one drafter."""
-        return describe(link, self._roster, self._sink)
+        return describe(drafter, self._roster, self._sink)
 
-    def link_stats(self) -> dict[str, LinkStats]:
+    def drafter_stats(self) -> dict[str, DrafterStats]:
         """What each drafter did, by name."""
-        return {link.name: link.stats for link in self._roster.members}
+        return {drafter.name: drafter.stats for drafter in self._roster.members}
 
     @property
     def counts(self) -> PoolCounts:
@@ -287,7 +287,7 @@ class DrafterPool(ProposalSource):
 
     def drafters_of(self, sequence_id: int) -> list[str]:
         """Names of those that draft for a sequence, oldest first."""
-        return [link.name for link in self._roster if link.has(sequence_id)]
+        return [drafter.name for drafter in self._roster if drafter.has(sequence_id)]
 
     async def change_after(self, version: int) -> int:
         """Return the version of the pool's state as soon as it differs from `version`. Raises ServiceError after
@@ -306,41 +306,41 @@ class DrafterPool(ProposalSource):
     def shut_down(self) -> None:
         """Release all drafters."""
         self._heartbeats.shut_down()
-        for link in self._roster.links:
-            self._remove(link)
+        for drafter in self._roster.alive:
+            self._remove(drafter)
 
     # LinkOwner
 
-    def link_changed(self, link: PoolMember) -> None:
+    def drafter_changed(self, drafter: PooledDrafter) -> None:
         """See LinkOwner."""
         self.version += 1
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    def link_ready(self, link: PoolMember) -> None:
+    def drafter_ready(self, drafter: PooledDrafter) -> None:
         """See LinkOwner."""
-        self._drafting.welcome(link)
+        self._drafting.welcome(drafter)
 
-    def link_renewed(self, link: DrafterLink, old_source: str) -> None:
+    def drafter_renewed(self, drafter: ServiceDrafter, old_source: str) -> None:
         """See LinkOwner."""
         self._sink.forget(old_source)
-        self._rollouts.restart(link.name)
+        self._rollouts.restart(drafter.name)
 
-    def link_replaced(self, link: DrafterLink, delay: float) -> None:
+    def drafter_replaced(self, drafter: ServiceDrafter, delay: float) -> None:
         """See LinkOwner."""
-        self._replacements.begin(link, delay)
+        self._replacements.begin(drafter, delay)
 
-    def link_proposed(self, link: DrafterLink, proposals: list[SequenceProposal]) -> None:
+    def drafter_proposed(self, drafter: ServiceDrafter, proposals: list[SequenceProposal]) -> None:
         """See LinkOwner."""
-        self._sink.propose(link.source, proposals)
+        self._sink.propose(drafter.source, proposals)
 
-    def link_rests(self, link: DrafterLink, *, rests: bool) -> None:
+    def drafter_rests(self, drafter: ServiceDrafter, *, rests: bool) -> None:
         """See LinkOwner."""
-        self._sink.rest(link.source, rests=rests)
+        self._sink.rest(drafter.source, rests=rests)
 
-    def link_dropped(self, link: DrafterLink, sequence_ids: list[int], why: Dropped) -> None:
+    def drafter_dropped(self, drafter: ServiceDrafter, sequence_ids: list[int], why: Dropped) -> None:
         """See LinkOwner."""
-        self._drafting.dropped(link, sequence_ids, why)
+        self._drafting.dropped(drafter, sequence_ids, why)
 
     # Coming and going
 
@@ -350,61 +350,61 @@ class DrafterPool(ProposalSource):
             return self._local.read(field, address)
         return read_service_address(field, address)
 
-    def _member(self, name: str, address: str) -> PoolMember:
+    def _member(self, name: str, address: str) -> PooledDrafter:
         if self._local is not None and is_local(address):
             return self._local.make(name, address, self)
         return self._link(name, address)
 
-    def _link(self, name: str, address: str) -> DrafterLink:
+    def _link(self, name: str, address: str) -> ServiceDrafter:
         standing = self._standings.of(address)
-        return DrafterLink(name, address, self._connect(address), self._identity, self, standing, self._clocks)
+        return ServiceDrafter(name, address, self._connect(address), self._identity, self, standing, self._clocks)
 
-    def _enter(self, address: str, name: str, labels: Mapping[str, str] | None) -> PoolMember:
+    def _enter(self, address: str, name: str, labels: Mapping[str, str] | None) -> PooledDrafter:
         name = name or address
-        link, new = self._roster.enter(name, address, lambda: self._member(name, address))
-        relabelled = bool(labels) and link.labels != labels
+        drafter, new = self._roster.enter(name, address, lambda: self._member(name, address))
+        relabelled = bool(labels) and drafter.labels != labels
         if labels and relabelled:
-            link.labels = dict(labels)
+            drafter.labels = dict(labels)
             self._drafting.refill()
         if new and address in self._trusted:
-            link.trusted = True
+            drafter.trusted = True
         if new or relabelled:
-            self.link_changed(link)
-        return link
+            self.drafter_changed(drafter)
+        return drafter
 
-    def _trust(self, link: PoolMember, trusted: bool) -> None:
+    def _trust(self, drafter: PooledDrafter, trusted: bool) -> None:
         """Trust a drafter, or no longer: its requests with the rule of rejection then go to others."""
-        if trusted != link.trusted and not is_local(link.address):
-            link.trusted = trusted
-            self._drafting.recheck(link)
-            self.link_changed(link)
+        if trusted != drafter.trusted and not is_local(drafter.address):
+            drafter.trusted = trusted
+            self._drafting.recheck(drafter)
+            self.drafter_changed(drafter)
 
-    def _dismiss(self, link: PoolMember) -> Drafter:
+    def _dismiss(self, drafter: PooledDrafter) -> Drafter:
         """Release a drafter that was told to go."""
-        self._heartbeats.dismiss(link.name)
-        return self._remove(link)
+        self._heartbeats.dismiss(drafter.name)
+        return self._remove(drafter)
 
-    def _remove(self, link: PoolMember) -> Drafter:
-        described = self.describe_one(link)
-        if self._roster.end(link):
-            self._drafting.abandon(link)
-            self._rollouts.removed(link.name)
-            self.link_changed(link)
+    def _remove(self, drafter: PooledDrafter) -> Drafter:
+        described = self.describe_one(drafter)
+        if self._roster.end(drafter):
+            self._drafting.abandon(drafter)
+            self._rollouts.removed(drafter.name)
+            self.drafter_changed(drafter)
         return described
 
     def _fell_silent(self, name: str) -> None:
         """A drafter's heartbeats have stopped. One that somebody attached is not theirs to remove."""
-        link = self._roster.get(name)
-        if link is None:
+        drafter = self._roster.get(name)
+        if drafter is None:
             return
         log.warning("heartbeat stayed out", drafter=name)
-        if link.given:
-            link.announced, link.announcer = False, None
-            self.link_changed(link)
+        if drafter.given:
+            drafter.announced, drafter.announcer = False, None
+            self.drafter_changed(drafter)
         else:
-            self._tasks.spawn(self._changes.leave(link, self._remove), name=f"expiry of {name}")
+            self._tasks.spawn(self._changes.leave(drafter, self._remove), name=f"expiry of {name}")
 
-    def _model_replaced(self, link: DrafterLink) -> None:
-        """A drafter has another model, and a link to it."""
-        self._rollouts.restart(link.name)
-        self.link_changed(link)
+    def _model_replaced(self, drafter: ServiceDrafter) -> None:
+        """A drafter has another model, and a drafter to it."""
+        self._rollouts.restart(drafter.name)
+        self.drafter_changed(drafter)

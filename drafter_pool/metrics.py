@@ -108,7 +108,7 @@ def _work_families(drafters: list[Drafter]) -> Iterator[Metric]:
 
 
 def _time_families(pool: DrafterPool, drafters: list[Drafter], calibrations: Sequence[Calibration]) -> Iterator[Metric]:
-    services = {name: stats for name, stats in pool.link_stats().items() if stats.proposed_nodes}
+    services = {name: stats for name, stats in pool.drafter_stats().items() if stats.proposed_nodes}
     yield counter(
         "drafter_proposed_nodes",
         "Nodes that came from the drafter, stale ones included; of drafter services.",
@@ -118,7 +118,7 @@ def _time_families(pool: DrafterPool, drafters: list[Drafter], calibrations: Seq
     yield gauge(
         "drafter_round_trip_seconds",
         "Smoothed time from a ping to its answer, which a drafter service gives between two of its steps.",
-        {name: stats.round_trip_seconds for name, stats in pool.link_stats().items() if stats.round_trip_seconds},
+        {name: stats.round_trip_seconds for name, stats in pool.drafter_stats().items() if stats.round_trip_seconds},
         ["drafter"],
     )
     yield gauge(

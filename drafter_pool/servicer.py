@@ -25,8 +25,8 @@ class DrafterPoolServicer(DrafterPoolServiceServicer):
         """See the contract."""
         labels = read_labels("labels", request.labels)
         trusted = request.trusted if request.HasField("trusted") else None
-        link = await self._pool.attach(_given("address", request.address), request.name, labels, trusted)
-        return pb.AttachDrafterResponse(drafter=self._pool.describe_one(link))
+        drafter = await self._pool.attach(_given("address", request.address), request.name, labels, trusted)
+        return pb.AttachDrafterResponse(drafter=self._pool.describe_one(drafter))
 
     async def DetachDrafter(self, request: pb.DetachDrafterRequest, context: Any) -> pb.DetachDrafterResponse:
         """See the contract."""
@@ -34,10 +34,10 @@ class DrafterPoolServicer(DrafterPoolServiceServicer):
 
     async def SwapDrafter(self, request: pb.SwapDrafterRequest, context: Any) -> pb.SwapDrafterResponse:
         """See the contract."""
-        link, moved = await self._pool.swap(
+        drafter, moved = await self._pool.swap(
             _given("old_name", request.old_name), _given("new_name", request.new_name), request.request_id
         )
-        return pb.SwapDrafterResponse(drafter=self._pool.describe_one(link), moved_sequences=moved)
+        return pb.SwapDrafterResponse(drafter=self._pool.describe_one(drafter), moved_sequences=moved)
 
     async def StartRollout(self, request: pb.StartRolloutRequest, context: Any) -> pb.StartRolloutResponse:
         """See the contract."""

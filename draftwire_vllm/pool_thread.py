@@ -10,7 +10,7 @@ import uvloop
 
 from drafter_pool.announcing.announcement_rules import AnnouncementRules
 from drafter_pool.drafter.channel import drafter_channels
-from drafter_pool.drafter.proposal_source import ProposalFault
+from drafter_pool.drafter.proposal_sink import ProposalFault
 from drafter_pool.drafter_pool import DrafterPool, PoolLimits
 from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1.drafter_pool_service_pb2_grpc import add_DrafterPoolServiceServicer_to_server

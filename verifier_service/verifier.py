@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from drafter_pool.announcing.announcement_rules import AnnouncementRules
 from drafter_pool.drafter.clocks import DrafterClocks
 from drafter_pool.drafter.draft_messages import hidden_state
-from drafter_pool.drafter.proposal_source import ProposalFault, SequenceProposal
+from drafter_pool.drafter.proposal_sink import ProposalFault, SequenceProposal
 from drafter_pool.drafter.service_drafter import Connect
 from drafter_pool.drafter.source import CALLER, GRAMMAR, PREDICTION, request_source
 from drafter_pool.drafter_pool import DrafterPool, PoolLimits
@@ -41,7 +41,7 @@ from verifier_service.counting.acceptance_counts import AcceptanceCounts
 from verifier_service.counting.engine_status import engine_status
 from verifier_service.counting.request_counts import RequestCounts
 from verifier_service.counting.step_counts import StepCounts
-from verifier_service.local_drafters import LocalDrafters
+from verifier_service.engine_drafters import EngineDrafterFactory
 from verifier_service.reading.request import GenerateOrder, RequestReader
 from verifier_service.reading.text_pool import TextPool
 from verifier_service.reading.tokenizing import Tokenizing
@@ -144,7 +144,7 @@ class Verifier:
             PoolLimits(limits.max_tree_nodes, max_drafters, drafters_per_request),
             trusted=trusted_drafters,
             announcements=announcements,
-            local=LocalDrafters(self._steps, uses_hub),
+            local=EngineDrafterFactory(self._steps, uses_hub),
             clocks=drafter_clocks,
         )
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from drafter_pool.changes.pool_operations import PoolOperations, What
 from drafter_pool.changes.swap import move_all
 from drafter_pool.drafter.contact import ready
-from drafter_pool.drafter.service_drafter import DrafterLink
+from drafter_pool.drafter.service_drafter import ServiceDrafter
 from drafter_pool.routing.drafting import Drafting
 from drafter_pool.routing.roster import Roster
 from service_runtime.errors import ServiceError
@@ -27,39 +27,39 @@ class ModelReplacements:
         drafting: Drafting,
         operations: PoolOperations,
         tasks: BackgroundTasks,
-        make: Callable[[str, str], DrafterLink],
-        on_replaced: Callable[[DrafterLink], None],
+        make: Callable[[str, str], ServiceDrafter],
+        on_replaced: Callable[[ServiceDrafter], None],
     ) -> None:
-        """make gets the name and address of a link to make; on_replaced the new link that has taken over."""
+        """make gets the name and address of a drafter to make; on_replaced the new drafter that has taken over."""
         self._roster = roster
         self._drafting = drafting
         self._operations = operations
         self._tasks = tasks
         self._make = make
         self._on_replaced = on_replaced
-        self._following: set[DrafterLink] = set()
+        self._following: set[ServiceDrafter] = set()
 
-    def begin(self, link: DrafterLink, delay: float) -> None:
+    def begin(self, drafter: ServiceDrafter, delay: float) -> None:
         """A drafter said that new streams get another model; delay: seconds before that is followed."""
-        if self._roster.get(link.name) is link and link not in self._following:
-            self._following.add(link)
-            self._tasks.spawn(self._follow(link, delay), name=f"new model of {link.name}")
+        if self._roster.get(drafter.name) is drafter and drafter not in self._following:
+            self._following.add(drafter)
+            self._tasks.spawn(self._follow(drafter, delay), name=f"new model of {drafter.name}")
 
-    async def _follow(self, link: DrafterLink, delay: float) -> None:
-        name = link.name
+    async def _follow(self, drafter: ServiceDrafter, delay: float) -> None:
+        name = drafter.name
         try:
             await asyncio.sleep(delay)
             await self._operations.wait_until_free(name)
-            # A link that was lost meanwhile finds the new model when it connects again.
-            if self._roster.get(name) is link and link.ready:
-                await self._operations.run(replacement_of(name), [name], lambda: self._replace(link))
+            # A drafter that was lost meanwhile finds the new model when it connects again.
+            if self._roster.get(name) is drafter and drafter.ready:
+                await self._operations.run(replacement_of(name), [name], lambda: self._replace(drafter))
         except ServiceError as error:
-            log.warning("new model not taken", drafter=name, address=link.address, reason=error.message)
-            link.show_error(error)
+            log.warning("new model not taken", drafter=name, address=drafter.address, reason=error.message)
+            drafter.show_error(error)
         finally:
-            self._following.discard(link)
+            self._following.discard(drafter)
 
-    async def _replace(self, old: DrafterLink) -> None:
+    async def _replace(self, old: ServiceDrafter) -> None:
         """Open a second stream to a drafter, let it have the drafter's name and sequences, and end the first.
 
         Raises ServiceError if the second one does not become ready: then the first one stays.

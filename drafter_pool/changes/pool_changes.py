@@ -10,7 +10,7 @@ from drafter_pool.changes.pool_operations import PoolOperations
 from drafter_pool.changes.rollout import DrafterRollout
 from drafter_pool.changes.rollouts import PROMOTED, Rollouts, check_share
 from drafter_pool.drafter.contact import unreachable
-from drafter_pool.drafter.pooled_drafter import PoolMember
+from drafter_pool.drafter.pooled_drafter import PooledDrafter
 from drafter_pool.routing.drafter_choice import DrafterChoice
 from drafter_pool.routing.drafting import Drafting
 from drafter_pool.routing.roster import Roster
@@ -31,8 +31,8 @@ class PoolChanges:
         drafting: Drafting,
         choice: DrafterChoice,
         operations: PoolOperations,
-        attach: Callable[[str], Awaitable[PoolMember]],
-        dismiss: Callable[[PoolMember], Drafter],
+        attach: Callable[[str], Awaitable[PooledDrafter]],
+        dismiss: Callable[[PooledDrafter], Drafter],
         read_address: Callable[[str, str], str],
     ):
         """attach: a drafter by its address, ready. dismiss: release a drafter that has no sequence any more.
@@ -50,17 +50,17 @@ class PoolChanges:
         """Move a drafter's sequences to others, or leave them to plain decoding, and release it. Raises ServiceError:
         NOT_FOUND, or BUSY. Goes on when the caller is cancelled."""
         await self._operations.after(replacement_of(name))  # nobody asked for it here, so it is no reason to refuse
-        link = self._roster.named(name)
+        drafter = self._roster.named(name)
         self.rollouts.check_free(name)
 
         async def work() -> Drafter:
-            await swap.empty(self._drafting, self._roster, self._choice, link)
-            return self._dismiss(link)
+            await swap.empty(self._drafting, self._roster, self._choice, drafter)
+            return self._dismiss(drafter)
 
         described: Drafter = await self._operations.run(("detach", name), [name], work)
         return described
 
-    async def swap(self, old_name: str, new_name: str, request_id: str = "") -> tuple[PoolMember, int]:
+    async def swap(self, old_name: str, new_name: str, request_id: str = "") -> tuple[PooledDrafter, int]:
         """Move every sequence of one drafter to another, make before break, and release the old one.
 
         new_name: an attached drafter, or an address to attach. Returns the new drafter and how many sequences moved.
@@ -75,28 +75,28 @@ class PoolChanges:
             new_key = self._new_drafter(old_name, new_name)
             self.rollouts.check_free(old_name, new_key)
 
-            async def work() -> tuple[PoolMember, int]:
+            async def work() -> tuple[PooledDrafter, int]:
                 new = await self._attached(new_key, new_name)
                 moved = await swap.swap(self._drafting, old, new)
                 self._dismiss(old)
                 return new, moved
 
             operation = self._operations.start(what, [old_name, new_key], work)
-        swapped: tuple[PoolMember, int] = await self._operations.result(operation, request_id)
+        swapped: tuple[PooledDrafter, int] = await self._operations.result(operation, request_id)
         return swapped
 
-    async def leave(self, link: PoolMember, remove: Callable[[PoolMember], Drafter]) -> None:
+    async def leave(self, drafter: PooledDrafter, remove: Callable[[PooledDrafter], Drafter]) -> None:
         """A drafter goes by itself: empty it, then have it removed. Whatever is being done with it comes to its end
         first, or fails for its absence."""
 
         async def work() -> None:
-            await swap.empty(self._drafting, self._roster, self._choice, link)
-            remove(link)
+            await swap.empty(self._drafting, self._roster, self._choice, drafter)
+            remove(drafter)
 
-        link.drain()
-        await self._operations.wait_until_free(link.name)
-        if self._roster.get(link.name) is link:
-            await self._operations.run(("leave", link.name), [link.name], work)
+        drafter.drain()
+        await self._operations.wait_until_free(drafter.name)
+        if self._roster.get(drafter.name) is drafter:
+            await self._operations.run(("leave", drafter.name), [drafter.name], work)
 
     async def start_rollout(self, old_name: str, new_name: str, share: float) -> Rollout:
         """Give a drafter a share of another one's sequences; again, to change the share. Returns once running
@@ -151,7 +151,7 @@ class PoolChanges:
             raise invalid_field("new_name", f"is {old_name} itself")
         return new_key
 
-    async def _attached(self, new_key: str, address: str) -> PoolMember:
+    async def _attached(self, new_key: str, address: str) -> PooledDrafter:
         return self._roster.get(new_key) or await self._attach(address)
 
     async def _withdraw(self, rollout: DrafterRollout, reason: str) -> None:

@@ -10,7 +10,7 @@ from drafter_pool.changes.pool_operations import busy
 from drafter_pool.changes.rollout import DrafterRollout
 from drafter_pool.changes.sequence_move import move
 from drafter_pool.changes.swap import move_all
-from drafter_pool.drafter.pooled_drafter import PoolMember
+from drafter_pool.drafter.pooled_drafter import PooledDrafter
 from drafter_pool.routing.drafted_request import DraftedRequest
 from drafter_pool.routing.drafting import Drafting
 from drafter_pool.routing.roster import Roster
@@ -58,7 +58,7 @@ class Rollouts:
             raise not_found(ErrorReason.ERROR_REASON_ROLLOUT_NOT_FOUND, f"no roll-out of {name!r} is under way")
         return rollout
 
-    async def begin(self, old: PoolMember, new: PoolMember, share: float) -> DrafterRollout:
+    async def begin(self, old: PooledDrafter, new: PooledDrafter, share: float) -> DrafterRollout:
         """Give a drafter a share of another one's sequences, or change its share."""
         rollout = self.involving(new.name)
         if rollout is None:
@@ -109,7 +109,7 @@ class Rollouts:
         """Count a step of a sequence."""
         if not self._running:
             return
-        drafters = {link.name for link in self._roster if link.has(outcome.sequence_id)}
+        drafters = {drafter.name for drafter in self._roster if drafter.has(outcome.sequence_id)}
         for rollout in list(self._running):
             if rollout.count(outcome, drafters):
                 self._on_worse(rollout)
@@ -127,24 +127,24 @@ class Rollouts:
     def describe_one(self, rollout: DrafterRollout) -> Rollout:
         """The state of one."""
         sequences: dict[str, int] = {}
-        for link in self._roster:
-            sequences[link.name] = sequences.get(link.name, 0) + link.sequences
+        for drafter in self._roster:
+            sequences[drafter.name] = sequences.get(drafter.name, 0) + drafter.sequences
         return rollout.describe(sequences)
 
-    def _prefer(self, chosen: PoolMember, eligible: Sequence[PoolMember]) -> PoolMember:
+    def _prefer(self, chosen: PooledDrafter, eligible: Sequence[PooledDrafter]) -> PooledDrafter:
         """Where one of a roll-out's two was chosen, and the other might have been, the share decides."""
         rollout = self.involving(chosen.name)
         if rollout is None:
             return chosen
-        by_name = {link.name: link for link in eligible}
+        by_name = {drafter.name: drafter for drafter in eligible}
         if not all(side.name in by_name for side in rollout.sides):
             return chosen
         return by_name[rollout.next_side().name]
 
-    def _movable(self, link: PoolMember, other: PoolMember) -> list[DraftedRequest]:
+    def _movable(self, drafter: PooledDrafter, other: PooledDrafter) -> list[DraftedRequest]:
         return [
             drafted
-            for drafted in self._drafting.drafted_by(link)
+            for drafted in self._drafting.drafted_by(drafter)
             if not drafted.names and not other.has(drafted.sequence_id) and drafted.takes(other)
         ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 
-from drafter_pool.drafter.pooled_drafter import PoolMember
+from drafter_pool.drafter.pooled_drafter import PooledDrafter
 from drafter_pool.routing.drafted_request import DraftedRequest
 from drafter_pool.routing.drafting import Drafting
 from service_runtime.process.logs import get_logger
@@ -25,7 +25,7 @@ class Move(enum.Enum):
     LATE = "the new drafter has not caught up in time, or was lost; the old one still does"
 
 
-async def move(drafting: Drafting, drafted: DraftedRequest, old: PoolMember, new: PoolMember) -> Move:
+async def move(drafting: Drafting, drafted: DraftedRequest, old: PooledDrafter, new: PooledDrafter) -> Move:
     """Open a sequence with the new drafter, and close it with the old one once the new one has caught up.
 
     Both get every verdict meanwhile and both draft, so the sequence moves between two of them and lacks nothing.

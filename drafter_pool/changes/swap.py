@@ -7,7 +7,7 @@ from collections import Counter
 
 from drafter_pool.changes.sequence_move import Move, move
 from drafter_pool.drafter.contact import unreachable
-from drafter_pool.drafter.pooled_drafter import PoolMember
+from drafter_pool.drafter.pooled_drafter import PooledDrafter
 from drafter_pool.routing.drafted_request import DraftedRequest
 from drafter_pool.routing.drafter_choice import DrafterChoice
 from drafter_pool.routing.drafting import Drafting
@@ -18,12 +18,12 @@ from service_runtime.process.logs import get_logger
 log = get_logger(__name__)
 
 
-async def move_all(drafting: Drafting, old: PoolMember, new: PoolMember) -> Counter[Move]:
+async def move_all(drafting: Drafting, old: PooledDrafter, new: PooledDrafter) -> Counter[Move]:
     """Move the sequences of one drafter to another; how each move ended."""
     return Counter(await asyncio.gather(*(move(drafting, drafted, old, new) for drafted in drafting.drafted_by(old))))
 
 
-async def swap(drafting: Drafting, old: PoolMember, new: PoolMember) -> int:
+async def swap(drafting: Drafting, old: PooledDrafter, new: PooledDrafter) -> int:
     """Move every sequence of one drafter to another; how many moved. The old one then drains and has none.
 
     Raises ServiceError (UNAVAILABLE) if the new one is not ready, or has not caught up with every sequence in time:
@@ -51,16 +51,16 @@ async def swap(drafting: Drafting, old: PoolMember, new: PoolMember) -> int:
     return moves[Move.DONE]
 
 
-async def empty(drafting: Drafting, roster: Roster, choice: DrafterChoice, old: PoolMember) -> None:
+async def empty(drafting: Drafting, roster: Roster, choice: DrafterChoice, old: PooledDrafter) -> None:
     """Move every sequence of a drafter that goes to others, each once its new drafter has caught up; what nobody
     takes in time goes on plainly."""
     old.drain()
 
     async def leave(drafted: DraftedRequest) -> None:
         others = [
-            link
-            for link in roster.members
-            if link.ready and link.has_room and drafted.takes(link) and not link.has(drafted.sequence_id)
+            drafter
+            for drafter in roster.members
+            if drafter.ready and drafter.has_room and drafted.takes(drafter) and not drafter.has(drafted.sequence_id)
         ]
         new = choice.among(others)
         if new is not None:
@@ -70,5 +70,5 @@ async def empty(drafting: Drafting, roster: Roster, choice: DrafterChoice, old: 
     drafting.abandon(old)
 
 
-def _incomplete(new: PoolMember, moves: Counter[Move]) -> ServiceError:
+def _incomplete(new: PooledDrafter, moves: Counter[Move]) -> ServiceError:
     return unreachable(new.address, f"it has caught up with {moves[Move.DONE]} of {moves.total()} sequences")

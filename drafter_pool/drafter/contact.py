@@ -7,7 +7,7 @@ from typing import cast
 
 import grpc
 
-from drafter_pool.drafter.pooled_drafter import PoolMember
+from drafter_pool.drafter.pooled_drafter import PooledDrafter
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import ServiceError, failed_precondition
 from service_runtime.rpc.message_stream import StreamBroken
@@ -15,17 +15,17 @@ from service_runtime.rpc.message_stream import StreamBroken
 _CONTACT_SECONDS = 10.0
 
 
-async def ready(link: PoolMember) -> None:
-    """Wait for a link's first handshake. Raises ServiceError if it fails or takes too long."""
-    if link.ready:
+async def ready(drafter: PooledDrafter) -> None:
+    """Wait for a drafter's first handshake. Raises ServiceError if it fails or takes too long."""
+    if drafter.ready:
         return
     try:
         async with asyncio.timeout(_CONTACT_SECONDS):
-            await asyncio.shield(link.contact)
+            await asyncio.shield(drafter.contact)
     except (StreamBroken, TimeoutError) as error:
-        raise unreachable(link.address, error) from error
-    if not link.ready:
-        raise unreachable(link.address)
+        raise unreachable(drafter.address, error) from error
+    if not drafter.ready:
+        raise unreachable(drafter.address)
 
 
 def unreachable(address: str, why: Exception | str | None = None) -> ServiceError:

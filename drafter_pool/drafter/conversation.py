@@ -17,7 +17,7 @@ from drafter_pool.drafter.draft_messages import Dropped
 from drafter_pool.drafter.flood_limit import DrafterAllowance
 from drafter_pool.drafter.opening import DrafterOpening
 from drafter_pool.drafter.pause_policy import DrafterCredit
-from drafter_pool.drafter.proposal_source import SequenceProposal
+from drafter_pool.drafter.proposal_sink import SequenceProposal
 from drafter_pool.drafter.speculated_request import SpeculatedRequest
 from draftwire.v1.drafter_service_pb2 import (
     CloseSequences,

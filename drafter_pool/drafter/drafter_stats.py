@@ -16,7 +16,7 @@ _MEASURED_OPENINGS = 4
 
 
 @dataclass(slots=True)
-class LinkStats:
+class DrafterStats:
     """What a drafter did since it was attached."""
 
     draft_tokens: int = 0

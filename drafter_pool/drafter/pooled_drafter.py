@@ -11,7 +11,7 @@ from typing import Protocol
 from google.rpc import status_pb2
 
 from drafter_pool.drafter import draft_messages
-from drafter_pool.drafter.drafter_stats import DraftingSpeed, LinkStats
+from drafter_pool.drafter.drafter_stats import DrafterStats, DraftingSpeed
 from drafter_pool.drafter.pause_policy import DrafterCredit
 from drafter_pool.drafter.source import new_source
 from drafter_pool.drafter.speculated_request import SpeculatedRequest
@@ -26,14 +26,14 @@ from speculative_engine.tree.proposal import ProposalError
 class MemberOwner(Protocol):
     """Who is told what happens with a drafter."""
 
-    def link_changed(self, link: PoolMember) -> None:
+    def drafter_changed(self, drafter: PooledDrafter) -> None:
         """What the drafter shows changed."""
 
-    def link_ready(self, link: PoolMember) -> None:
+    def drafter_ready(self, drafter: PooledDrafter) -> None:
         """The drafter drafts from now on; it has no sequence yet."""
 
 
-class PoolMember(ABC):
+class PooledDrafter(ABC):
     """One drafter's name and numbers, and how sequences are opened with it. Used in the event loop only."""
 
     def __init__(self, name: str, address: str, owner: MemberOwner):
@@ -50,7 +50,7 @@ class PoolMember(ABC):
         self.given = False
         """Attached by hand or by a setting: it stays when its heartbeats stop."""
         self.attached_at = time.time()
-        self.stats = LinkStats()
+        self.stats = DrafterStats()
         self.speed = DraftingSpeed()
         self.credit = DrafterCredit()
         self.last_error: status_pb2.Status | None = None
@@ -150,7 +150,7 @@ class PoolMember(ABC):
         """Keep a fault for those who ask."""
         status = error.status if isinstance(error, StreamBroken) else error.to_status()
         self.last_error = draft_messages.bounded(status)
-        self._owner.link_changed(self)
+        self._owner.drafter_changed(self)
 
     def count_step(self, drafting_seconds: float, seconds: float) -> None:
         """The drafter made a drafting step; `seconds`: of the time that its accepted tokens are set against."""
@@ -165,9 +165,9 @@ class PoolMember(ABC):
     def _set_state(self, state: DrafterState) -> None:
         if state != self._state:
             self._state = state
-            self._owner.link_changed(self)
+            self._owner.drafter_changed(self)
 
     def _set_draining(self, draining: bool) -> None:
         if draining != self._draining:
             self._draining = draining
-            self._owner.link_changed(self)
+            self._owner.drafter_changed(self)

@@ -1,4 +1,4 @@
-"""The verifier's link to one drafter: reaches it again and again, and knows how it does."""
+"""The verifier's drafter to one drafter: reaches it again and again, and knows how it does."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from drafter_pool.drafter.conversation import DrafterConversation, DraftStream
 from drafter_pool.drafter.draft_messages import Dropped
 from drafter_pool.drafter.drafter_stats import LONGEST_STEP_SECONDS, plausible
 from drafter_pool.drafter.handshake import shake_hands
-from drafter_pool.drafter.pooled_drafter import MemberOwner, PoolMember
-from drafter_pool.drafter.proposal_source import SequenceProposal
+from drafter_pool.drafter.pooled_drafter import MemberOwner, PooledDrafter
+from drafter_pool.drafter.proposal_sink import SequenceProposal
 from drafter_pool.drafter.source import new_source
 from drafter_pool.drafter.speculated_request import SpeculatedRequest
 from drafter_pool.drafter.standings import REPLACEMENT_SECONDS, DrafterStanding
@@ -50,22 +50,22 @@ _LONGEST_RETRY_SECONDS = 60.0
 
 
 class LinkOwner(MemberOwner, Protocol):
-    """Who is told what happens on a link."""
+    """Who is told what happens on a drafter."""
 
-    def link_renewed(self, link: DrafterLink, old_source: str) -> None:
+    def drafter_renewed(self, drafter: ServiceDrafter, old_source: str) -> None:
         """Another model answers than before the connection was lost; what was learned of the old one is void."""
 
-    def link_replaced(self, link: DrafterLink, delay: float) -> None:
+    def drafter_replaced(self, drafter: ServiceDrafter, delay: float) -> None:
         """New streams to the address get another model, which is to be followed after so many seconds; this one goes on
         for a while."""
 
-    def link_proposed(self, link: DrafterLink, proposals: list[SequenceProposal]) -> None:
-        """A message of proposals came, for sequences that are open on the link."""
+    def drafter_proposed(self, drafter: ServiceDrafter, proposals: list[SequenceProposal]) -> None:
+        """A message of proposals came, for sequences that are open on the drafter."""
 
-    def link_rests(self, link: DrafterLink, *, rests: bool) -> None:
+    def drafter_rests(self, drafter: ServiceDrafter, *, rests: bool) -> None:
         """The drafter is told no verdicts from now on, or is told them again."""
 
-    def link_dropped(self, link: DrafterLink, sequence_ids: list[int], why: Dropped) -> None:
+    def drafter_dropped(self, drafter: ServiceDrafter, sequence_ids: list[int], why: Dropped) -> None:
         """The drafter drafts no more for these."""
 
 
@@ -73,7 +73,7 @@ class TooManyFaults(Exception):
     """The drafter broke the protocol so often that it gets a pause."""
 
 
-class DrafterLink(PoolMember):
+class ServiceDrafter(PooledDrafter):
     """Keeps up the conversation with one drafter service."""
 
     def __init__(
@@ -86,7 +86,7 @@ class DrafterLink(PoolMember):
         standing: DrafterStanding,
         clocks: DrafterClocks,
     ):
-        """standing: of the address; it may have other links, under other names or to the model before."""
+        """standing: of the address; it may have other drafters, under other names or to the model before."""
         super().__init__(name, address, owner)
         self.credit, self.speed = standing.credit, standing.speed
         self.peer: PeerInfo | None = None
@@ -106,27 +106,27 @@ class DrafterLink(PoolMember):
 
     @property
     def draws(self) -> bool:
-        """See PoolMember."""
+        """See PooledDrafter."""
         return self.trusted and self.peer is not None and CAPABILITY_DISTRIBUTIONS in self.peer.capabilities
 
     @property
     def model(self) -> ModelInfo | None:
-        """See PoolMember."""
+        """See PooledDrafter."""
         return self.peer.model if self.peer is not None else None
 
     @property
     def takes_states(self) -> bool:
-        """See PoolMember."""
+        """See PooledDrafter."""
         return self.peer is not None and CAPABILITY_HIDDEN_STATES in self.peer.capabilities
 
     @property
     def sequences(self) -> int:
-        """See PoolMember."""
+        """See PooledDrafter."""
         return self._conversation.sequences if self._conversation is not None else 0
 
     @property
     def ready(self) -> bool:
-        """See PoolMember."""
+        """See PooledDrafter."""
         return super().ready and self._conversation is not None and self._conversation.writable
 
     @property
@@ -137,20 +137,20 @@ class DrafterLink(PoolMember):
 
     @property
     def full_seconds(self) -> float:
-        """See PoolMember."""
+        """See PooledDrafter."""
         return max(0.0, self._full_until - asyncio.get_running_loop().time())
 
     def has(self, sequence_id: int) -> bool:
-        """See PoolMember."""
+        """See PooledDrafter."""
         return self._conversation is not None and self._conversation.has(sequence_id)
 
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
-        """See PoolMember."""
+        """See PooledDrafter."""
         assert self._conversation is not None, "something is open"
         return self._conversation.opened(sequence_id)
 
-    def inherit(self, predecessor: DrafterLink) -> None:
-        """Take another link's place in the pool: all but what depends on the model, or goes with the address."""
+    def inherit(self, predecessor: ServiceDrafter) -> None:
+        """Take another drafter's place in the pool: all but what depends on the model, or goes with the address."""
         self.labels, self.stats = predecessor.labels, predecessor.stats
         self.announced, self.given = predecessor.announced, predecessor.given
         self.announcer = predecessor.announcer
@@ -189,26 +189,26 @@ class DrafterLink(PoolMember):
         return True
 
     def open(self, request: SpeculatedRequest, max_tree_nodes: int) -> None:
-        """See PoolMember."""
-        assert self._conversation is not None, "only ready links open sequences"
+        """See PooledDrafter."""
+        assert self._conversation is not None, "only ready drafters open sequences"
         self._standing.count_opening(self.speed)
         self._conversation.open(request, max_tree_nodes)
 
     def send_verdicts(self, verdicts: Iterable[Verdict]) -> None:
-        """See PoolMember."""
+        """See PooledDrafter."""
         if self._conversation is not None:
             self._conversation.send_verdicts(verdicts, self.credit)
             if self.sequences and self.credit.rests is not self._rests:
                 self._rests = self.credit.rests
-                self._owner.link_rests(self, rests=self._rests)
+                self._owner.drafter_rests(self, rests=self._rests)
 
     def close(self, sequence_id: int) -> None:
-        """See PoolMember."""
+        """See PooledDrafter."""
         if self._conversation is not None:
             self._conversation.close(sequence_id)
 
     def refuse(self, sequence_id: int, epoch: int, error: ProposalError) -> bool:
-        """See PoolMember."""
+        """See PooledDrafter."""
         return self._conversation is not None and self._conversation.refuse(sequence_id, epoch, error)
 
     # Listener of the conversation
@@ -234,14 +234,14 @@ class DrafterLink(PoolMember):
     def proposed(self, proposals: list[SequenceProposal]) -> None:
         """See Listener."""
         self.stats.proposed_nodes += sum(len(each.proposal.token_ids) for each in proposals)
-        self._owner.link_proposed(self, proposals)
+        self._owner.drafter_proposed(self, proposals)
 
     def dropped(self, sequence_id: int, status: status_pb2.Status, why: Dropped) -> None:
         """See Listener."""
         self.last_error = draft_messages.bounded(status)
         if why is Dropped.FULL:
             self._full_until = asyncio.get_running_loop().time() + _retry_seconds(StreamBroken(status), _RETRY_SECONDS)
-        self._owner.link_dropped(self, [sequence_id], why)
+        self._owner.drafter_dropped(self, [sequence_id], why)
 
     def broke_protocol(self, status: status_pb2.Status) -> None:
         """See Listener."""
@@ -254,11 +254,11 @@ class DrafterLink(PoolMember):
         delay = self._standing.replaced()
         if delay > 0:
             self.broke_protocol(_replaced_too_soon().to_status())
-        self._owner.link_replaced(self, delay)
+        self._owner.drafter_replaced(self, delay)
 
     @property
     def goes_first(self) -> bool:
-        """See PoolMember."""
+        """See PooledDrafter."""
         return super().goes_first and self._standing.goes_first
 
     # One connection after another
@@ -278,7 +278,7 @@ class DrafterLink(PoolMember):
         if known is not None and known.model != peer.model:
             log.info("another model answers", drafter=self.name, address=self.address, model=shown(peer.model.model_id))
             old_source, self.source = self.source, new_source(self.name)
-            self._owner.link_renewed(self, old_source)
+            self._owner.drafter_renewed(self, old_source)
             self._rests = False
         in_time = self._standing.meet(peer.model)
         self.speed = self._standing.speed
@@ -292,7 +292,7 @@ class DrafterLink(PoolMember):
         if not self.contact.done():
             self.contact.set_result(None)
         log.info("drafter ready", drafter=self.name, address=self.address, model=shown(peer.model.model_id))
-        self._owner.link_ready(self)
+        self._owner.drafter_ready(self)
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
@@ -326,7 +326,7 @@ class DrafterLink(PoolMember):
         for sequence_id in lost:
             conversation.forget(sequence_id)
         if lost:
-            self._owner.link_dropped(self, lost, Dropped.LOST)
+            self._owner.drafter_dropped(self, lost, Dropped.LOST)
 
 
 def _replaced_too_soon() -> ServiceError:

@@ -63,7 +63,7 @@ class DrafterStanding:
         return self._replacement_delay()
 
     def attached(self) -> None:
-        """A link to the address was made."""
+        """A drafter to the address was made."""
         self._renew()
 
     @property
@@ -103,14 +103,14 @@ class DrafterStandings:
     def __init__(self, clocks: DrafterClocks) -> None:
         self._clocks = clocks
         self._held: WeakValueDictionary[str, DrafterStanding] = WeakValueDictionary()
-        """All that anybody holds, those of living links among them."""
+        """All that anybody holds, those of living drafters among them."""
         self._latest: OrderedDict[str, DrafterStanding] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._held)
 
     def of(self, address: str) -> DrafterStanding:
-        """The standing of an address, for a link to it that is made."""
+        """The standing of an address, for a drafter to it that is made."""
         standing = self._held.get(address)
         if standing is None:
             standing = self._held[address] = DrafterStanding(self._clocks)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from drafter_pool.drafter.pooled_drafter import PoolMember
-from drafter_pool.drafter.proposal_source import ProposalSink
+from drafter_pool.drafter.pooled_drafter import PooledDrafter
+from drafter_pool.drafter.proposal_sink import ProposalSink
 from drafter_pool.drafter.source import RESERVED, drafter_of
 from drafter_pool.routing.roster import Roster
 from draftwire.v1.calibration_pb2 import AcceptanceClass, Calibration
@@ -12,33 +12,33 @@ from service_runtime.duration import duration
 from speculative_engine.planning.planner import Planner
 
 
-def describe(link: PoolMember, roster: Roster, sink: ProposalSink) -> Drafter:
+def describe(drafter: PooledDrafter, roster: Roster, sink: ProposalSink) -> Drafter:
     """The state of one drafter."""
-    drafter = Drafter(
-        name=link.name,
-        address=link.address,
-        state=link.state,
-        sequences=sum(each.sequences for each in {link, *roster} if each.name == link.name),
-        draft_tokens=link.stats.draft_tokens,
-        accepted_tokens=link.stats.accepted_tokens,
-        lossy_draft_tokens=link.stats.lossy_draft_tokens,
-        lossy_accepted_tokens=link.stats.lossy_accepted_tokens,
-        trusted=link.trusted,
-        stale_nodes=link.stats.stale_nodes,
-        last_error=link.last_error,
-        announced=link.announced,
-        labels=link.labels,
-        accepted_per_second=link.speed.accepted_per_second,
-        step_time=duration(link.stats.step_seconds),
-        resting=link.credit.rests,
+    described = Drafter(
+        name=drafter.name,
+        address=drafter.address,
+        state=drafter.state,
+        sequences=sum(each.sequences for each in {drafter, *roster} if each.name == drafter.name),
+        draft_tokens=drafter.stats.draft_tokens,
+        accepted_tokens=drafter.stats.accepted_tokens,
+        lossy_draft_tokens=drafter.stats.lossy_draft_tokens,
+        lossy_accepted_tokens=drafter.stats.lossy_accepted_tokens,
+        trusted=drafter.trusted,
+        stale_nodes=drafter.stats.stale_nodes,
+        last_error=drafter.last_error,
+        announced=drafter.announced,
+        labels=drafter.labels,
+        accepted_per_second=drafter.speed.accepted_per_second,
+        step_time=duration(drafter.stats.step_seconds),
+        resting=drafter.credit.rests,
     )
-    response = sink.response_seconds(link.source)
+    response = sink.response_seconds(drafter.source)
     if response is not None:
-        drafter.response_time.CopyFrom(duration(response))
-    drafter.attached_at.FromNanoseconds(round(link.attached_at * 1e9))
-    if link.model is not None:
-        drafter.model.CopyFrom(link.model)
-    return drafter
+        described.response_time.CopyFrom(duration(response))
+    described.attached_at.FromNanoseconds(round(described.attached_at * 1e9))
+    if described.model is not None:
+        described.model.CopyFrom(described.model)
+    return described
 
 
 def calibrations(planner: Planner) -> list[Calibration]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from drafter_pool.drafter.pooled_drafter import PoolMember
+from drafter_pool.drafter.pooled_drafter import PooledDrafter
 from drafter_pool.drafter.speculated_request import SpeculatedRequest
 
 
@@ -20,7 +20,7 @@ class DraftedRequest:
     """What its drafters have to carry."""
     number: int
     """How many drafters draft for it at once, if there are so many and it named none."""
-    avoided: set[PoolMember] = field(default_factory=set)
+    avoided: set[PooledDrafter] = field(default_factory=set)
     """Drafters that cannot draft for it: they refused it, or it refused their proposal."""
     reopened: int = 0
     """How often it was opened again with a drafter that fell out of step."""
@@ -36,11 +36,11 @@ class DraftedRequest:
         """How many drafters are to draft for it at once."""
         return len(set(self.names.values())) or self.number
 
-    def takes(self, link: PoolMember) -> bool:
+    def takes(self, drafter: PooledDrafter) -> bool:
         """Whether a drafter may draft for it."""
         return (
-            link not in self.avoided
-            and (not self.names or link.name in self.names.values())
-            and self.labels.items() <= link.labels.items()
-            and (link.draws or not self.request.order.acceptance.draws)
+            drafter not in self.avoided
+            and (not self.names or drafter.name in self.names.values())
+            and self.labels.items() <= drafter.labels.items()
+            and (drafter.draws or not self.request.order.acceptance.draws)
         )

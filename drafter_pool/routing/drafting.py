@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from drafter_pool.drafter.draft_messages import Dropped
-from drafter_pool.drafter.pooled_drafter import PoolMember
-from drafter_pool.drafter.proposal_source import ProposalSink
+from drafter_pool.drafter.pooled_drafter import PooledDrafter
+from drafter_pool.drafter.proposal_sink import ProposalSink
 from drafter_pool.drafter.speculated_request import SpeculatedRequest
 from drafter_pool.routing.drafted_request import DraftedRequest
 from drafter_pool.routing.drafter_choice import DrafterChoice
@@ -21,7 +21,7 @@ log = get_logger(__name__)
 _REOPENINGS = 3
 """How often a sequence is opened again with a drafter that fell out of step."""
 
-Preference = Callable[[PoolMember, Sequence[PoolMember]], PoolMember]
+Preference = Callable[[PooledDrafter, Sequence[PooledDrafter]], PooledDrafter]
 """Says whether another of the drafters is to have the sequence that one was chosen for."""
 
 
@@ -48,7 +48,7 @@ class Drafting:
         self._requests: dict[int, DraftedRequest] = {}
         # By the old drafter's name, while a swap is under way.
         self._redirected: dict[str, _Redirection] = {}
-        self._retries: dict[PoolMember, asyncio.TimerHandle] = {}
+        self._retries: dict[PooledDrafter, asyncio.TimerHandle] = {}
         self.counts = PoolCounts()
         self.prefer: Preference = lambda chosen, _: chosen
         """How a roll-out gets its share."""
@@ -71,22 +71,22 @@ class Drafting:
         if drafted is None:
             return
         drafted.over = True
-        for link in self._roster:
-            self.close(drafted, link)
+        for drafter in self._roster:
+            self.close(drafted, drafter)
 
-    def drafted_by(self, link: PoolMember) -> list[DraftedRequest]:
+    def drafted_by(self, drafter: PooledDrafter) -> list[DraftedRequest]:
         """The requests that are open with a drafter."""
-        return [drafted for drafted in self._requests.values() if link.has(drafted.sequence_id)]
+        return [drafted for drafted in self._requests.values() if drafter.has(drafted.sequence_id)]
 
     def assign(self, drafted: DraftedRequest) -> None:
         """Open a request with drafters until it has as many as it wants."""
         sequence_id = drafted.sequence_id
-        having = sum(link.has(sequence_id) for link in self._roster)
+        having = sum(drafter.has(sequence_id) for drafter in self._roster)
         while having < drafted.wanted and not drafted.request.finished:
             eligible = [
-                link
-                for link in self._roster.members
-                if link.ready and link.has_room and drafted.takes(link) and not link.has(sequence_id)
+                drafter
+                for drafter in self._roster.members
+                if drafter.ready and drafter.has_room and drafted.takes(drafter) and not drafter.has(sequence_id)
             ]
             chosen = self._choice.among(eligible)
             if chosen is None:
@@ -96,74 +96,74 @@ class Drafting:
 
     def refill(self) -> None:
         """Give drafters to requests that lack some: one has become ready, or has room again."""
-        if any(link.ready and link.has_room for link in self._roster.members):
+        if any(drafter.ready and drafter.has_room for drafter in self._roster.members):
             for drafted in list(self._requests.values()):
                 self.assign(drafted)
 
-    def welcome(self, link: PoolMember) -> None:
+    def welcome(self, drafter: PooledDrafter) -> None:
         """A drafter's connection is new: what it refused before, it may draft for now."""
         for drafted in self._requests.values():
-            drafted.avoided.discard(link)
+            drafted.avoided.discard(drafter)
         self.refill()
 
-    def open(self, drafted: DraftedRequest, link: PoolMember) -> None:
+    def open(self, drafted: DraftedRequest, drafter: PooledDrafter) -> None:
         """Open a request with a drafter."""
-        self._sink.attach(drafted.sequence_id, link.source, hidden_states=link.takes_states)
-        link.open(drafted.request, self._max_tree_nodes)
-        drafted.request.span.event("drafter opened", told(link))
+        self._sink.attach(drafted.sequence_id, drafter.source, hidden_states=drafter.takes_states)
+        drafter.open(drafted.request, self._max_tree_nodes)
+        drafted.request.span.event("drafter opened", told(drafter))
 
-    def close(self, drafted: DraftedRequest, link: PoolMember) -> None:
+    def close(self, drafted: DraftedRequest, drafter: PooledDrafter) -> None:
         """Close a request with a drafter, if it is open there."""
-        if link.has(drafted.sequence_id):
-            had_room = link.has_room
-            link.close(drafted.sequence_id)
-            self._sink.detach(drafted.sequence_id, link.source)
+        if drafter.has(drafted.sequence_id):
+            had_room = drafter.has_room
+            drafter.close(drafted.sequence_id)
+            self._sink.detach(drafted.sequence_id, drafter.source)
             if not drafted.over:
-                drafted.request.span.event("drafter closed", told(link))
-            if link.has_room and not had_room:
+                drafted.request.span.event("drafter closed", told(drafter))
+            if drafter.has_room and not had_room:
                 self.refill()
 
-    def recheck(self, link: PoolMember) -> None:
+    def recheck(self, drafter: PooledDrafter) -> None:
         """What a drafter may draft for has changed."""
-        for drafted in self.drafted_by(link):
-            if not drafted.takes(link):
-                self.close(drafted, link)
+        for drafted in self.drafted_by(drafter):
+            if not drafted.takes(drafter):
+                self.close(drafted, drafter)
                 self._go_on(drafted, Fallback.REFUSED)
         self.refill()
 
-    def avoid(self, sequence_id: int, link: PoolMember) -> None:
+    def avoid(self, sequence_id: int, drafter: PooledDrafter) -> None:
         """Give a sequence another drafter; it gets this one back only with a new connection."""
         drafted = self._requests.get(sequence_id)
         if drafted is not None:
-            drafted.avoided.add(link)
+            drafted.avoided.add(drafter)
             self._go_on(drafted, Fallback.REFUSED)
 
-    def dropped(self, link: PoolMember, sequence_ids: Sequence[int], why: Dropped) -> None:
+    def dropped(self, drafter: PooledDrafter, sequence_ids: Sequence[int], why: Dropped) -> None:
         """A drafter drafts no more for some sequences: they go on with another one, or plainly."""
         for sequence_id in sequence_ids:
-            self._sink.detach(sequence_id, link.source)
+            self._sink.detach(sequence_id, drafter.source)
             drafted = self._requests.get(sequence_id)
             if drafted is None:
                 continue
-            drafted.request.span.event("drafter lost", {**told(link), "draftwire.reason": why.value})
+            drafted.request.span.event("drafter lost", {**told(drafter), "draftwire.reason": why.value})
             if why is Dropped.OUT_OF_STEP:
                 drafted.reopened += 1
             if why is Dropped.REFUSED or (why is Dropped.OUT_OF_STEP and drafted.reopened > _REOPENINGS):
-                drafted.avoided.add(link)
+                drafted.avoided.add(drafter)
             self._go_on(drafted, Fallback[why.name])
         if why is Dropped.FULL:
-            self._retry(link)
+            self._retry(drafter)
 
-    def abandon(self, link: PoolMember) -> None:
+    def abandon(self, drafter: PooledDrafter) -> None:
         """Close all that is left with a drafter, and give it to others."""
-        timer = self._retries.pop(link, None)
+        timer = self._retries.pop(drafter, None)
         if timer is not None:
             timer.cancel()
-        left = self.drafted_by(link)
+        left = self.drafted_by(drafter)
         for drafted in left:
-            self.close(drafted, link)
+            self.close(drafted, drafter)
         for drafted in self._requests.values():
-            drafted.avoided.discard(link)
+            drafted.avoided.discard(drafter)
         for drafted in left:
             self._go_on(drafted, Fallback.RELEASED)
 
@@ -184,7 +184,7 @@ class Drafting:
     def _go_on(self, drafted: DraftedRequest, why: Fallback) -> None:
         """Give a request that has lost a drafter another one, and count it if it then has none."""
         self.assign(drafted)
-        if not drafted.request.finished and not any(link.has(drafted.sequence_id) for link in self._roster):
+        if not drafted.request.finished and not any(drafter.has(drafted.sequence_id) for drafter in self._roster):
             self.counts.fallbacks[why] += 1
 
     def _rename(self, drafted: DraftedRequest, old: str) -> None:
@@ -194,20 +194,20 @@ class Drafting:
                 drafted.names[asked] = redirection.new
                 redirection.renamed.append((drafted, asked))
 
-    def _retry(self, link: PoolMember) -> None:
+    def _retry(self, drafter: PooledDrafter) -> None:
         """Ask a full drafter again when it said."""
-        timer = self._retries.pop(link, None)
+        timer = self._retries.pop(drafter, None)
         if timer is not None:
             timer.cancel()
 
         def retry() -> None:
-            self._retries.pop(link, None)
+            self._retries.pop(drafter, None)
             self.refill()
 
         # A little later than has_room turns true again.
-        self._retries[link] = asyncio.get_running_loop().call_later(link.full_seconds + 0.01, retry)
+        self._retries[drafter] = asyncio.get_running_loop().call_later(drafter.full_seconds + 0.01, retry)
 
 
-def told(link: PoolMember) -> dict[str, str]:
+def told(drafter: PooledDrafter) -> dict[str, str]:
     """A drafter as the events of a trace tell it."""
-    return {"draftwire.drafter": link.name, "draftwire.drafter.address": link.address}
+    return {"draftwire.drafter": drafter.name, "draftwire.drafter.address": drafter.address}

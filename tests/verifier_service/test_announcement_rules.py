@@ -110,4 +110,4 @@ async def test_coming_and_going_leaves_nothing(verifier: InProcessVerifier, monk
         await verifier.until(lambda: verifier.pool.describe() == [])
     await verifier.until(lambda: len(asyncio.all_tasks()) <= tasks)
     pool = verifier.pool
-    assert not pool._roster.links and not pool._heartbeats._expiry and not pool._heartbeats._dismissed
+    assert not pool._roster.alive and not pool._heartbeats._expiry and not pool._heartbeats._dismissed

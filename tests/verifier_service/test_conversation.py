@@ -152,7 +152,7 @@ async def test_a_drafter_that_shuts_down_ends_its_conversations(
     running = asyncio.create_task(verifier.generate(request))
     await verifier.until(lambda: verifier.state("twin:1").accepted_tokens > 0)
     async with asyncio.timeout(PATIENCE):
-        await twin.servicer.end_conversations()
+        await twin.servicer.end_sessions()
     verifier.engine.go_on()
     assert (await running).token_ids == plain.token_ids
     await verifier.until(lambda: verifier.state("twin:1").last_error.message)

@@ -143,29 +143,29 @@ class TestAnotherModelComesBack:
         verifier.engine.drafts_awaited = True
         plain = await verifier.plain(order())
         listening("a:1", right([*PROMPT, *plain.token_ids]))
-        link = await verifier.pool.attach("a:1", "")
+        drafter = await verifier.pool.attach("a:1", "")
         await verifier.generate(order())
-        source = link.source
+        source = drafter.source
         assert source in verifier.engine.planner.models
         verifier.engine.drafts_awaited = False
         await verifier.network.kill("a:1")
         listening("a:1", greeting=hello(model=ModelInfo(model_id="other", vocab_size=200)))
         await verifier.until(lambda: verifier.state("a:1").model.model_id == "other")
         await verifier.until(lambda: source not in verifier.engine.planner.models)
-        assert link.source != source
+        assert drafter.source != source
         assert verifier.state("a:1").accepted_per_second == 0
 
     async def test_the_same_model_keeps_what_was_learned(self, verifier: InProcessVerifier, listening: Any) -> None:
         verifier.engine.drafts_awaited = True
         plain = await verifier.plain(order())
         drafter = listening("a:1", right([*PROMPT, *plain.token_ids]))
-        link = await verifier.pool.attach("a:1", "")
+        drafter = await verifier.pool.attach("a:1", "")
         await verifier.generate(order())
-        source = link.source
+        source = drafter.source
         await verifier.network.kill("a:1")
         verifier.network.listen("a:1", drafter.converse)
         await verifier.until(lambda: verifier.state("a:1").state == READY)
-        assert link.source == source
+        assert drafter.source == source
         assert source in verifier.engine.planner.models
 
     async def test_one_that_does_not_fit_stays_out(self, verifier: InProcessVerifier, listening: Any) -> None:

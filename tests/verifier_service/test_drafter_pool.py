@@ -241,8 +241,8 @@ class TestSwap:
         await verifier.pool.attach("a:1", "")
         async with Running(verifier):
             await verifier.until(lambda: first.open)
-            link, moved = await verifier.pool.swap("a:1", "b:1")
-            assert (link.name, moved) == ("b:1", 1)
+            drafter, moved = await verifier.pool.swap("a:1", "b:1")
+            assert (drafter.name, moved) == ("b:1", 1)
             assert [drafter.name for drafter in verifier.pool.describe()] == ["b:1"]
             assert second.opened[0].committed_length >= len(PROMPT)
 

@@ -200,10 +200,10 @@ class TestAccount:
     ) -> None:
         verifier.engine.drafts_awaited = False
         drafter = listening("a:1")
-        link = await verifier.pool.attach("a:1", "")
-        link.credit.price(0.05, 0.0)
-        while not link.credit.rests:
-            link.credit.stepped(1)
+        drafter = await verifier.pool.attach("a:1", "")
+        drafter.credit.price(0.05, 0.0)
+        while not drafter.credit.rests:
+            drafter.credit.stepped(1)
         await verifier.pool.detach("a:1")
         verifier.pool.register("a:1", "me", leaving=False)
         await verifier.until(lambda: verifier.state("me") is not None and verifier.state("me").state == READY)
@@ -310,7 +310,7 @@ class TestHonest:
         delays: list[float] = []
         begin = verifier.pool._replacements.begin
         monkeypatch.setattr(
-            verifier.pool._replacements, "begin", lambda link, delay: delays.append(delay) or begin(link, 0.0)
+            verifier.pool._replacements, "begin", lambda drafter, delay: delays.append(delay) or begin(drafter, 0.0)
         )
         listening("a:1", greeting=greeting("third"))
         await second.say(replaced())

@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import pytest
 
-from drafter_pool.drafter import standing as drafter_standing
+from drafter_pool.drafter import standings as drafter_standing
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.drafter_service_pb2 import DraftResponse, ModelReplaced
 from draftwire.v1.model_info_pb2 import ModelInfo
@@ -57,9 +57,9 @@ async def test_what_was_learned_of_the_old_model_is_not_the_new_ones(
     verifier.engine.drafts_awaited = True
     plain = await verifier.plain(order())
     first = listening("a:1", right([*PROMPT, *plain.token_ids]))
-    link = await verifier.pool.attach("a:1", "")
+    drafter = await verifier.pool.attach("a:1", "")
     await verifier.generate(order())
-    old_source = link.source
+    old_source = drafter.source
     learned = verifier.engine.planner.models[old_source].next_probability()
     assert verifier.state("a:1").accepted_per_second > 0
     listening("a:1", greeting=greeting("newer"))
@@ -137,7 +137,7 @@ async def test_real_models(verifier: InProcessVerifier, twin: InProcessDrafter, 
     old = verifier.pool._roster.named("drafter")
     old.replaced()
     await verifier.until(lambda: verifier.pool._roster.named("drafter") is not old)
-    await verifier.until(lambda: old not in verifier.pool._roster.links)
+    await verifier.until(lambda: old not in verifier.pool._roster.alive)
     verifier.engine.go_on()
     outputs = await asyncio.gather(*running)
     assert [output.token_ids for output in outputs] == [output.token_ids for output in alone]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from drafter_pool.announcing.drafter_fields import check_text
-from drafter_pool.drafter.pooled_drafter import MemberOwner, PoolMember
+from drafter_pool.drafter.pooled_drafter import MemberOwner, PooledDrafter
 from drafter_pool.drafter.speculated_request import SpeculatedRequest
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.verdict_pb2 import Verdict
@@ -14,13 +14,13 @@ from service_runtime.errors import ServiceError
 from service_runtime.process.logs import get_logger
 from speculative_engine.drafters.drafter import Drafter
 from speculative_engine.tree.proposal import ProposalError
-from verifier_service.reading.local_address import local_drafter, read_local_address
+from verifier_service.reading.local_address import make_drafter, read_local_address
 from verifier_service.step_loop import StepLoop
 
 log = get_logger(__name__)
 
 
-class LocalDrafterLink(PoolMember):
+class EngineDrafter(PooledDrafter):
     """Nothing travels here: the engine itself opens a sequence when the drafter is attached to it, and tells what was
     committed. So this drafter, once made, is always ready and never full, late or lost."""
 
@@ -35,21 +35,21 @@ class LocalDrafterLink(PoolMember):
 
     @property
     def sequences(self) -> int:
-        """See PoolMember."""
+        """See PooledDrafter."""
         return len(self._open)
 
     @property
     def has_room(self) -> bool:
-        """See PoolMember."""
+        """See PooledDrafter."""
         return True
 
     @property
     def full_seconds(self) -> float:
-        """See PoolMember."""
+        """See PooledDrafter."""
         return 0.0
 
     async def run(self) -> None:
-        """See PoolMember."""
+        """See PooledDrafter."""
         try:
             drafter = await asyncio.to_thread(self._make)
         except ServiceError as error:
@@ -65,43 +65,43 @@ class LocalDrafterLink(PoolMember):
         self._set_state(DrafterState.DRAFTER_STATE_READY)
         self.contact.set_result(None)
         log.info("drafter ready", drafter=self.name, address=self.address)
-        self._owner.link_ready(self)
+        self._owner.drafter_ready(self)
         await self._released.wait()
 
     def release(self) -> bool:
-        """See PoolMember."""
+        """See PooledDrafter."""
         self._open.clear()
         self._released.set()
         return True
 
     def has(self, sequence_id: int) -> bool:
-        """See PoolMember."""
+        """See PooledDrafter."""
         return sequence_id in self._open
 
     def open(self, request: SpeculatedRequest, max_tree_nodes: int) -> None:
-        """See PoolMember."""
+        """See PooledDrafter."""
         self.speed.count_opening()
         self._open.add(request.sequence_id)
 
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
-        """See PoolMember. It reads as fast as the target does, so there is nothing to wait for."""
+        """See PooledDrafter. It reads as fast as the target does, so there is nothing to wait for."""
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         future.set_result(True)
         return future
 
     def send_verdicts(self, verdicts: Iterable[Verdict]) -> None:
-        """See PoolMember. The engine tells it."""
+        """See PooledDrafter. The engine tells it."""
 
     def close(self, sequence_id: int) -> None:
-        """See PoolMember."""
+        """See PooledDrafter."""
         self._open.discard(sequence_id)
 
     def refuse(self, sequence_id: int, epoch: int, error: ProposalError) -> bool:
-        """See PoolMember. Its proposals are not read from a wire: a fault in one is a fault of this program."""
+        """See PooledDrafter. Its proposals are not read from a wire: a fault in one is a fault of this program."""
         return False
 
 
-class LocalDrafters:
+class EngineDrafterFactory:
     """See the pool's protocol of this name."""
 
     def __init__(self, steps: StepLoop, uses_hub: Callable[[str], bool]):
@@ -114,7 +114,7 @@ class LocalDrafters:
         check_text(field, address)
         return read_local_address(field, address)
 
-    def make(self, name: str, address: str, owner: MemberOwner) -> LocalDrafterLink:
+    def make(self, name: str, address: str, owner: MemberOwner) -> EngineDrafter:
         """See the protocol."""
         target, hub = self._steps.engine.model, self._uses_hub(address)
-        return LocalDrafterLink(name, address, lambda: local_drafter(address, target, hub=hub), self._steps, owner)
+        return EngineDrafter(name, address, lambda: make_drafter(address, target, hub=hub), self._steps, owner)
