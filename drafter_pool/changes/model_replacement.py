@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
+from drafter_pool.changes.drafter_factory import DrafterFactory
 from drafter_pool.changes.pool_operations import PoolOperations, What
+from drafter_pool.changes.rollouts import Rollouts
 from drafter_pool.changes.swap import move_all
-from drafter_pool.drafter.contact import ready
-from drafter_pool.drafter.service_drafter import ServiceDrafter
+from drafter_pool.drafter.pooled_drafter import PooledDrafter
 from drafter_pool.routing.drafting import Drafting
+from drafter_pool.routing.pool_watch import PoolWatch
 from drafter_pool.routing.roster import Roster
 from service_runtime.errors import ServiceError
 from service_runtime.process.logs import get_logger
@@ -26,26 +27,27 @@ class ModelReplacements:
         roster: Roster,
         drafting: Drafting,
         operations: PoolOperations,
+        rollouts: Rollouts,
+        factory: DrafterFactory,
+        watch: PoolWatch,
         tasks: BackgroundTasks,
-        make: Callable[[str, str], ServiceDrafter],
-        on_replaced: Callable[[ServiceDrafter], None],
     ) -> None:
-        """make gets the name and address of a drafter to make; on_replaced the new drafter that has taken over."""
         self._roster = roster
         self._drafting = drafting
         self._operations = operations
         self._tasks = tasks
-        self._make = make
-        self._on_replaced = on_replaced
-        self._following: set[ServiceDrafter] = set()
+        self._rollouts = rollouts
+        self._factory = factory
+        self._watch = watch
+        self._following: set[PooledDrafter] = set()
 
-    def begin(self, drafter: ServiceDrafter, delay: float) -> None:
+    def begin(self, drafter: PooledDrafter, delay: float) -> None:
         """A drafter said that new streams get another model; delay: seconds before that is followed."""
         if self._roster.get(drafter.name) is drafter and drafter not in self._following:
             self._following.add(drafter)
             self._tasks.spawn(self._follow(drafter, delay), name=f"new model of {drafter.name}")
 
-    async def _follow(self, drafter: ServiceDrafter, delay: float) -> None:
+    async def _follow(self, drafter: PooledDrafter, delay: float) -> None:
         name = drafter.name
         try:
             await asyncio.sleep(delay)
@@ -59,16 +61,16 @@ class ModelReplacements:
         finally:
             self._following.discard(drafter)
 
-    async def _replace(self, old: ServiceDrafter) -> None:
+    async def _replace(self, old: PooledDrafter) -> None:
         """Open a second stream to a drafter, let it have the drafter's name and sequences, and end the first.
 
         Raises ServiceError if the second one does not become ready: then the first one stays.
         """
-        new = self._make(old.name, old.address)
+        new = self._factory.make(old.name, old.address)
         self._roster.start(new)
         taken = False
         try:
-            await ready(new)
+            await new.wait_ready()
             taken = self._roster.get(old.name) is old  # not released meanwhile
         finally:
             if not taken:
@@ -81,9 +83,10 @@ class ModelReplacements:
         self._drafting.abandon(old)
         self._roster.end(old)
         log.info("model replaced", drafter=new.name, moves={how.name: count for how, count in moves.items()})
-        self._on_replaced(new)
+        self._rollouts.restart(new.name)
+        self._watch.notify()
 
 
 def replacement_of(name: str) -> What:
-    """What the operation is called among those of the pool."""
+    """The key of the operation among those of the pool."""
     return ("new model of", name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from drafter_pool.changes.pool_operations import busy
 from drafter_pool.changes.rollout import DrafterRollout
@@ -32,11 +32,9 @@ WITHDRAWN = RolloutState.ROLLOUT_STATE_WITHDRAWN
 class Rollouts:
     """A drafter takes part in one roll-out at most. Used in the event loop only."""
 
-    def __init__(self, roster: Roster, drafting: Drafting, on_worse: Callable[[DrafterRollout], None]) -> None:
-        """on_worse is told of a new drafter that has proved significantly worse, at every sample that says so."""
+    def __init__(self, roster: Roster, drafting: Drafting) -> None:
         self._roster = roster
         self._drafting = drafting
-        self._on_worse = on_worse
         self._running: list[DrafterRollout] = []
         self._ended: deque[DrafterRollout] = deque(maxlen=_REMEMBERED)
         drafting.prefer = self._prefer
@@ -105,14 +103,12 @@ class Rollouts:
             if side.name == name:
                 side.restart()
 
-    def count(self, outcome: SequenceOutcome) -> None:
-        """Count a step of a sequence."""
+    def count(self, outcome: SequenceOutcome) -> Sequence[DrafterRollout]:
+        """Count a step of a sequence. Returns the roll-outs whose new drafter has proved significantly worse."""
         if not self._running:
-            return
+            return ()
         drafters = {drafter.name for drafter in self._roster if drafter.has(outcome.sequence_id)}
-        for rollout in list(self._running):
-            if rollout.count(outcome, drafters):
-                self._on_worse(rollout)
+        return [rollout for rollout in self._running if rollout.count(outcome, drafters)]
 
     def forget(self, sequence_id: int) -> None:
         """A sequence has ended."""

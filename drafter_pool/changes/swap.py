@@ -6,12 +6,9 @@ import asyncio
 from collections import Counter
 
 from drafter_pool.changes.sequence_move import Move, move
-from drafter_pool.drafter.contact import unreachable
 from drafter_pool.drafter.pooled_drafter import PooledDrafter
 from drafter_pool.routing.drafted_request import DraftedRequest
-from drafter_pool.routing.drafter_choice import DrafterChoice
 from drafter_pool.routing.drafting import Drafting
-from drafter_pool.routing.roster import Roster
 from service_runtime.errors import ServiceError
 from service_runtime.process.logs import get_logger
 
@@ -19,7 +16,7 @@ log = get_logger(__name__)
 
 
 async def move_all(drafting: Drafting, old: PooledDrafter, new: PooledDrafter) -> Counter[Move]:
-    """Move the sequences of one drafter to another; how each move ended."""
+    """Move the sequences of one drafter to another. Returns how many moves ended in which way."""
     return Counter(await asyncio.gather(*(move(drafting, drafted, old, new) for drafted in drafting.drafted_by(old))))
 
 
@@ -30,7 +27,7 @@ async def swap(drafting: Drafting, old: PooledDrafter, new: PooledDrafter) -> in
     then the old one goes on, and what has moved stays where it is.
     """
     if not new.ready:
-        raise unreachable(new.address)
+        raise new.unreachable()
     old.drain()
     drafting.redirect(old.name, new.name)
     stays = True
@@ -51,18 +48,13 @@ async def swap(drafting: Drafting, old: PooledDrafter, new: PooledDrafter) -> in
     return moves[Move.DONE]
 
 
-async def empty(drafting: Drafting, roster: Roster, choice: DrafterChoice, old: PooledDrafter) -> None:
+async def empty(drafting: Drafting, old: PooledDrafter) -> None:
     """Move every sequence of a drafter that goes to others, each once its new drafter has caught up; what nobody
     takes in time goes on plainly."""
     old.drain()
 
     async def leave(drafted: DraftedRequest) -> None:
-        others = [
-            drafter
-            for drafter in roster.members
-            if drafter.ready and drafter.has_room and drafted.takes(drafter) and not drafter.has(drafted.sequence_id)
-        ]
-        new = choice.among(others)
+        new = drafting.another(drafted)
         if new is not None:
             await move(drafting, drafted, old, new)
 
@@ -71,4 +63,4 @@ async def empty(drafting: Drafting, roster: Roster, choice: DrafterChoice, old: 
 
 
 def _incomplete(new: PooledDrafter, moves: Counter[Move]) -> ServiceError:
-    return unreachable(new.address, f"it has caught up with {moves[Move.DONE]} of {moves.total()} sequences")
+    return new.unreachable(f"it has caught up with {moves[Move.DONE]} of {moves.total()} sequences")

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import grpc
 
-from drafter_pool.drafter.conversation import DraftStream
+from drafter_pool.drafter.drafter_stream import DraftCall
 from drafter_pool.drafter.service_drafter import Connect
 from draftwire.channel import AsyncChannels
 from draftwire.connection_words import connection_words
@@ -43,7 +43,7 @@ def drafter_channels(
             raise invalid_field("address", str(error)) from error
 
         @asynccontextmanager
-        async def connect() -> AsyncIterator[DraftStream]:
+        async def connect() -> AsyncIterator[DraftCall]:
             async with channels.open(address) as channel:
                 meter = DecodingMeter(DRAFT.response.FromString, on_message)
                 draft = channel.stream_stream(

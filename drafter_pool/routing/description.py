@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from drafter_pool.drafter.pooled_drafter import PooledDrafter
-from drafter_pool.drafter.proposal_sink import ProposalSink
 from drafter_pool.drafter.source import RESERVED, drafter_of
-from drafter_pool.routing.roster import Roster
 from draftwire.v1.calibration_pb2 import AcceptanceClass, Calibration
-from draftwire.v1.drafter_pool_service_pb2 import Drafter
+from draftwire.v1.drafter_pool_service_pb2 import Drafter as DrafterMessage
 from service_runtime.duration import duration
 from speculative_engine.planning.planner import Planner
 
 
-def describe(drafter: PooledDrafter, roster: Roster, sink: ProposalSink) -> Drafter:
-    """The state of one drafter."""
-    described = Drafter(
+def describe(drafter: PooledDrafter, sequences: int, response_seconds: float | None) -> DrafterMessage:
+    """The state of one drafter. sequences: open ones under its name. response_seconds: from a verdict to its first
+    answer; None while it is not known."""
+    described = DrafterMessage(
         name=drafter.name,
         address=drafter.address,
         state=drafter.state,
-        sequences=sum(each.sequences for each in {drafter, *roster} if each.name == drafter.name),
+        sequences=sequences,
         draft_tokens=drafter.stats.draft_tokens,
         accepted_tokens=drafter.stats.accepted_tokens,
         lossy_draft_tokens=drafter.stats.lossy_draft_tokens,
@@ -32,17 +31,17 @@ def describe(drafter: PooledDrafter, roster: Roster, sink: ProposalSink) -> Draf
         step_time=duration(drafter.stats.step_seconds),
         resting=drafter.credit.rests,
     )
-    response = sink.response_seconds(drafter.source)
-    if response is not None:
-        described.response_time.CopyFrom(duration(response))
-    described.attached_at.FromNanoseconds(round(described.attached_at * 1e9))
-    if described.model is not None:
-        described.model.CopyFrom(described.model)
+    if response_seconds is not None:
+        described.response_time.CopyFrom(duration(response_seconds))
+    described.attached_at.FromNanoseconds(round(drafter.attached_at * 1e9))
+    if drafter.model is not None:
+        described.model.CopyFrom(drafter.model)
     return described
 
 
 def calibrations(planner: Planner) -> list[Calibration]:
-    """Of all drafters but those of single requests. May be called while another thread adds and removes drafters."""
+    """What the planner has learned of each drafter of the pool. May be called while another thread adds and removes
+    drafters."""
     timings = planner.timings.copy()
     found = []
     for source, model in planner.models.copy().items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from drafter_pool.drafter.pooled_drafter import PooledDrafter
@@ -16,10 +15,8 @@ class DraftedRequest:
     request: SpeculatedRequest
     names: dict[str, str]
     """The only drafters it takes, by the names it gave; a swap puts the new one's name here. Empty: any."""
-    labels: Mapping[str, str]
-    """What its drafters have to carry."""
     number: int
-    """How many drafters draft for it at once, if there are so many and it named none."""
+    """Number of drafters to draft for it at once, if there are so many and it named none."""
     avoided: set[PooledDrafter] = field(default_factory=set)
     """Drafters that cannot draft for it: they refused it, or it refused their proposal."""
     reopened: int = 0
@@ -33,7 +30,7 @@ class DraftedRequest:
 
     @property
     def wanted(self) -> int:
-        """How many drafters are to draft for it at once."""
+        """Number of drafters to draft for it at once."""
         return len(set(self.names.values())) or self.number
 
     def takes(self, drafter: PooledDrafter) -> bool:
@@ -41,6 +38,6 @@ class DraftedRequest:
         return (
             drafter not in self.avoided
             and (not self.names or drafter.name in self.names.values())
-            and self.labels.items() <= drafter.labels.items()
+            and self.request.order.labels.items() <= drafter.labels.items()
             and (drafter.draws or not self.request.order.acceptance.draws)
         )

@@ -1,4 +1,4 @@
-"""Which drafter drafts for which request."""
+"""The assignment of drafters to requests."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _REOPENINGS = 3
 """How often a sequence is opened again with a drafter that fell out of step."""
 
 Preference = Callable[[PooledDrafter, Sequence[PooledDrafter]], PooledDrafter]
-"""Says whether another of the drafters is to have the sequence that one was chosen for."""
+"""Gives the drafter that is to have a sequence: the chosen one, or another of the eligible ones."""
 
 
 @dataclass(slots=True)
 class _Redirection:
-    """A swap under way, as requests that name the old drafter see it."""
+    """A swap under way: the drafter that requests for the old one get."""
 
     new: str
     renamed: list[tuple[DraftedRequest, str]] = field(default_factory=list)
@@ -51,15 +51,14 @@ class Drafting:
         self._retries: dict[PooledDrafter, asyncio.TimerHandle] = {}
         self.counts = PoolCounts()
         self.prefer: Preference = lambda chosen, _: chosen
-        """How a roll-out gets its share."""
+        """Set by the rollouts, which have their shares by it."""
 
     def admit(self, request: SpeculatedRequest) -> None:
         """Draft for a request from now on, if it wants and drafters are ready."""
         order = request.order
         if order.speculate:
             names = {name: name for name in order.drafter_names}
-            number = order.drafters or self._drafters_per_request
-            drafted = DraftedRequest(request, names, order.labels, number)
+            drafted = DraftedRequest(request, names, order.drafters or self._drafters_per_request)
             for old in self._redirected:
                 self._rename(drafted, old)
             self._requests[request.sequence_id] = drafted
@@ -83,16 +82,23 @@ class Drafting:
         sequence_id = drafted.sequence_id
         having = sum(drafter.has(sequence_id) for drafter in self._roster)
         while having < drafted.wanted and not drafted.request.finished:
-            eligible = [
-                drafter
-                for drafter in self._roster.members
-                if drafter.ready and drafter.has_room and drafted.takes(drafter) and not drafter.has(sequence_id)
-            ]
+            eligible = self._eligible(drafted)
             chosen = self._choice.among(eligible)
             if chosen is None:
                 return
             self.open(drafted, chosen if drafted.names else self.prefer(chosen, eligible))
             having += 1
+
+    def another(self, drafted: DraftedRequest) -> PooledDrafter | None:
+        """The drafter that a request would get next; None if there is none for it."""
+        return self._choice.among(self._eligible(drafted))
+
+    def _eligible(self, drafted: DraftedRequest) -> list[PooledDrafter]:
+        return [
+            drafter
+            for drafter in self._roster.members
+            if drafter.ready and drafter.has_room and drafted.takes(drafter) and not drafter.has(drafted.sequence_id)
+        ]
 
     def refill(self) -> None:
         """Give drafters to requests that lack some: one has become ready, or has room again."""
@@ -110,7 +116,7 @@ class Drafting:
         """Open a request with a drafter."""
         self._sink.attach(drafted.sequence_id, drafter.source, hidden_states=drafter.takes_states)
         drafter.open(drafted.request, self._max_tree_nodes)
-        drafted.request.span.event("drafter opened", told(drafter))
+        drafted.request.span.event("drafter opened", _named(drafter))
 
     def close(self, drafted: DraftedRequest, drafter: PooledDrafter) -> None:
         """Close a request with a drafter, if it is open there."""
@@ -119,12 +125,12 @@ class Drafting:
             drafter.close(drafted.sequence_id)
             self._sink.detach(drafted.sequence_id, drafter.source)
             if not drafted.over:
-                drafted.request.span.event("drafter closed", told(drafter))
+                drafted.request.span.event("drafter closed", _named(drafter))
             if drafter.has_room and not had_room:
                 self.refill()
 
     def recheck(self, drafter: PooledDrafter) -> None:
-        """What a drafter may draft for has changed."""
+        """Move requests that a drafter may no longer draft for to others."""
         for drafted in self.drafted_by(drafter):
             if not drafted.takes(drafter):
                 self.close(drafted, drafter)
@@ -139,13 +145,13 @@ class Drafting:
             self._go_on(drafted, Fallback.REFUSED)
 
     def dropped(self, drafter: PooledDrafter, sequence_ids: Sequence[int], why: Dropped) -> None:
-        """A drafter drafts no more for some sequences: they go on with another one, or plainly."""
+        """A drafter no longer drafts for some sequences: they go on with another one, or plainly."""
         for sequence_id in sequence_ids:
             self._sink.detach(sequence_id, drafter.source)
             drafted = self._requests.get(sequence_id)
             if drafted is None:
                 continue
-            drafted.request.span.event("drafter lost", {**told(drafter), "draftwire.reason": why.value})
+            drafted.request.span.event("drafter lost", {**_named(drafter), "draftwire.reason": why.value})
             if why is Dropped.OUT_OF_STEP:
                 drafted.reopened += 1
             if why is Dropped.REFUSED or (why is Dropped.OUT_OF_STEP and drafted.reopened > _REOPENINGS):
@@ -195,7 +201,7 @@ class Drafting:
                 redirection.renamed.append((drafted, asked))
 
     def _retry(self, drafter: PooledDrafter) -> None:
-        """Ask a full drafter again when it said."""
+        """Ask a full drafter again at the time that it gave."""
         timer = self._retries.pop(drafter, None)
         if timer is not None:
             timer.cancel()
@@ -208,6 +214,6 @@ class Drafting:
         self._retries[drafter] = asyncio.get_running_loop().call_later(drafter.full_seconds + 0.01, retry)
 
 
-def told(drafter: PooledDrafter) -> dict[str, str]:
-    """A drafter as the events of a trace tell it."""
+def _named(drafter: PooledDrafter) -> dict[str, str]:
+    """A drafter in the attributes of a trace's events."""
     return {"draftwire.drafter": drafter.name, "draftwire.drafter.address": drafter.address}

@@ -10,13 +10,15 @@ import grpc
 from drafter_pool.drafter.pooled_drafter import PooledDrafter
 from drafter_pool.drafter.proposal_sink import ProposalSink
 from drafter_pool.drafter.source import RESERVED
+from drafter_pool.routing.description import describe
+from draftwire.v1.drafter_pool_service_pb2 import Drafter as DrafterMessage
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import ServiceError, at_capacity, invalid_field, not_found
 from service_runtime.process.tasks import BackgroundTasks
 
 _GOODBYE_SECONDS = 2.0
 _FORGET_SECONDS = 2.0
-"""What a released drafter drafted is of use until its nodes are committed or pruned, a step or two later."""
+"""Time after its release until a drafter's nodes have been committed or pruned, a step or two later at most."""
 _FULL_RETRY_SECONDS = 5.0
 
 
@@ -38,7 +40,7 @@ class Roster:
 
     @property
     def alive(self) -> list[PooledDrafter]:
-        """All drafters that are alive."""
+        """All drafters whose tasks run, those without a name included."""
         return list(self._alive)
 
     def __iter__(self) -> Iterator[PooledDrafter]:
@@ -55,9 +57,18 @@ class Roster:
             raise not_found(ErrorReason.ERROR_REASON_DRAFTER_NOT_FOUND, f"no drafter named {name!r} is attached")
         return drafter
 
+    def drafting_for(self, sequence_id: int) -> list[str]:
+        """Names of the drafters that a sequence is open with, oldest first."""
+        return [drafter.name for drafter in self if drafter.has(sequence_id)]
+
     def find(self, source: str) -> PooledDrafter | None:
-        """The drafter that drafts under a source."""
+        """The living drafter with a source."""
         return next((drafter for drafter in self._alive if drafter.source == source), None)
+
+    def describe(self, drafter: PooledDrafter) -> DrafterMessage:
+        """The state of one drafter."""
+        sequences = sum(each.sequences for each in {drafter, *self} if each.name == drafter.name)
+        return describe(drafter, sequences, self._sink.response_seconds(drafter.source))
 
     def enter(self, name: str, address: str, make: Callable[[], PooledDrafter]) -> tuple[PooledDrafter, bool]:
         """The drafter of a name, made if there is none; and whether it is new.
@@ -77,16 +88,16 @@ class Roster:
         return drafter, True
 
     def start(self, drafter: PooledDrafter) -> None:
-        """Let a drafter live."""
+        """Run a drafter's task."""
         self._alive[drafter] = self._tasks.spawn(drafter.run(), name=f"drafter {drafter.name}")
 
     def succeed(self, old: PooledDrafter, new: PooledDrafter) -> None:
-        """Give a living drafter the name of another, which lives on without it."""
+        """Give the name of a drafter to another, whose task runs already; the task of the first goes on."""
         assert self._members.get(old.name) is old
         self._members[old.name] = new
 
     def end(self, drafter: PooledDrafter) -> bool:
-        """Let a drafter die, and take its name from it; whether it had one."""
+        """End a drafter's task, and take its name. Returns whether it had one."""
         task = self._alive.pop(drafter, None)
         if task is not None:
             loop = asyncio.get_running_loop()
