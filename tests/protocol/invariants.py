@@ -88,10 +88,10 @@ def _untold(world: World) -> set[tuple[int, int]]:
     """Openings whose drafter rests, to be told of all steps at once later."""
     return {
         (sequence_id, opening.epoch)
-        for drafter in world.verifier.pool._roster
+        for drafter in world.verifier.pool.roster
         if isinstance(drafter, ServiceDrafter) and drafter._conversation is not None
         for sequence_id, opening in drafter._conversation._open.items()
-        if opening.held is not None
+        if opening.held
     }
 
 
