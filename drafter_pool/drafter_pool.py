@@ -71,7 +71,7 @@ class DrafterPool(DrafterEvents):
         self.drafting = Drafting(sink, self.roster, choice, limits.max_tree_nodes, limits.drafters_per_request)
         """The assignment of drafters to requests."""
         self.rollouts = Rollouts(self.roster, self.drafting)
-        """The roll-outs under way, and the last that ended."""
+        """The rollouts under way, and the last that ended."""
         self.membership = Membership(
             self.roster,
             self.drafting,
@@ -116,7 +116,7 @@ class DrafterPool(DrafterEvents):
 
     def count(self, outcome: SequenceOutcome, *, lossless: bool = True) -> None:
         """Count a step's verified and accepted draft tokens. lossless: whether the request's rule of acceptance is;
-        other tokens are counted apart, and no roll-out is judged by them."""
+        other tokens are counted apart, and no rollout is judged by them."""
         for source, nodes in outcome.drafted.items():
             drafter = self.roster.find(source)
             if drafter is not None:
@@ -168,7 +168,7 @@ class DrafterPool(DrafterEvents):
         self.drafting.welcome(drafter)
 
     def drafter_renewed(self, drafter: PooledDrafter) -> None:
-        """Compare a drafter in a roll-out anew, since its model is another one."""
+        """Begin the comparison of a drafter in a rollout again, since its model is another one."""
         self.rollouts.restart(drafter.name)
 
     def drafter_replaced(self, drafter: PooledDrafter, delay: float) -> None:

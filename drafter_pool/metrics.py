@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from prometheus_client.metrics_core import Metric
 
 from drafter_pool.drafter_pool import DrafterPool
-from drafter_pool.routing.pool_counts import Fallback
+from drafter_pool.routing.drafting import Fallback
 from draftwire.v1.calibration_pb2 import Calibration
 from draftwire.v1.drafter_pool_service_pb2 import Drafter, DrafterState
 from service_runtime.duration import seconds_of

@@ -64,8 +64,8 @@ class AnnouncementRules:
 
 
 def check_announcer(drafter: PooledDrafter, caller: Caller | None, *, leaving: bool) -> None:
-    """Raise ServiceError if a drafter is not this caller's: another token announced it, or it is to leave and none
-    did. An administrator may; and where no tokens are asked for, nobody is told from anybody."""
+    """Raise ServiceError if a drafter is not this caller's: another token announced it, or it is to leave and no token
+    did. An administrator may do both. Where no tokens are asked for, callers are not distinguished."""
     if caller is None or Role.ADMIN in caller.roles or drafter.announcer == caller.name:
         return
     if drafter.announcer is not None or leaving:

@@ -1,4 +1,4 @@
-"""Follows a drafter to another model that its service has loaded, make before break."""
+"""Model replacement: following a drafter to another model that its service has loaded, make before break."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ log = get_logger(__name__)
 
 
 class ModelReplacements:
-    """One at a time for a drafter, and not while something else is done with it. Used in the event loop only."""
+    """Follows drafters to their new models, one at a time for a drafter, and not during another operation. Used in
+    the event loop only."""
 
     def __init__(
         self,

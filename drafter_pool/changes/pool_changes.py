@@ -1,4 +1,4 @@
-"""Changes of the pool that move sequences: a drafter goes, is swapped, or takes another's place by degrees."""
+"""Changes that move sequences: detaching a drafter, swaps and rollouts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from drafter_pool.changes import swap
 from drafter_pool.changes.membership import Membership
 from drafter_pool.changes.model_replacement import replacement_of
 from drafter_pool.changes.pool_operations import PoolOperations
-from drafter_pool.changes.rollout import DrafterRollout
-from drafter_pool.changes.rollouts import PROMOTED, Rollouts, check_share
+from drafter_pool.changes.rollouts import PROMOTED, DrafterRollout, Rollouts, check_share
 from drafter_pool.drafter.pooled_drafter import PooledDrafter
 from drafter_pool.routing.drafting import Drafting
 from drafter_pool.routing.roster import Roster
@@ -97,7 +96,7 @@ class PoolChanges:
         )
 
     async def finish_rollout(self, new_name: str, promote: bool) -> Rollout:
-        """Let the new drafter of a roll-out take over, or withdraw it. Raises ServiceError; then the roll-out goes
+        """Let the new drafter of a rollout take over, or withdraw it. Raises ServiceError; then the rollout goes
         on. Goes on when the caller is cancelled."""
         rollout = self._rollouts.of_new(new_name)
         old, new = self._roster.named(rollout.old.name), self._roster.named(new_name)
@@ -116,7 +115,7 @@ class PoolChanges:
         return self._rollouts.describe_one(rollout)
 
     def _new_drafter(self, old_name: str, new_name: str) -> str:
-        """Name of the drafter that takes over: an attached one's, or what one attached at this address is called."""
+        """Name of the drafter that takes over: that of an attached one, or its address in its one form."""
         attached = self._roster.get(new_name) is not None
         if not attached and ":" not in new_name:  # the likelier mistake is in a name
             raise invalid_field(

@@ -1,4 +1,4 @@
-"""The standings of drafters' addresses, of those that were attached before, too."""
+"""The standing of each drafter address: faults, speed and pauses that outlive a connection or an attachment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request as the pool of drafters sees it."""
+"""A request with the drafters that it may have."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class DraftedRequest:
     avoided: set[PooledDrafter] = field(default_factory=set)
     """Drafters that cannot draft for it: they refused it, or it refused their proposal."""
     reopened: int = 0
-    """How often it was opened again with a drafter that fell out of step."""
+    """Number of times that it was opened again with a drafter that fell out of step."""
     over: bool = False
 
     @property
     def sequence_id(self) -> int:
-        """The sequence."""
+        """Number of its sequence."""
         return self.request.sequence_id
 
     @property

@@ -1,4 +1,4 @@
-"""Who drafts for a request: the drafter whose time is worth most, and now and then another one, to see how it does."""
+"""The choice of a drafter: the one whose time is worth most, and now and then another, to measure it."""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import enum
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -12,14 +14,38 @@ from drafter_pool.drafter.proposal_sink import ProposalSink
 from drafter_pool.drafter.speculated_request import SpeculatedRequest
 from drafter_pool.routing.drafted_request import DraftedRequest
 from drafter_pool.routing.drafter_choice import DrafterChoice
-from drafter_pool.routing.pool_counts import Fallback, PoolCounts
 from drafter_pool.routing.roster import Roster
-from service_runtime.process.logs import get_logger
 
-log = get_logger(__name__)
+
+class Fallback(enum.Enum):
+    """Why a request lost its last drafter and went on plainly, until there was another one."""
+
+    LOST = "lost"
+    """The connection was lost."""
+    OUT_OF_STEP = "out_of_step"
+    """The drafter did not know what had been committed."""
+    FULL = "full"
+    """The drafter had no room."""
+    REFUSED = "refused"
+    """The drafter refused the request, or the verifier refused the drafter's proposal."""
+    RELEASED = "released"
+    """The drafter was detached or left."""
+
+
+@dataclass(slots=True)
+class PoolCounts:
+    """Counts since the start, of drafters that are gone, too. Used in the event loop only."""
+
+    fallbacks: Counter[Fallback] = field(default_factory=Counter)
+    swaps: int = 0
+    failed_swaps: int = 0
+    """Swaps that did not complete; the old drafter went on."""
+    moved_sequences: int = 0
+    """Sequences that changed their drafter in a swap."""
+
 
 _REOPENINGS = 3
-"""How often a sequence is opened again with a drafter that fell out of step."""
+"""Number of times that a sequence is opened again with a drafter that fell out of step."""
 
 Preference = Callable[[PooledDrafter, Sequence[PooledDrafter]], PooledDrafter]
 """Gives the drafter that is to have a sequence: the chosen one, or another of the eligible ones."""
@@ -31,11 +57,11 @@ class _Redirection:
 
     new: str
     renamed: list[tuple[DraftedRequest, str]] = field(default_factory=list)
-    """Requests that get the new one in the old one's place, and the names by which they had asked."""
+    """Requests that get the new drafter instead, each with the name that it asked for."""
 
 
 class Drafting:
-    """Opens requests with drafters and closes them. Used in the event loop only."""
+    """Opens requests with drafters, and closes them there. Used in the event loop only."""
 
     def __init__(
         self, sink: ProposalSink, roster: Roster, choice: DrafterChoice, max_tree_nodes: int, drafters_per_request: int
@@ -107,7 +133,7 @@ class Drafting:
                 self.assign(drafted)
 
     def welcome(self, drafter: PooledDrafter) -> None:
-        """A drafter's connection is new: what it refused before, it may draft for now."""
+        """Give requests to a drafter whose connection is new, those that it refused before included."""
         for drafted in self._requests.values():
             drafted.avoided.discard(drafter)
         self.refill()
@@ -174,13 +200,13 @@ class Drafting:
             self._go_on(drafted, Fallback.RELEASED)
 
     def redirect(self, old: str, new: str) -> None:
-        """Requests that name a drafter get another one, while a swap is under way."""
+        """Give requests that name a drafter another one, while a swap is under way."""
         self._redirected[old] = _Redirection(new)
         for drafted in self._requests.values():
             self._rename(drafted, old)
 
     def stop_redirecting(self, old: str, *, back: bool) -> None:
-        """The swap is over; `back`: the old drafter stays, and has its requests again."""
+        """End the redirection of a swap. back: the old drafter stays, and gets its requests again."""
         redirection = self._redirected.pop(old)
         if back:
             for drafted, asked in redirection.renamed:

@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from drafter_pool.announcing import heartbeats
-from drafter_pool.changes import sequence_move
+from drafter_pool.changes import swap as drafter_swap
 from drafter_pool.routing import roster
 from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
@@ -159,7 +159,7 @@ class TestDetach:
     async def test_the_new_one_does_not_catch_up(
         self, verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sequence_move, "_MOVE_SECONDS", 0.05)
+        monkeypatch.setattr(drafter_swap, "_MOVE_SECONDS", 0.05)
         first = listening("a:1")
         listening("b:1", says_opened=False)
         await verifier.pool.membership.attach("a:1", "")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from drafter_pool.changes import sequence_move
+from drafter_pool.changes import swap as drafter_swap
 from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
@@ -79,7 +79,7 @@ class TestTheNewOneFails:
         self, verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Of two sequences one has moved when the time is up: it stays where it is, the other one with the old."""
-        monkeypatch.setattr(sequence_move, "_MOVE_SECONDS", 0.3)
+        monkeypatch.setattr(drafter_swap, "_MOVE_SECONDS", 0.3)
         first = listening("a:1")
         await verifier.pool.membership.attach("a:1", "")
         plain = await verifier.plain(order())

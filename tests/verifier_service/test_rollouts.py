@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from drafter_pool.changes import rollout as drafter_rollout
-from drafter_pool.changes.rollout import DrafterRollout
+from drafter_pool.changes import rollouts as drafter_rollouts
+from drafter_pool.changes.rollouts import DrafterRollout
 from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import RolloutState
@@ -123,7 +123,7 @@ async def test_a_worse_one_is_withdrawn_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The target itself against a drafter that is hardly ever right, until the numbers speak."""
-    monkeypatch.setattr(drafter_rollout, "SAMPLE_STEPS", 8)
+    monkeypatch.setattr(drafter_rollouts, "SAMPLE_STEPS", 8)
     await verifier.pool.membership.attach("twin:1", "")
     await verifier.pool.changes.start_rollout("twin:1", "stranger:1", 0.5)
     requests = [order([3 + index, 9], max_tokens=100) for index in range(6)]
@@ -148,7 +148,7 @@ async def test_a_worse_one_is_withdrawn_by_itself(
 async def test_an_equal_one_is_not(
     verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drafter_rollout, "SAMPLE_STEPS", 8)
+    monkeypatch.setattr(drafter_rollouts, "SAMPLE_STEPS", 8)
     verifier.engine.drafts_awaited = True
     plain = await verifier.plain(order(max_tokens=100))
     text = [*PROMPT, *plain.token_ids]
