@@ -1,4 +1,4 @@
-"""Which announcements of drafters are heeded: those of hosts that may be announced, under names of their own."""
+"""Rules for announcements of drafters: the hosts that may be announced, and who may announce a name."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class ServiceDrafter(PooledDrafter):
         self._standing = standing
         self._clocks = clocks
         self._rests = False
-        """Whether the sink was last told to await no answers; it knows drafters that have had a sequence."""
+        """Whether the sink awaits no answers, as last set here; it knows drafters that have had a sequence."""
         self._retry_seconds = 0.0
         """Pause that the drafter asked for when the last conversation ended."""
         self._released = False
