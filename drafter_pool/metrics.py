@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from prometheus_client.metrics_core import Metric
 
 from drafter_pool.drafter_pool import DrafterPool
-from drafter_pool.routing.pool_counts import Fallback
+from drafter_pool.routing.drafting import Fallback
 from draftwire.v1.calibration_pb2 import Calibration
 from draftwire.v1.drafter_pool_service_pb2 import Drafter, DrafterState
 from service_runtime.duration import seconds_of
@@ -47,7 +47,7 @@ def drafter_families(pool: DrafterPool, calibrations: Sequence[Calibration]) -> 
 
 def _pool_families(pool: DrafterPool, drafters: list[Drafter]) -> Iterator[Metric]:
     states = Counter(int(each.state) for each in drafters)
-    counts = pool.counts
+    counts = pool.drafting.counts
     yield gauge("drafters", "Drafters by state.", {name: states[number] for number, name in _STATES.items()}, ["state"])
     yield counter(
         "drafter_swaps",
@@ -108,7 +108,8 @@ def _work_families(drafters: list[Drafter]) -> Iterator[Metric]:
 
 
 def _time_families(pool: DrafterPool, drafters: list[Drafter], calibrations: Sequence[Calibration]) -> Iterator[Metric]:
-    services = {name: stats for name, stats in pool.link_stats().items() if stats.proposed_nodes}
+    measured = {drafter.name: drafter.stats for drafter in pool.roster.members}
+    services = {name: stats for name, stats in measured.items() if stats.proposed_nodes}
     yield counter(
         "drafter_proposed_nodes",
         "Nodes that came from the drafter, stale ones included; of drafter services.",
@@ -118,7 +119,7 @@ def _time_families(pool: DrafterPool, drafters: list[Drafter], calibrations: Seq
     yield gauge(
         "drafter_round_trip_seconds",
         "Smoothed time from a ping to its answer, which a drafter service gives between two of its steps.",
-        {name: stats.round_trip_seconds for name, stats in pool.link_stats().items() if stats.round_trip_seconds},
+        {name: stats.round_trip_seconds for name, stats in measured.items() if stats.round_trip_seconds},
         ["drafter"],
     )
     yield gauge(

@@ -25,35 +25,35 @@ class DrafterPoolServicer(DrafterPoolServiceServicer):
         """See the contract."""
         labels = read_labels("labels", request.labels)
         trusted = request.trusted if request.HasField("trusted") else None
-        link = await self._pool.attach(_given("address", request.address), request.name, labels, trusted)
-        return pb.AttachDrafterResponse(drafter=self._pool.describe_one(link))
+        drafter = await self._pool.membership.attach(_given("address", request.address), request.name, labels, trusted)
+        return pb.AttachDrafterResponse(drafter=self._pool.roster.describe(drafter))
 
     async def DetachDrafter(self, request: pb.DetachDrafterRequest, context: Any) -> pb.DetachDrafterResponse:
         """See the contract."""
-        return pb.DetachDrafterResponse(drafter=await self._pool.detach(_given("name", request.name)))
+        return pb.DetachDrafterResponse(drafter=await self._pool.changes.detach(_given("name", request.name)))
 
     async def SwapDrafter(self, request: pb.SwapDrafterRequest, context: Any) -> pb.SwapDrafterResponse:
         """See the contract."""
-        link, moved = await self._pool.swap(
+        drafter, moved = await self._pool.changes.swap(
             _given("old_name", request.old_name), _given("new_name", request.new_name), request.request_id
         )
-        return pb.SwapDrafterResponse(drafter=self._pool.describe_one(link), moved_sequences=moved)
+        return pb.SwapDrafterResponse(drafter=self._pool.roster.describe(drafter), moved_sequences=moved)
 
     async def StartRollout(self, request: pb.StartRolloutRequest, context: Any) -> pb.StartRolloutResponse:
         """See the contract."""
-        rollout = await self._pool.start_rollout(
+        rollout = await self._pool.changes.start_rollout(
             _given("old_name", request.old_name), _given("new_name", request.new_name), request.share
         )
         return pb.StartRolloutResponse(rollout=rollout)
 
     async def FinishRollout(self, request: pb.FinishRolloutRequest, context: Any) -> pb.FinishRolloutResponse:
         """See the contract."""
-        rollout = await self._pool.finish_rollout(_given("new_name", request.new_name), request.promote)
+        rollout = await self._pool.changes.finish_rollout(_given("new_name", request.new_name), request.promote)
         return pb.FinishRolloutResponse(rollout=rollout)
 
     async def ListRollouts(self, request: pb.ListRolloutsRequest, context: Any) -> pb.ListRolloutsResponse:
         """See the contract."""
-        return pb.ListRolloutsResponse(rollouts=self._pool.describe_rollouts())
+        return pb.ListRolloutsResponse(rollouts=self._pool.rollouts.describe())
 
     async def ListDrafters(self, request: pb.ListDraftersRequest, context: Any) -> pb.ListDraftersResponse:
         """See the contract."""
@@ -64,15 +64,15 @@ class DrafterPoolServicer(DrafterPoolServiceServicer):
     ) -> AsyncIterator[pb.WatchDraftersResponse]:
         """See the contract."""
         while True:
-            version = self._pool.version
+            version = self._pool.watch.version
             yield pb.WatchDraftersResponse(drafters=self._pool.describe())
-            await self._pool.change_after(version)
+            await self._pool.watch.change_after(version)
 
     async def RegisterDrafter(self, request: pb.RegisterDrafterRequest, context: Any) -> pb.RegisterDrafterResponse:
         """See the contract."""
         labels = read_labels("labels", request.labels)
         address = _given("address", request.address)
-        if not self._pool.register(address, request.name, request.leaving, labels, current_caller()):
+        if not self._pool.membership.register(address, request.name, request.leaving, labels, current_caller()):
             mark_routine()  # heartbeats, which would be most of the log
         response = pb.RegisterDrafterResponse()
         response.heartbeat_interval.FromNanoseconds(round(HEARTBEAT_SECONDS * 1e9))

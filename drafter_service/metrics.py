@@ -15,7 +15,7 @@ from speculative_engine.kernels.library import library
 
 
 class DrafterCollector(Collector):
-    """Tells of all generations together: what has been drafted does not go with the model that drafted it."""
+    """Collects the figures of all models together: what a model drafted still counts when the model is released."""
 
     def __init__(self, changes: ModelChanges) -> None:
         self._changes = changes

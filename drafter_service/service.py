@@ -82,7 +82,7 @@ async def _serve(
 
         async def drain(_: float) -> None:
             await announcements.end()
-            await servicer.end_conversations()
+            await servicer.end_sessions()
 
         def announce() -> None:
             if settings.verifier:

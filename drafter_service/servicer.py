@@ -20,7 +20,7 @@ _RETRY_SECONDS = 5.0
 
 
 class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
-    """Takes calls; each Draft stream is a conversation of the generation that is served when it begins."""
+    """Takes calls; each Draft stream gets a session with the model that is served when it begins."""
 
     def __init__(self, changes: ModelChanges, max_streams: int) -> None:
         """`max_streams`: Draft streams that may be open at once."""
@@ -65,7 +65,7 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
             raise at_capacity(f"all {self._max_streams} Draft streams are taken", _RETRY_SECONDS)
         await self._changes.serving.converse(stream, verifier)
 
-    async def end_conversations(self) -> None:
+    async def end_sessions(self) -> None:
         """Ends all streams cleanly, and new ones at once; returns when the last has ended."""
         self._ending = True
-        await self._changes.end_conversations()
+        await self._changes.end_sessions()

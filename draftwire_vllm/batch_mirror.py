@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from drafter_pool.drafter.proposal_source import ProposalFault, ProposalSink, SequenceProposal
+from drafter_pool.drafter.proposal_sink import ProposalFault, ProposalSink, SequenceProposal
 from draftwire_vllm.adapted_request import AdaptedOrder, MirroredRequest
 from draftwire_vllm.best_chain import best_chain
 from draftwire_vllm.learned_cost import LearnedCost

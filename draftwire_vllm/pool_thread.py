@@ -10,12 +10,11 @@ import uvloop
 
 from drafter_pool.announcing.announcement_rules import AnnouncementRules
 from drafter_pool.drafter.channel import drafter_channels
-from drafter_pool.drafter.proposal_source import ProposalFault
+from drafter_pool.drafter.proposal_sink import ProposalFault
 from drafter_pool.drafter_pool import DrafterPool, PoolLimits
 from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1.drafter_pool_service_pb2_grpc import add_DrafterPoolServiceServicer_to_server
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
-from draftwire.v1.verdict_pb2 import Verdict
 from draftwire_vllm.adapted_request import AdaptedRequest
 from draftwire_vllm.batch_mirror import BatchMirror
 from draftwire_vllm.metrics import AdapterCollector
@@ -143,13 +142,13 @@ class PoolThread:
             server.add(add_DrafterPoolServiceServicer_to_server, DrafterPoolServicer(pool))
             try:
                 for address in settings.drafter:
-                    pool.add(address)
+                    pool.membership.add(address)
             except ServiceError as error:
                 raise StartupError(f"DRAFTWIRE_VLLM_DRAFTER: {error.message}") from error
             tasks.spawn(self._expire(), name="idle requests")
 
             async def drain(_: float) -> None:
-                pool.end_watches()
+                pool.watch.end()
 
             def started() -> None:
                 self.address = server.address
@@ -160,7 +159,7 @@ class PoolThread:
                 async with serving_metrics(settings.metrics_listen, collector):
                     await serve(server, shutdown, settings.shutdown_grace_seconds, drain=drain, started=started)
             finally:
-                pool.shut_down()
+                pool.membership.shut_down()
 
     async def _expire(self) -> None:
         while True:
@@ -178,7 +177,7 @@ class PoolThread:
         assert pool is not None, "vLLM steps only once the pool is served"
         for source, nodes in self.mirror.take_stale().items():
             pool.count_stale(source, nodes)
-        verdicts: list[Verdict] = []
+        committed: list[SequenceOutcome] = []
         over: list[AdaptedRequest] = []
         for sequence_id, news in self.mirror.fetch().requests.items():
             if news.begun is not None:
@@ -190,28 +189,21 @@ class PoolThread:
             if request is None:
                 continue
             if news.tokens:
-                verdicts.append(self._committed(pool, request, news))
+                committed.append(_committed(request, news))
+                pool.count(committed[-1])
             if news.ended:
                 del self._requests[sequence_id]
                 over.append(request)
-        if verdicts:
-            pool.send_verdicts(verdicts)
+        if committed:
+            pool.send_verdicts(committed)
         for request in over:
             request.finished = True
             pool.release(request)
 
-    def _committed(self, pool: DrafterPool, request: AdaptedRequest, news: RequestNews) -> Verdict:
-        request.tokens += news.tokens
-        outcome = SequenceOutcome(
-            request.sequence_id, news.tokens, news.sources, len(request.tokens), drafted=news.drafted
-        )
-        pool.count(outcome)
-        return Verdict(
-            sequence_id=request.sequence_id,
-            committed_length=outcome.committed_length,
-            token_ids=news.tokens,
-            accepted=outcome.accepted,
-        )
+
+def _committed(request: AdaptedRequest, news: RequestNews) -> SequenceOutcome:
+    request.tokens += news.tokens
+    return SequenceOutcome(request.sequence_id, news.tokens, news.sources, len(request.tokens), drafted=news.drafted)
 
 
 def _announcement_rules(settings: AdapterSettings) -> AnnouncementRules:

@@ -97,7 +97,7 @@ async def _serve(
         server.add(add_DrafterPoolServiceServicer_to_server, DrafterPoolServicer(verifier.pool))
         try:
             for address in settings.drafter:
-                verifier.pool.add(address)
+                verifier.pool.membership.add(address)
         except ServiceError as error:
             raise StartupError(f"--drafter: {error.message}") from error
         verifier.start()

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from drafter_pool.drafter.proposal_source import ProposalFault, ProposalSink, SequenceProposal
+from drafter_pool.drafter.proposal_sink import ProposalFault, ProposalSink, SequenceProposal
 from service_runtime.process.engine_thread import EngineThread
 from service_runtime.process.logs import get_logger
 from speculative_engine.drafters.drafter import Drafter

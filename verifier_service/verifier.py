@@ -10,13 +10,11 @@ from datetime import UTC, datetime
 
 from drafter_pool.announcing.announcement_rules import AnnouncementRules
 from drafter_pool.drafter.clocks import DrafterClocks
-from drafter_pool.drafter.draft_messages import hidden_state
-from drafter_pool.drafter.proposal_source import ProposalFault, SequenceProposal
+from drafter_pool.drafter.proposal_sink import ProposalFault, SequenceProposal
 from drafter_pool.drafter.service_drafter import Connect
 from drafter_pool.drafter.source import CALLER, GRAMMAR, PREDICTION, request_source
 from drafter_pool.drafter_pool import DrafterPool, PoolLimits
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
-from draftwire.v1.verdict_pb2 import Verdict
 from draftwire.v1.verifier_service_pb2 import EngineStatus, GenerateRequest
 from service_runtime.errors import internal, shutting_down
 from service_runtime.observability.span import NO_SPAN
@@ -26,7 +24,7 @@ from service_runtime.process.tasks import BackgroundTasks
 from service_runtime.rpc.handshake import CAPABILITY_HIDDEN_STATES, introduce
 from speculative_engine.drafters.grammar import GrammarDrafter
 from speculative_engine.drafters.lookup.prediction import prediction_drafter
-from speculative_engine.engine.step_result import StepResult
+from speculative_engine.engine.step_result import SequenceOutcome, StepResult
 from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.model.ranks.rank_group import RankLostError
 from speculative_engine.planning.acceptance_model import AcceptanceModel
@@ -40,7 +38,7 @@ from verifier_service.counting.acceptance_counts import AcceptanceCounts
 from verifier_service.counting.engine_status import engine_status
 from verifier_service.counting.request_counts import RequestCounts
 from verifier_service.counting.step_counts import StepCounts
-from verifier_service.local_drafters import LocalDrafters
+from verifier_service.engine_drafters import EngineDrafterFactory
 from verifier_service.reading.request import GenerateOrder, RequestReader
 from verifier_service.reading.text_pool import TextPool
 from verifier_service.reading.tokenizing import Tokenizing
@@ -141,7 +139,7 @@ class Verifier:
             PoolLimits(limits.max_tree_nodes, max_drafters, drafters_per_request),
             trusted=trusted_drafters,
             announcements=announcements,
-            local=LocalDrafters(self._steps, uses_hub),
+            local=EngineDrafterFactory(self._steps, uses_hub),
             clocks=drafter_clocks,
         )
 
@@ -151,7 +149,7 @@ class Verifier:
 
     async def stop(self) -> None:
         """Release the drafters and end the engine."""
-        self.pool.shut_down()
+        self.pool.membership.shut_down()
         self._texts.close()
         self.reader.close()
         await self._steps.stop()
@@ -162,7 +160,7 @@ class Verifier:
         Requests whose callers can go on at another verifier end at once, the others when the grace time does, both with
         SHUTTING_DOWN. Nobody is told of changes to the pool or of traffic any more, and no text is scored.
         """
-        self.pool.end_watches()
+        self.pool.watch.end()
         self.traffic.end()
         self.scores.end(shutting_down())
         self._draining = True
@@ -278,7 +276,7 @@ class Verifier:
         return engine_status(self._engine, self.acceptance_counts)
 
     def _on_step(self, result: StepResult, stale: dict[tuple[int, str], int]) -> None:
-        verdicts: list[Verdict] = []
+        committed: list[SequenceOutcome] = []
         ended: list[RunningRequest] = []
         for (sequence_id, source), nodes in stale.items():
             self.pool.count_stale(source, nodes)
@@ -309,17 +307,9 @@ class Verifier:
                 ended.append(request)
                 self._tell_traffic(request)
             else:
-                verdicts.append(
-                    Verdict(
-                        sequence_id=outcome.sequence_id,
-                        committed_length=outcome.committed_length,
-                        token_ids=outcome.tokens,
-                        accepted=outcome.accepted,
-                        hidden_state=hidden_state(outcome.hidden_state),
-                    )
-                )
-        if verdicts:
-            self.pool.send_verdicts(verdicts)
+                committed.append(outcome)
+        if committed:
+            self.pool.send_verdicts(committed)
         # Last: the room they leave at their drafters goes to others, which are opened with the tokens of this step.
         for request in ended:
             self._end(request)
@@ -369,7 +359,7 @@ class Verifier:
 
     def _tell_traffic(self, request: RunningRequest) -> None:
         if self.traffic.followed and not request.failed:
-            self.traffic.tell(request.served(self.pool.drafters_of(request.sequence_id)))
+            self.traffic.tell(request.served(self.pool.roster.drafting_for(request.sequence_id)))
 
     def _draft_grammar(self, request: RunningRequest) -> None:
         order = request.order

@@ -1,4 +1,4 @@
-"""Which announcements of drafters are heeded: those of hosts that may be announced, under names of their own."""
+"""Rules for announcements of drafters: the hosts that may be announced, and who may announce a name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 import grpc
 
-from drafter_pool.drafter.pooled_drafter import PoolMember
+from drafter_pool.drafter.pooled_drafter import PooledDrafter
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import ServiceError, failed_precondition, invalid_field
 from service_runtime.process.address import Address
@@ -63,16 +63,16 @@ class AnnouncementRules:
         return any(own in network for network in self._networks)
 
 
-def check_announcer(link: PoolMember, caller: Caller | None, *, leaving: bool) -> None:
-    """Raise ServiceError if a drafter is not this caller's: another token announced it, or it is to leave and none
-    did. An administrator may; and where no tokens are asked for, nobody is told from anybody."""
-    if caller is None or Role.ADMIN in caller.roles or link.announcer == caller.name:
+def check_announcer(drafter: PooledDrafter, caller: Caller | None, *, leaving: bool) -> None:
+    """Raise ServiceError if a drafter is not this caller's: another token announced it, or it is to leave and no token
+    did. An administrator may do both. Where no tokens are asked for, callers are not distinguished."""
+    if caller is None or Role.ADMIN in caller.roles or drafter.announcer == caller.name:
         return
-    if link.announcer is not None or leaving:
+    if drafter.announcer is not None or leaving:
         raise ServiceError(
             grpc.StatusCode.ALREADY_EXISTS,
             ErrorReason.ERROR_REASON_DRAFTER_EXISTS,
-            f"drafter {link.name} was not announced with the token of {caller.name}",
+            f"drafter {drafter.name} was not announced with the token of {caller.name}",
         )
 
 

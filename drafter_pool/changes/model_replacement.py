@@ -1,15 +1,16 @@
-"""Follows a drafter to another model that its service has loaded, make before break."""
+"""Model replacement: following a drafter to another model that its service has loaded, make before break."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
+from drafter_pool.changes.drafter_factory import DrafterFactory
 from drafter_pool.changes.pool_operations import PoolOperations, What
+from drafter_pool.changes.rollouts import Rollouts
 from drafter_pool.changes.swap import move_all
-from drafter_pool.drafter.contact import ready
-from drafter_pool.drafter.service_drafter import DrafterLink
+from drafter_pool.drafter.pooled_drafter import PooledDrafter
 from drafter_pool.routing.drafting import Drafting
+from drafter_pool.routing.pool_watch import PoolWatch
 from drafter_pool.routing.roster import Roster
 from service_runtime.errors import ServiceError
 from service_runtime.process.logs import get_logger
@@ -19,56 +20,58 @@ log = get_logger(__name__)
 
 
 class ModelReplacements:
-    """One at a time for a drafter, and not while something else is done with it. Used in the event loop only."""
+    """Follows drafters to their new models, one at a time for a drafter, and not during another operation. Used in
+    the event loop only."""
 
     def __init__(
         self,
         roster: Roster,
         drafting: Drafting,
         operations: PoolOperations,
+        rollouts: Rollouts,
+        factory: DrafterFactory,
+        watch: PoolWatch,
         tasks: BackgroundTasks,
-        make: Callable[[str, str], DrafterLink],
-        on_replaced: Callable[[DrafterLink], None],
     ) -> None:
-        """make gets the name and address of a link to make; on_replaced the new link that has taken over."""
         self._roster = roster
         self._drafting = drafting
         self._operations = operations
         self._tasks = tasks
-        self._make = make
-        self._on_replaced = on_replaced
-        self._following: set[DrafterLink] = set()
+        self._rollouts = rollouts
+        self._factory = factory
+        self._watch = watch
+        self._following: set[PooledDrafter] = set()
 
-    def begin(self, link: DrafterLink, delay: float) -> None:
+    def begin(self, drafter: PooledDrafter, delay: float) -> None:
         """A drafter said that new streams get another model; delay: seconds before that is followed."""
-        if self._roster.get(link.name) is link and link not in self._following:
-            self._following.add(link)
-            self._tasks.spawn(self._follow(link, delay), name=f"new model of {link.name}")
+        if self._roster.get(drafter.name) is drafter and drafter not in self._following:
+            self._following.add(drafter)
+            self._tasks.spawn(self._follow(drafter, delay), name=f"new model of {drafter.name}")
 
-    async def _follow(self, link: DrafterLink, delay: float) -> None:
-        name = link.name
+    async def _follow(self, drafter: PooledDrafter, delay: float) -> None:
+        name = drafter.name
         try:
             await asyncio.sleep(delay)
             await self._operations.wait_until_free(name)
-            # A link that was lost meanwhile finds the new model when it connects again.
-            if self._roster.get(name) is link and link.ready:
-                await self._operations.run(replacement_of(name), [name], lambda: self._replace(link))
+            # A drafter that was lost meanwhile finds the new model when it connects again.
+            if self._roster.get(name) is drafter and drafter.ready:
+                await self._operations.run(replacement_of(name), [name], lambda: self._replace(drafter))
         except ServiceError as error:
-            log.warning("new model not taken", drafter=name, address=link.address, reason=error.message)
-            link.show_error(error)
+            log.warning("new model not taken", drafter=name, address=drafter.address, reason=error.message)
+            drafter.show_error(error)
         finally:
-            self._following.discard(link)
+            self._following.discard(drafter)
 
-    async def _replace(self, old: DrafterLink) -> None:
+    async def _replace(self, old: PooledDrafter) -> None:
         """Open a second stream to a drafter, let it have the drafter's name and sequences, and end the first.
 
         Raises ServiceError if the second one does not become ready: then the first one stays.
         """
-        new = self._make(old.name, old.address)
+        new = self._factory.make(old.name, old.address)
         self._roster.start(new)
         taken = False
         try:
-            await ready(new)
+            await new.wait_ready()
             taken = self._roster.get(old.name) is old  # not released meanwhile
         finally:
             if not taken:
@@ -81,9 +84,10 @@ class ModelReplacements:
         self._drafting.abandon(old)
         self._roster.end(old)
         log.info("model replaced", drafter=new.name, moves={how.name: count for how, count in moves.items()})
-        self._on_replaced(new)
+        self._rollouts.restart(new.name)
+        self._watch.notify()
 
 
 def replacement_of(name: str) -> What:
-    """What the operation is called among those of the pool."""
+    """The key of the operation among those of the pool."""
     return ("new model of", name)

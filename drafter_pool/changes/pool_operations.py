@@ -1,4 +1,4 @@
-"""Changes of the pool that take a while, and outlive the calls that asked for them."""
+"""Operations: changes of the pool that take a while, and outlive the calls that asked for them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ log = get_logger(__name__)
 
 ResultT = TypeVar("ResultT")
 What = tuple[object, ...]
-"""What an operation does and to whom; equal ones are the same operation."""
+"""Key of an operation: its kind and its drafters. Equal keys are the same operation."""
 
 _REMEMBERED = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One change, while it runs and afterwards."""
+    """One operation, while it runs and afterwards."""
 
     what: What
     drafters: frozenset[str]
@@ -110,7 +110,7 @@ class PoolOperations:
                 self._running.remove(operation)
                 if not result.done():  # cancelled, or a fault of this program, which the task's owner reports
                     result.set_exception(shutting_down())
-                result.exception()  # seen, also when no call waits for it any more
+                result.exception()  # seen, also when no call waits for it any longer
 
         self._tasks.spawn(run(), name=f"pool operation {what[0]}")
         return operation

@@ -1,26 +1,153 @@
-"""The roll-outs of a verifier's pool: who gets which share, who is withdrawn, and what became of those that ended."""
+"""Rollouts: a new drafter takes another one's place by degrees, and is withdrawn if it proves worse."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from drafter_pool.changes.acceptance_comparison import SAMPLE_STEPS, Sample, significantly_worse, welch_t
 from drafter_pool.changes.pool_operations import busy
-from drafter_pool.changes.rollout import DrafterRollout
-from drafter_pool.changes.sequence_move import move
-from drafter_pool.changes.swap import move_all
-from drafter_pool.drafter.pooled_drafter import PoolMember
+from drafter_pool.changes.swap import move, move_all
+from drafter_pool.drafter.pooled_drafter import PooledDrafter
+from drafter_pool.drafter.source import drafter_of
 from drafter_pool.routing.drafted_request import DraftedRequest
 from drafter_pool.routing.drafting import Drafting
 from drafter_pool.routing.roster import Roster
-from draftwire.v1.drafter_pool_service_pb2 import Rollout, RolloutState
+from draftwire.v1.drafter_pool_service_pb2 import Rollout, RolloutSide, RolloutState
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import invalid_field, not_found
 from service_runtime.process.logs import get_logger
 from speculative_engine.engine.step_result import SequenceOutcome
 
 log = get_logger(__name__)
+
+
+class Side:
+    """One of the two drafters of a rollout, and its counts."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.given = 0
+        """Sequences given to this drafter since the share was last set."""
+        self.steps = 0
+        self.draft_tokens = 0
+        self.accepted_tokens = 0
+        self.sample = Sample()
+        """Accepted tokens per step: each number is a mean over SAMPLE_STEPS steps of one sequence."""
+        self._unfinished: dict[int, tuple[int, int]] = {}
+
+    def count(self, outcome: SequenceOutcome, alone: bool) -> bool:
+        """Count a step of a sequence; True if it completed a sample.
+
+        alone: whether the sequence has this one of the two drafters only, so that its steps can be compared.
+        """
+        drafted = sum(nodes for source, nodes in outcome.drafted.items() if drafter_of(source) == self.name)
+        accepted = sum(source is not None and drafter_of(source) == self.name for source in outcome.sources)
+        self.steps += drafted > 0
+        self.draft_tokens += drafted
+        self.accepted_tokens += accepted
+        if not alone:
+            self.forget(outcome.sequence_id)
+            return False
+        steps, total = self._unfinished.pop(outcome.sequence_id, (0, 0))
+        steps, total = steps + 1, total + accepted
+        if steps < SAMPLE_STEPS:
+            self._unfinished[outcome.sequence_id] = steps, total
+            return False
+        self.sample.add(total / steps)
+        return True
+
+    def forget(self, sequence_id: int) -> None:
+        """A sequence ended or moved before its sample was complete."""
+        self._unfinished.pop(sequence_id, None)
+
+    def restart(self) -> None:
+        """Begin the comparison again, since another model drafts under this name."""
+        self.sample = Sample()
+        self._unfinished.clear()
+
+
+class DrafterRollout:
+    """A rollout while it runs and after it has ended."""
+
+    def __init__(self, old: str, new: str, share: float) -> None:
+        self.old = Side(old)
+        self.new = Side(new)
+        self.share = share
+        self.state = RolloutState.ROLLOUT_STATE_RUNNING
+        self.reason = ""
+        self._started_at = time.time()
+        self._ended_at: float | None = None
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """The old one and the new one."""
+        return self.old, self.new
+
+    def set_share(self, share: float, old_sequences: int, new_sequences: int) -> int:
+        """Set the share. Returns how many running sequences have to move to the new side, negative for the old one,
+        to make the new one's share of them nearest to it."""
+        self.share = share
+        total = old_sequences + new_sequences
+        wanted = round(share * total)
+        self.old.given, self.new.given = total - wanted, wanted
+        return wanted - new_sequences
+
+    def next_side(self) -> Side:
+        """Who gets the next sequence: the new one, if that brings its share of all sequences given since the share
+        was set nearer to it."""
+        total = self.old.given + self.new.given + 1
+        nearer = abs((self.new.given + 1) / total - self.share) < abs(self.new.given / total - self.share)
+        side = self.new if nearer else self.old
+        side.given += 1
+        return side
+
+    def count(self, outcome: SequenceOutcome, drafters: set[str]) -> bool:
+        """Count a step of a sequence, for which these drafters draft; True if the new side has proved worse."""
+        fresh = False
+        for side, other in ((self.old, self.new), (self.new, self.old)):
+            if side.name in drafters or any(drafter_of(source) == side.name for source in outcome.drafted):
+                fresh |= side.count(outcome, alone=side.name in drafters and other.name not in drafters)
+        return fresh and significantly_worse(self.new.sample, self.old.sample)
+
+    def verdict(self) -> str:
+        """The numbers of the comparison."""
+        new, old = self.new.sample, self.old.sample
+        return (
+            f"{new.mean:.3f} accepted tokens a step against {old.mean:.3f} "
+            f"(t = {welch_t(new, old):.1f}, {new.count} and {old.count} samples of {SAMPLE_STEPS} steps)"
+        )
+
+    def end(self, state: RolloutState, reason: str) -> None:
+        """End the rollout."""
+        self.state, self.reason, self._ended_at = state, reason, time.time()
+
+    def describe(self, sequences: dict[str, int]) -> Rollout:
+        """The rollout as ListRollouts returns it. sequences: open ones of each drafter, by name."""
+        described = Rollout(
+            old=_describe(self.old, sequences),
+            new=_describe(self.new, sequences),
+            share=self.share,
+            state=self.state,
+            reason=self.reason,
+        )
+        described.started_at.FromNanoseconds(round(self._started_at * 1e9))
+        if self._ended_at is not None:
+            described.ended_at.FromNanoseconds(round(self._ended_at * 1e9))
+        return described
+
+
+def _describe(side: Side, sequences: dict[str, int]) -> RolloutSide:
+    return RolloutSide(
+        name=side.name,
+        sequences=sequences.get(side.name, 0),
+        steps=side.steps,
+        draft_tokens=side.draft_tokens,
+        accepted_tokens=side.accepted_tokens,
+    )
+
 
 _REMEMBERED = 16
 
@@ -30,35 +157,34 @@ WITHDRAWN = RolloutState.ROLLOUT_STATE_WITHDRAWN
 
 
 class Rollouts:
-    """A drafter takes part in one roll-out at most. Used in the event loop only."""
+    """The rollouts under way, and the last that ended. A drafter takes part in one rollout at most. Used in the event
+    loop only."""
 
-    def __init__(self, roster: Roster, drafting: Drafting, on_worse: Callable[[DrafterRollout], None]) -> None:
-        """on_worse is told of a new drafter that has proved significantly worse, at every sample that says so."""
+    def __init__(self, roster: Roster, drafting: Drafting) -> None:
         self._roster = roster
         self._drafting = drafting
-        self._on_worse = on_worse
         self._running: list[DrafterRollout] = []
         self._ended: deque[DrafterRollout] = deque(maxlen=_REMEMBERED)
         drafting.prefer = self._prefer
 
     def check_free(self, *drafters: str) -> None:
-        """Raise ServiceError (BUSY) if one of the drafters takes part in a roll-out."""
+        """Raise ServiceError (BUSY) if one of the drafters takes part in a rollout."""
         for name in drafters:
             if self.involving(name) is not None:
                 raise busy(name, "a roll-out")
 
     def involving(self, name: str) -> DrafterRollout | None:
-        """The roll-out a drafter takes part in."""
+        """The rollout that a drafter takes part in; None if there is none."""
         return next((each for each in self._running if name in (each.old.name, each.new.name)), None)
 
     def of_new(self, name: str) -> DrafterRollout:
-        """The roll-out of a new drafter. Raises ServiceError (NOT_FOUND)."""
+        """The rollout of a new drafter. Raises ServiceError (NOT_FOUND)."""
         rollout = self.involving(name)
         if rollout is None or rollout.new.name != name:
             raise not_found(ErrorReason.ERROR_REASON_ROLLOUT_NOT_FOUND, f"no roll-out of {name!r} is under way")
         return rollout
 
-    async def begin(self, old: PoolMember, new: PoolMember, share: float) -> DrafterRollout:
+    async def begin(self, old: PooledDrafter, new: PooledDrafter, share: float) -> DrafterRollout:
         """Give a drafter a share of another one's sequences, or change its share."""
         rollout = self.involving(new.name)
         if rollout is None:
@@ -75,7 +201,7 @@ class Rollouts:
         return rollout
 
     async def give_back(self, rollout: DrafterRollout, reason: str) -> None:
-        """The new drafter gives its sequences back, and gets no new ones."""
+        """Give the new drafter's sequences back, and give it no new ones."""
         old, new = self._roster.get(rollout.old.name), self._roster.get(rollout.new.name)
         self.end(rollout, WITHDRAWN, reason)
         if new is not None:
@@ -84,7 +210,7 @@ class Rollouts:
                 await move_all(self._drafting, new, old)
 
     def end(self, rollout: DrafterRollout, state: RolloutState, reason: str) -> None:
-        """A roll-out is over, for a reason."""
+        """End a rollout for a reason; does nothing if it has ended."""
         if rollout in self._running:
             self._running.remove(rollout)
             self._ended.appendleft(rollout)
@@ -92,59 +218,57 @@ class Rollouts:
             log.info("roll-out ended", new=rollout.new.name, state=RolloutState.Name(state), reason=reason)
 
     def removed(self, name: str) -> None:
-        """A drafter is gone from the pool: its roll-out is over."""
+        """End the rollout of a drafter that is gone from the pool."""
         rollout = self.involving(name)
         if rollout is not None:
             state = WITHDRAWN if name == rollout.new.name else PROMOTED
             self.end(rollout, state, f"{name} is gone")
 
     def restart(self, name: str) -> None:
-        """Another model drafts under a drafter's name: compare anew."""
+        """Begin the comparison of a drafter again, since its model is another one."""
         rollout = self.involving(name)
         for side in rollout.sides if rollout is not None else ():
             if side.name == name:
                 side.restart()
 
-    def count(self, outcome: SequenceOutcome) -> None:
-        """Count a step of a sequence."""
+    def count(self, outcome: SequenceOutcome) -> Sequence[DrafterRollout]:
+        """Count a step of a sequence. Returns the rollouts whose new drafter has proved significantly worse."""
         if not self._running:
-            return
-        drafters = {link.name for link in self._roster if link.has(outcome.sequence_id)}
-        for rollout in list(self._running):
-            if rollout.count(outcome, drafters):
-                self._on_worse(rollout)
+            return ()
+        drafters = {drafter.name for drafter in self._roster if drafter.has(outcome.sequence_id)}
+        return [rollout for rollout in self._running if rollout.count(outcome, drafters)]
 
     def forget(self, sequence_id: int) -> None:
-        """A sequence has ended."""
+        """Drop a sequence that has ended."""
         for rollout in self._running:
             for side in rollout.sides:
                 side.forget(sequence_id)
 
     def describe(self) -> list[Rollout]:
-        """Those under way, then the last that ended, newest first."""
+        """All rollouts: those under way, then the last that ended, newest first."""
         return [self.describe_one(rollout) for rollout in (*self._running, *self._ended)]
 
     def describe_one(self, rollout: DrafterRollout) -> Rollout:
-        """The state of one."""
+        """The state of one rollout."""
         sequences: dict[str, int] = {}
-        for link in self._roster:
-            sequences[link.name] = sequences.get(link.name, 0) + link.sequences
+        for drafter in self._roster:
+            sequences[drafter.name] = sequences.get(drafter.name, 0) + drafter.sequences
         return rollout.describe(sequences)
 
-    def _prefer(self, chosen: PoolMember, eligible: Sequence[PoolMember]) -> PoolMember:
-        """Where one of a roll-out's two was chosen, and the other might have been, the share decides."""
+    def _prefer(self, chosen: PooledDrafter, eligible: Sequence[PooledDrafter]) -> PooledDrafter:
+        """Let the share decide where one drafter of a rollout was chosen and the other might have been."""
         rollout = self.involving(chosen.name)
         if rollout is None:
             return chosen
-        by_name = {link.name: link for link in eligible}
+        by_name = {drafter.name: drafter for drafter in eligible}
         if not all(side.name in by_name for side in rollout.sides):
             return chosen
         return by_name[rollout.next_side().name]
 
-    def _movable(self, link: PoolMember, other: PoolMember) -> list[DraftedRequest]:
+    def _movable(self, drafter: PooledDrafter, other: PooledDrafter) -> list[DraftedRequest]:
         return [
             drafted
-            for drafted in self._drafting.drafted_by(link)
+            for drafted in self._drafting.drafted_by(drafter)
             if not drafted.names and not other.has(drafted.sequence_id) and drafted.takes(other)
         ]
 

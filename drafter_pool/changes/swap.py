@@ -1,36 +1,80 @@
-"""Swapping a drafter for another, and emptying one that goes."""
+"""Swapping a drafter for another, make before break, and emptying one that goes."""
 
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections import Counter
 
-from drafter_pool.changes.sequence_move import Move, move
-from drafter_pool.drafter.contact import unreachable
-from drafter_pool.drafter.pooled_drafter import PoolMember
+from drafter_pool.drafter.pooled_drafter import PooledDrafter
 from drafter_pool.routing.drafted_request import DraftedRequest
-from drafter_pool.routing.drafter_choice import DrafterChoice
 from drafter_pool.routing.drafting import Drafting
-from drafter_pool.routing.roster import Roster
 from service_runtime.errors import ServiceError
 from service_runtime.process.logs import get_logger
 
 log = get_logger(__name__)
 
+_MOVE_SECONDS = 30.0
+"""Longest wait for a drafter to catch up with a sequence that moves to it."""
 
-async def move_all(drafting: Drafting, old: PoolMember, new: PoolMember) -> Counter[Move]:
-    """Move the sequences of one drafter to another; how each move ended."""
+
+class Move(enum.Enum):
+    """How a move ended."""
+
+    DONE = "the new drafter drafts, the old one no longer does"
+    OVER = "there is nothing left to move: the request has ended, or the old drafter has lost it"
+    REFUSED = "the new drafter cannot draft for it, now or at all; the old one still does"
+    LATE = "the new drafter has not caught up in time, or was lost; the old one still does"
+
+
+async def move(drafting: Drafting, drafted: DraftedRequest, old: PooledDrafter, new: PooledDrafter) -> Move:
+    """Open a sequence with the new drafter, and close it with the old one once the new one has caught up.
+
+    Both get every verdict and draft meanwhile, so the sequence is never without a drafter.
+    """
+    sequence_id = drafted.sequence_id
+    if drafted.over or not old.has(sequence_id):
+        return Move.OVER
+    if not new.ready:
+        return Move.LATE
+    if not new.has(sequence_id):
+        if not new.has_room or not drafted.takes(new):
+            return Move.REFUSED
+        drafting.open(drafted, new)
+    opened = new.opened(sequence_id)
+    await asyncio.wait({opened}, timeout=_MOVE_SECONDS)
+    if drafted.over or not old.has(sequence_id):
+        return Move.OVER
+    if not opened.done():
+        log.warning(
+            "drafter did not catch up in time",
+            drafter=new.name,
+            sequence_id=sequence_id,
+            request_id=drafted.request.order.request_id,
+        )
+        drafting.close(drafted, new)
+        return Move.LATE
+    if not opened.result():
+        return Move.REFUSED if new.ready else Move.LATE
+    drafting.close(drafted, old)
+    drafted.request.span.event("drafter swapped", {"draftwire.drafter.old": old.name, "draftwire.drafter": new.name})
+    drafting.assign(drafted)  # one that had both before lacks one now
+    return Move.DONE
+
+
+async def move_all(drafting: Drafting, old: PooledDrafter, new: PooledDrafter) -> Counter[Move]:
+    """Move the sequences of one drafter to another. Returns how many moves ended in which way."""
     return Counter(await asyncio.gather(*(move(drafting, drafted, old, new) for drafted in drafting.drafted_by(old))))
 
 
-async def swap(drafting: Drafting, old: PoolMember, new: PoolMember) -> int:
-    """Move every sequence of one drafter to another; how many moved. The old one then drains and has none.
+async def swap(drafting: Drafting, old: PooledDrafter, new: PooledDrafter) -> int:
+    """Move every sequence of one drafter to another, and drain the first. Returns the number of sequences moved.
 
     Raises ServiceError (UNAVAILABLE) if the new one is not ready, or has not caught up with every sequence in time:
     then the old one goes on, and what has moved stays where it is.
     """
     if not new.ready:
-        raise unreachable(new.address)
+        raise new.unreachable()
     old.drain()
     drafting.redirect(old.name, new.name)
     stays = True
@@ -51,18 +95,13 @@ async def swap(drafting: Drafting, old: PoolMember, new: PoolMember) -> int:
     return moves[Move.DONE]
 
 
-async def empty(drafting: Drafting, roster: Roster, choice: DrafterChoice, old: PoolMember) -> None:
+async def empty(drafting: Drafting, old: PooledDrafter) -> None:
     """Move every sequence of a drafter that goes to others, each once its new drafter has caught up; what nobody
     takes in time goes on plainly."""
     old.drain()
 
     async def leave(drafted: DraftedRequest) -> None:
-        others = [
-            link
-            for link in roster.members
-            if link.ready and link.has_room and drafted.takes(link) and not link.has(drafted.sequence_id)
-        ]
-        new = choice.among(others)
+        new = drafting.another(drafted)
         if new is not None:
             await move(drafting, drafted, old, new)
 
@@ -70,5 +109,5 @@ async def empty(drafting: Drafting, roster: Roster, choice: DrafterChoice, old: 
     drafting.abandon(old)
 
 
-def _incomplete(new: PoolMember, moves: Counter[Move]) -> ServiceError:
-    return unreachable(new.address, f"it has caught up with {moves[Move.DONE]} of {moves.total()} sequences")
+def _incomplete(new: PooledDrafter, moves: Counter[Move]) -> ServiceError:
+    return new.unreachable(f"it has caught up with {moves[Move.DONE]} of {moves.total()} sequences")

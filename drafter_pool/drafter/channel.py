@@ -1,4 +1,4 @@
-"""How drafters are reached over gRPC."""
+"""gRPC channels to drafters, and readable errors when one cannot be reached."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import grpc
 
-from drafter_pool.drafter.conversation import DraftStream
+from drafter_pool.drafter.drafter_stream import DraftCall
 from drafter_pool.drafter.service_drafter import Connect
 from draftwire.channel import AsyncChannels
 from draftwire.connection_words import connection_words
@@ -30,10 +30,10 @@ _REFUSED_WHILE_WRITING = "Internal error from Core"
 def drafter_channels(
     channels: AsyncChannels, on_message: Callable[[int], None] = lambda _: None
 ) -> Callable[[str], Connect]:
-    """Of a drafter's address, how to reach it: over a channel of its own each time. What this gives raises
-    ServiceError when that is not allowed.
+    """A function from an address to calls of the Draft RPC there, each over a channel of its own. The function raises
+    ServiceError for an address that may not be called.
 
-    on_message: is given the bytes of each message that a drafter sends.
+    on_message: called with the size in bytes of each message that a drafter sends.
     """
 
     def reach(address: str) -> Connect:
@@ -43,7 +43,7 @@ def drafter_channels(
             raise invalid_field("address", str(error)) from error
 
         @asynccontextmanager
-        async def connect() -> AsyncIterator[DraftStream]:
+        async def connect() -> AsyncIterator[DraftCall]:
             async with channels.open(address) as channel:
                 meter = DecodingMeter(DRAFT.response.FromString, on_message)
                 draft = channel.stream_stream(
@@ -79,9 +79,9 @@ async def _explained(
 
 
 async def _has(channel: grpc.aio.Channel, channels: AsyncChannels, service: str) -> bool:
-    """Whether a server tells the health of a service, and so has it."""
+    """Whether a server reports the health of a service, and so has it."""
     try:
         await health_check(channel)(check_request(service), timeout=PROBE_SECONDS, metadata=channels.metadata())
-    except grpc.aio.AioRpcError:  # it knows no such service, or tells no health
+    except grpc.aio.AioRpcError:  # it knows no such service, or reports no health
         return False
     return True

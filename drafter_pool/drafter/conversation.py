@@ -1,29 +1,28 @@
-"""What is open with a drafter on one stream, and what the two sides say about it."""
+"""The verifier's end of one Draft stream: openings and verdicts go out, proposals come in."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Sequence
 
-import grpc
 from google.rpc import status_pb2
 
 from drafter_pool.drafter import draft_messages
 from drafter_pool.drafter.clocks import DrafterClocks
 from drafter_pool.drafter.draft_messages import Dropped
+from drafter_pool.drafter.drafter_stats import LONGEST_STEP_SECONDS, plausible
+from drafter_pool.drafter.drafter_stream import DraftCall, DrafterStream
 from drafter_pool.drafter.flood_limit import DrafterAllowance
 from drafter_pool.drafter.opening import DrafterOpening
-from drafter_pool.drafter.pause_policy import DrafterCredit
-from drafter_pool.drafter.proposal_source import SequenceProposal
+from drafter_pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
+from drafter_pool.drafter.proposal_sink import ProposalSink, SequenceProposal
 from drafter_pool.drafter.speculated_request import SpeculatedRequest
+from drafter_pool.drafter.standings import DrafterStanding, replaced_too_soon
 from draftwire.v1.drafter_service_pb2 import (
     CloseSequences,
     DraftRequest,
     DraftResponse,
-    Ping,
     SequenceError,
     SequenceOpened,
 )
@@ -31,23 +30,18 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import PeerInfo
 from draftwire.v1.proposal_pb2 import Proposal as ProposalMessage
 from draftwire.v1.proposal_pb2 import ProposalBatch
-from draftwire.v1.verdict_pb2 import Verdict, VerdictBatch
+from draftwire.v1.verdict_pb2 import VerdictBatch
 from service_runtime.errors import ServiceError, not_found
 from service_runtime.process.logs import get_logger
 from service_runtime.rpc.handshake import CAPABILITY_HIDDEN_STATES, CAPABILITY_PING, shown
-from service_runtime.rpc.message_stream import MessageStream, StreamBroken
-from service_runtime.rpc.stream_writer import OutboxFull, StreamWriter
+from service_runtime.rpc.message_stream import StreamBroken
+from speculative_engine.engine.step_result import SequenceOutcome
 from speculative_engine.tree.proposal import ProposalError
 
 log = get_logger(__name__)
 
-DraftStream = MessageStream[DraftRequest, DraftResponse]
-
-_MAX_QUEUED = 4096
-_PING_SECONDS = 1.0
-_SILENT_PINGS = 3
-"""So many pings after the last sign of life, a drafter is lost. Counted in pings: time in which this process itself
-stood still does not count."""
+_RETRY_SECONDS = 1.0
+"""Seconds after which a full drafter that names no time is asked again."""
 _MESSAGE_SECONDS = 100e-6
 """Processor time that the transport takes to hand a message over, in the event loop and in its own threads."""
 _LONGEST_READING = 0.01
@@ -56,74 +50,52 @@ _BYTE_SECONDS = 100e-9
 """The same for decoding a message, for each of its bytes."""
 
 
-class Listener(Protocol):
-    """Who is told what the drafter says."""
-
-    def took_step(self, seconds: float, seen: float) -> None:
-        """The drafter made a drafting step, as it says in so many seconds; seen: as many as it took to answer, or to go
-        on, for all that this side can tell."""
-
-    def was_read(self, seconds: float) -> None:
-        """A message was read, whatever came of it, in so many seconds of processor time."""
-
-    def came_late(self, nodes: int) -> None:
-        """Nodes came for an opening that has ended."""
-
-    def answered(self, seconds: float) -> None:
-        """A ping was answered, so long after it was sent."""
-
-    def proposed(self, proposals: list[SequenceProposal]) -> None:
-        """A message of proposals came, for sequences that are open."""
-
-    def dropped(self, sequence_id: int, status: status_pb2.Status, why: Dropped) -> None:
-        """The drafter gave a sequence up."""
-
-    def broke_protocol(self, status: status_pb2.Status) -> None:
-        """The drafter was told that it broke the protocol."""
-
-    def replaced(self) -> None:
-        """New streams to the drafter get another model."""
+class TooManyFaults(Exception):
+    """The drafter broke the protocol so often that it is suspended."""
 
 
 class DrafterConversation:
-    """One stream after its handshakes. Used in the event loop only."""
+    """One stream after its handshakes, and the sequences that are open on it. Used in the event loop only."""
 
     def __init__(
         self,
-        stream: DraftStream,
+        stream: DraftCall,
         peer: PeerInfo,
-        drafter: str,
-        listener: Listener,
+        drafter: PooledDrafter,
+        standing: DrafterStanding,
+        sink: ProposalSink,
+        events: DrafterEvents,
         last_epoch: int,
         clocks: DrafterClocks,
     ):
-        """drafter: its name, for the log. last_epoch: the last opening's number on earlier streams."""
+        """drafter: the one at the other end, whose measurements this side takes. standing: of its address. last_epoch:
+        number of the last opening on earlier streams."""
         self.peer = peer
         self.epoch = last_epoch
         """Number of the last opening."""
         self._stream = stream
         self._drafter = drafter
-        self._listener = listener
-        self._writer: StreamWriter[DraftRequest] = StreamWriter(stream, _MAX_QUEUED)
-        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._standing = standing
+        self._sink = sink
+        self._events = events
         self._open: dict[int, DrafterOpening] = {}
-        self._silent_pings = 0
         self._clocks = clocks
         self._proposed_at = clocks.now()
         """Time of the last proposal for an opening."""
-        self._pinged: tuple[int, float] = (0, 0.0)
-        """The last ping's number, and when it was sent."""
         self._has_refused = False
+        self._full_until = 0.0
+        """Time of the loop until which the drafter wants no more sequences."""
         self._allowance = DrafterAllowance(clocks.now)
+        self._wire = DrafterStream(stream, drafter.name, self._allowance, clocks)
 
     @property
     def writable(self) -> bool:
         """Whether messages still reach the drafter."""
-        return not self._writer.closed
+        return self._wire.writable
 
     @property
     def sequence_ids(self) -> list[int]:
-        """What is open."""
+        """The open sequences."""
         return list(self._open)
 
     @property
@@ -135,74 +107,64 @@ class DrafterConversation:
         """Whether a sequence is open."""
         return sequence_id in self._open
 
+    @property
+    def has_room(self) -> bool:
+        """Whether another sequence may be opened, by the drafter's limit and by what it said when it was full."""
+        most = self.peer.limits.max_sequences
+        return (not most or self.sequences < most) and self.full_seconds == 0
+
+    @property
+    def full_seconds(self) -> float:
+        """Seconds until a drafter that was full may be asked again; 0 if it is not full."""
+        return max(0.0, self._full_until - asyncio.get_running_loop().time())
+
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
-        """Of an open sequence: whether its drafter has caught up, as soon as that is known."""
+        """Whether the drafter has caught up with an open sequence, as soon as that is known."""
         return self._open[sequence_id].ready
 
     async def run(self) -> None:
-        """Talk until the drafter ends the stream, after `close_stream` or by itself.
+        """Converse until the drafter ends the stream, after `close_stream` or by itself.
 
-        Raises StreamBroken, OutboxFull when the drafter does not read, ServiceError when it says what it may not, and
-        what `end` was given.
+        Raises StreamBroken; OutboxFull when the drafter does not read; ServiceError when it breaks the protocol beyond
+        one sequence, and TooManyFaults when it does so often; TooManyCommands of the sink.
         """
-        reading = asyncio.create_task(self._read(), name=f"read from {self._drafter}")
-        writing = asyncio.create_task(self._writer.run(), name=f"write to {self._drafter}")
-        parts: set[asyncio.Future[None]] = {reading, writing, self._ended}
-        if CAPABILITY_PING in self.peer.capabilities:
-            parts.add(asyncio.create_task(self._watch(), name=f"watch over {self._drafter}"))
-        try:
-            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-            if reading not in done:
-                for part in done:
-                    part.result()
-                await reading  # released: the drafter answers by ending its side
-            reading.result()
-        finally:
-            for part in parts:
-                part.cancel()
-            await asyncio.wait(parts)
-            for part in parts:
-                if not part.cancelled():
-                    part.exception()  # seen: whichever came first is raised, the others follow from it
-
-    def end(self, why: Exception) -> None:
-        """End the conversation for a reason, unless it has one already."""
-        if not self._ended.done():
-            self._ended.set_exception(why)
+        await self._wire.run(self._read(), pings=CAPABILITY_PING in self.peer.capabilities)
 
     def close_stream(self) -> None:
-        """Say nothing more, and let the drafter end its side."""
-        self._writer.close()
+        """Send nothing more, and let the drafter end its side."""
+        self._wire.close()
 
     def open(self, request: SpeculatedRequest, max_tree_nodes: int) -> None:
-        """Open a sequence with the tokens it has; `opened` tells when the drafter has caught up."""
+        """Open a sequence with the tokens it has; `opened` is done when the drafter has caught up."""
         self.forget(request.sequence_id)
         self.epoch += 1
         request_id = request.order.request_id
         limit = self.peer.limits.max_tree_nodes
         credit = min(max_tree_nodes, limit) if limit else max_tree_nodes
-        self._open[request.sequence_id] = DrafterOpening(self.epoch, request_id, credit)
-        self._open[request.sequence_id].tell(len(request.tokens), self._clocks.now())
+        opening = self._open[request.sequence_id] = DrafterOpening(self.epoch, request_id, credit)
+        opening.sent(len(request.tokens), self._clocks.now())
         self._allowance.opened(credit)
         for message in draft_messages.openings(request, self.epoch, credit):
-            self._send(message)
+            self._wire.send(message)
         log.debug(
             "sequence opened",
-            drafter=self._drafter,
+            drafter=self._drafter.name,
             sequence_id=request.sequence_id,
             epoch=self.epoch,
             request_id=request_id,
             committed_length=len(request.tokens),
         )
 
-    def send_verdicts(self, verdicts: Iterable[Verdict], credit: DrafterCredit) -> None:
-        """Tell what a step committed, for the sequences among them that are open here; or, once the drafter has rested,
-        what all did since it began to, joined."""
+    def send_verdicts(self, outcomes: Sequence[SequenceOutcome]) -> None:
+        """Send what a step committed, for those of the sequences that are open here; after a pause, what all steps
+        committed since it began, joined."""
+        credit = self._drafter.credit
+        hidden_states = CAPABILITY_HIDDEN_STATES in self.peer.capabilities
         drafted_for = 0
-        for verdict in verdicts:
-            opening = self._open.get(verdict.sequence_id)
+        for outcome in outcomes:
+            opening = self._open.get(outcome.sequence_id)
             if opening is not None:
-                self._hold(opening, verdict)
+                opening.hold(outcome, hidden_states=hidden_states)
                 drafted_for += opening.ready.done()
         if drafted_for:
             credit.stepped(drafted_for)
@@ -210,55 +172,45 @@ class DrafterConversation:
             batch = VerdictBatch()
             now = self._clocks.now()
             allowed = []
-            for opening in self._open.values():
-                if opening.held is not None:
-                    batch.verdicts.append(opening.held)
+            for sequence_id, opening in self._open.items():
+                if opening.held:
+                    opening.write(batch, sequence_id, now)
                     allowed.append(opening.max_tree_nodes)
                     self._allowance.told(opening.max_tree_nodes)
-                    opening.tell(opening.held.committed_length, now)
-                    opening.held = None
             if allowed:
                 if credit.max_tree_nodes < min(allowed):
                     batch.max_tree_nodes = credit.max_tree_nodes
-                self._send(DraftRequest(verdicts=batch))
-
-    def _hold(self, opening: DrafterOpening, verdict: Verdict) -> None:
-        held = opening.held
-        if held is None:
-            held = opening.held = Verdict(sequence_id=verdict.sequence_id, epoch=opening.epoch)
-        held.committed_length = verdict.committed_length
-        held.token_ids.extend(verdict.token_ids)
-        held.accepted += verdict.accepted
-        if verdict.HasField("hidden_state") and CAPABILITY_HIDDEN_STATES in self.peer.capabilities:
-            held.hidden_state.CopyFrom(verdict.hidden_state)
+                self._wire.send(DraftRequest(verdicts=batch))
 
     def close(self, sequence_id: int) -> None:
         """Close a sequence; does nothing if it is not open."""
         opening = self._open.get(sequence_id)
         if opening is not None:
             self.forget(sequence_id)
-            self._send(DraftRequest(close=CloseSequences(sequence_ids=[sequence_id])))
-            log.debug("sequence closed", drafter=self._drafter, sequence_id=sequence_id, request_id=opening.request_id)
+            self._wire.send(DraftRequest(close=CloseSequences(sequence_ids=[sequence_id])))
+            log.debug(
+                "sequence closed", drafter=self._drafter.name, sequence_id=sequence_id, request_id=opening.request_id
+            )
 
     def refuse(self, sequence_id: int, epoch: int, error: ProposalError) -> bool:
-        """Tell the drafter that its proposal was refused, and close the sequence here; False if that opening has
-        ended already."""
+        """Report to the drafter that its proposal was refused, and close the sequence here. Returns False if that
+        opening has ended already."""
         opening = self._open.get(sequence_id)
         if opening is None or opening.epoch != epoch:
             return False
         self.forget(sequence_id)
         log.warning(
             "proposal refused",
-            drafter=self._drafter,
+            drafter=self._drafter.name,
             sequence_id=sequence_id,
             request_id=opening.request_id,
             reason=str(error),
         )
-        self._tell_fault(sequence_id, epoch, draft_messages.proposal_error(error))
+        self._send_fault(sequence_id, epoch, draft_messages.proposal_error(error))
         return True
 
     def forget(self, sequence_id: int) -> bool:
-        """A sequence is open no more; whether it was."""
+        """Drop a sequence, if it is open. Returns whether it was."""
         opening = self._open.pop(sequence_id, None)
         if opening is None:
             return False
@@ -266,18 +218,6 @@ class DrafterConversation:
         if not opening.ready.done():
             opening.ready.set_result(False)
         return True
-
-    async def _watch(self) -> None:
-        """Ask for signs of life. Raises StreamBroken when they stay out."""
-        for number in itertools.count(1):
-            self._pinged = number, self._clocks.now()
-            self._send(DraftRequest(ping=Ping(number=number)))
-            self._allowance.asked()
-            await asyncio.sleep(_PING_SECONDS)
-            self._silent_pings += 1
-            if self._silent_pings >= _SILENT_PINGS:
-                seconds = _SILENT_PINGS * _PING_SECONDS
-                raise StreamBroken.of(grpc.StatusCode.UNAVAILABLE, f"no sign of life for {seconds:g} seconds")
 
     async def _read(self) -> None:
         async for message in self._stream:
@@ -289,7 +229,7 @@ class DrafterConversation:
                 self._take(message)
             finally:
                 seconds = min(self._clocks.spent() - began, _LONGEST_READING)
-                self._listener.was_read(_MESSAGE_SECONDS + decoding + seconds)
+                self._drafter.credit.read(_MESSAGE_SECONDS + decoding + seconds)
 
     def _take(self, message: DraftResponse) -> None:
         kind = message.WhichOneof("message")
@@ -300,41 +240,56 @@ class DrafterConversation:
         elif kind == "sequence_error":
             self._take_error(message.sequence_error)
         elif kind == "pong":
-            self._silent_pings = 0
-            number, sent = self._pinged
-            if message.pong.number == number:
-                self._listener.answered(self._clocks.now() - sent)
+            seconds = self._wire.answered(message.pong.number)
+            if seconds is not None:
+                self._drafter.stats.count_round_trip(seconds)
         elif kind == "replaced":
-            self._listener.replaced()
+            self._take_replaced()
         elif kind == "hello":
             raise draft_messages.handshake_fault("a second handshake came")
         else:  # a newer drafter's message of a kind that is not known here
-            log.debug("message passed over", drafter=self._drafter, kind=kind)
+            log.debug("message passed over", drafter=self._drafter.name, kind=kind)
 
     def _take_proposals(self, batch: ProposalBatch) -> None:
-        proposals = []
-        told_at = -math.inf
+        stats, proposals = self._drafter.stats, []
+        sent_at = -math.inf
         for message in batch.proposals:
             opening = self._open.get(message.sequence_id)
             if message.epoch > self.epoch:
                 self._refuse_unknown(message)
             elif opening is None or opening.epoch != message.epoch:
-                self._listener.came_late(len(message.token_ids))
+                stats.proposed_nodes += len(message.token_ids)
+                stats.stale_nodes += len(message.token_ids)
             else:
-                told_at = max(told_at, opening.told_at(message.committed_length))
+                sent_at = max(sent_at, opening.sent_at(message.committed_length))
                 proposal = draft_messages.proposal(message)
                 proposals.append(SequenceProposal(message.sequence_id, message.epoch, proposal))
         seen = 0.0
         if proposals:
-            # The drafter has been at it since it was told of what it builds on, or since it proposed last.
-            now, since = self._clocks.now(), max(told_at, self._proposed_at)
+            # The drafter has been at it since what it builds on was sent, or since it proposed last.
+            now, since = self._clocks.now(), max(sent_at, self._proposed_at)
             seen, self._proposed_at = now - since, now
-        self._listener.took_step(batch.step_seconds, seen)
+        self._count_step(batch.step_seconds, seen)
         if proposals:
-            self._listener.proposed(proposals)
+            stats.proposed_nodes += sum(len(each.proposal.token_ids) for each in proposals)
+            self._sink.propose(self._drafter.source, proposals)
+
+    def _count_step(self, seconds: float, seen: float) -> None:
+        """Count a drafting step of `seconds`, as the drafter reports it, and of `seen` seconds as observed here. The
+        drafter's speed is taken from the longer of the two."""
+        self._drafter.stats.count_step(seconds)
+        reported = seconds if plausible(seconds) else 0.0
+        self._drafter.speed.count_step(max(reported, min(seen, LONGEST_STEP_SECONDS)))
+
+    def _take_replaced(self) -> None:
+        """New streams to the drafter get another model."""
+        delay = self._standing.replaced()
+        if delay > 0:
+            self._count_fault(replaced_too_soon().to_status())
+        self._events.drafter_replaced(self._drafter, delay)
 
     def _refuse_unknown(self, message: ProposalMessage) -> None:
-        """A proposal for an opening that never was; one for an opening that has ended is merely late."""
+        """Refuse a proposal for an opening that never was; one for an opening that has ended is merely late."""
         error = not_found(
             ErrorReason.ERROR_REASON_UNKNOWN_SEQUENCE,
             f"sequence_id: {message.sequence_id} was never opened as epoch {message.epoch}",
@@ -342,9 +297,9 @@ class DrafterConversation:
         if not self._has_refused:  # a drafter can send any number of these
             self._has_refused = True
             log.warning(
-                "proposal refused", drafter=self._drafter, sequence_id=message.sequence_id, reason=error.message
+                "proposal refused", drafter=self._drafter.name, sequence_id=message.sequence_id, reason=error.message
             )
-        self._tell_fault(message.sequence_id, message.epoch, error)
+        self._send_fault(message.sequence_id, message.epoch, error)
 
     def _take_opened(self, opened: SequenceOpened) -> None:
         opening = self._open.get(opened.sequence_id)
@@ -355,10 +310,11 @@ class DrafterConversation:
         opening = self._open.get(error.sequence_id)
         if opening is None or opening.epoch != error.epoch:
             return
-        reason = StreamBroken(error.status).reason_name
+        broken = StreamBroken(error.status)
+        reason = broken.reason_name
         log.warning(
             "drafter dropped a sequence",
-            drafter=self._drafter,
+            drafter=self._drafter.name,
             sequence_id=error.sequence_id,
             request_id=opening.request_id,
             reason=shown(reason or ""),
@@ -369,18 +325,17 @@ class DrafterConversation:
             why = Dropped.OUT_OF_STEP
         elif reason == "AT_CAPACITY":
             why = Dropped.FULL
-        self._listener.dropped(error.sequence_id, error.status, why)
+            self._full_until = asyncio.get_running_loop().time() + draft_messages.retry_seconds(broken, _RETRY_SECONDS)
+        self._drafter.last_error = draft_messages.bounded(error.status)
+        self._events.drafter_dropped(self._drafter, [error.sequence_id], why)
 
-    def _tell_fault(self, sequence_id: int, epoch: int, error: ServiceError) -> None:
+    def _send_fault(self, sequence_id: int, epoch: int, error: ServiceError) -> None:
         status = error.to_status()
-        self._send(DraftRequest(sequence_error=SequenceError(sequence_id=sequence_id, epoch=epoch, status=status)))
-        self._listener.broke_protocol(status)
+        self._wire.send(DraftRequest(sequence_error=SequenceError(sequence_id=sequence_id, epoch=epoch, status=status)))
+        self._count_fault(status)
 
-    def _send(self, message: DraftRequest) -> None:
-        if self._writer.closed:
-            return  # the conversation is over; what was open is being dropped
-        try:
-            self._writer.send(message)
-        except OutboxFull as error:
-            # The drafter does not read. The conversation ends, and a new one begins.
-            self.end(OutboxFull(f"the drafter does not read: {error}"))
+    def _count_fault(self, status: status_pb2.Status) -> None:
+        """Show a breach of the protocol, and end the conversation if there were too many."""
+        self._drafter.last_error = status
+        if self._standing.breaker.count():
+            self._wire.end(TooManyFaults(status.message))

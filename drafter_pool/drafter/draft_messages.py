@@ -1,4 +1,4 @@
-"""What travels on a Draft stream, made from what the verifier knows and turned into what its engine takes."""
+"""Messages of a Draft stream, made from the verifier's types and read into the engine's."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ from speculative_engine.tree.token_tree import DraftDistribution
 _CHUNK_TOKENS = 16384
 _MAX_STATUS_TEXT = 1000
 _MAX_STATUS_BYTES = 8192
+_LONGEST_RETRY_SECONDS = 60.0
 
 
 class Dropped(enum.Enum):
-    """Why a drafter drafts no more for a sequence."""
+    """Why a drafter no longer drafts for a sequence."""
 
     LOST = "the stream ended"
     OUT_OF_STEP = "it fell out of step, and may be asked again at once"
@@ -60,9 +61,9 @@ def openings(request: SpeculatedRequest, epoch: int, max_tree_nodes: int) -> Ite
 
 
 def tell_sampling(params: SamplingParams) -> sampling_pb2.SamplingParams:
-    """How tokens are drawn, for whoever drafts.
+    """Sampling parameters as a drafter gets them.
 
-    The changes to the logits are not told: lists of tokens would go with every opening, and what they make of a guess
+    The changes to the logits are left out: lists of tokens would go with every opening, and what they make of a guess
     is seen in whether it is accepted.
     """
     return sampling_pb2.SamplingParams(
@@ -76,7 +77,7 @@ def tell_sampling(params: SamplingParams) -> sampling_pb2.SamplingParams:
 
 
 def hidden_state(state: torch.Tensor | None) -> HiddenState | None:
-    """A state of the target's as a verdict carries it."""
+    """A hidden state [hidden] of the target's as a verdict carries it; None for None."""
     if state is None:
         return None
     values: bytes = state.cpu().contiguous().view(torch.uint8).numpy().tobytes()
@@ -99,7 +100,7 @@ def proposal(message: ProposalMessage) -> Proposal:
 
 
 def proposal_error(error: ProposalError) -> ServiceError:
-    """Why the engine refused a proposal, as the drafter is told."""
+    """The error that a drafter gets for a proposal that the engine refused."""
     if error.fault is ProposalFault.CREDIT_EXCEEDED:
         return ServiceError(grpc.StatusCode.RESOURCE_EXHAUSTED, ErrorReason.ERROR_REASON_CREDIT_EXCEEDED, str(error))
     return ServiceError(grpc.StatusCode.INVALID_ARGUMENT, ErrorReason.ERROR_REASON_MALFORMED_PROPOSAL, str(error))
@@ -114,7 +115,7 @@ def bounded(status: status_pb2.Status) -> status_pb2.Status:
 
 
 def handshake_fault(message: str) -> ServiceError:
-    """The drafter's first message is no handshake, or a later one is."""
+    """FAILED_PRECONDITION: the drafter's first message is no handshake, or a later one is."""
     return failed_precondition(ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED, message)
 
 
@@ -127,3 +128,9 @@ def breaks_protocol(error: StreamBroken | ServiceError) -> bool:
             ErrorReason.ERROR_REASON_CREDIT_EXCEEDED,
         )
     return error.code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.DATA_LOSS)
+
+
+def retry_seconds(error: StreamBroken | ServiceError, otherwise: float) -> float:
+    """When the drafter asks to be called again, within bounds; `otherwise` if it does not say."""
+    asked = error.retry_seconds if isinstance(error, StreamBroken) else None
+    return otherwise if asked is None else min(max(asked, 0.1), _LONGEST_RETRY_SECONDS)

@@ -1,4 +1,4 @@
-"""What a drafter did, and how much its drafting time is worth."""
+"""Counts of a drafter's work, and the worth of its drafting time."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 _SMOOTHING = 0.1
 _LEAST_STEP_SECONDS = 1e-4
-"""No step is taken to be shorter: a drafter that tells no times, or false ones, gets no infinite speed."""
+"""Least time of a step, so that a drafter that reports no times, or false ones, gets no infinite speed."""
 LONGEST_STEP_SECONDS = 60.0
 _MEMORY_SECONDS = 10.0
-"""Drafting time after which what came before it has lost most of its weight."""
+"""Drafting time after which earlier measurements have lost most of their weight."""
 _MEASURED_STEPS = 32
 _MEASURED_OPENINGS = 4
 
 
 @dataclass(slots=True)
-class LinkStats:
-    """What a drafter did since it was attached."""
+class DrafterStats:
+    """Counts of a drafter's work since it was attached."""
 
     draft_tokens: int = 0
     accepted_tokens: int = 0
     lossy_draft_tokens: int = 0
-    """As draft_tokens, of requests whose rule of acceptance is not lossless; not counted there."""
+    """Draft tokens of requests whose rule of acceptance is not lossless; draft_tokens does not count them."""
     lossy_accepted_tokens: int = 0
     proposed_nodes: int = 0
     """Nodes that came over a wire, stale ones included."""
@@ -42,7 +42,7 @@ class LinkStats:
             self.lossy_accepted_tokens += accepted
 
     def count_step(self, seconds: float) -> None:
-        """Take in the time of a step as the drafter tells it; what cannot be true is passed over."""
+        """Take in the time of a step as the drafter reports it; an implausible one is ignored."""
         if plausible(seconds):
             self.step_seconds += _SMOOTHING * (seconds - self.step_seconds) if self.step_seconds else seconds
 
@@ -64,20 +64,20 @@ class DraftingSpeed:
 
     @property
     def accepted_per_second(self) -> float:
-        """0 before anything is known."""
+        """Accepted draft tokens per second of drafting time; 0 before the first step."""
         return self._accepted / self._seconds if self._seconds else 0.0
 
     @property
     def measured(self) -> bool:
-        """Whether it has had its chance: enough steps, or else enough sequences; one that is silent has had it, too."""
+        """Whether the drafter has made enough steps, or else had enough sequences: a silent one counts, too."""
         return self._steps >= _MEASURED_STEPS or self._openings >= _MEASURED_OPENINGS
 
     def count_opening(self) -> None:
-        """A sequence was opened."""
+        """Count an opened sequence."""
         self._openings += 1
 
     def count_step(self, seconds: float) -> None:
-        """Take in the time of a drafting step; what cannot be true is passed over."""
+        """Take in the time of a drafting step; an implausible one is ignored."""
         if not plausible(seconds):
             return
         seconds = max(seconds, _LEAST_STEP_SECONDS)

@@ -1,4 +1,4 @@
-"""One sequence that is open with a drafter, as the verifier keeps it."""
+"""One opening of a sequence with a drafter: the verdicts that are held back, and when the others were sent."""
 
 from __future__ import annotations
 
@@ -6,36 +6,71 @@ import asyncio
 import math
 from dataclasses import dataclass, field
 
-from draftwire.v1.verdict_pb2 import Verdict
+import torch
 
-_MOST_TOLD = 64
-"""Committed lengths that are kept with the time at which the drafter was told of them."""
+from drafter_pool.drafter.draft_messages import hidden_state
+from draftwire.v1.verdict_pb2 import VerdictBatch
+from speculative_engine.engine.step_result import SequenceOutcome
+
+_MOST_SENT = 64
+"""Committed lengths whose sending times are kept."""
 
 
 @dataclass(slots=True)
 class DrafterOpening:
-    """Verdicts of a sequence that were sent to the drafter, and those that are held back."""
+    """An opening, from OpenSequence to the end of the sequence with this drafter."""
 
     epoch: int
+    """Number of the opening on all streams to the drafter."""
     request_id: str
-    """Of the request, for the log."""
+    """The request's name in logs."""
     max_tree_nodes: int
-    """Its credit."""
+    """Credit of the opening: most live nodes in the sequence's tree."""
     ready: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """True once the drafter has caught up, False when it will not."""
-    held: Verdict | None = None
-    """Verdicts that were not sent yet."""
-    _told: dict[int, float] = field(default_factory=dict)
-    """When it was told of a committed length, shortest first, from the one that it has shown to know last."""
+    held: bool = False
+    """Whether there are committed tokens that were not sent yet."""
+    _length: int = 0
+    """Committed length after the held tokens."""
+    _tokens: list[int] = field(default_factory=list)
+    """Held tokens, of one step or of several."""
+    _accepted: int = 0
+    """Accepted draft tokens among the held ones."""
+    _state: torch.Tensor | None = None
+    """The target's hidden state [hidden] behind the last held token, for a drafter that drafts from it."""
+    _sent: dict[int, float] = field(default_factory=dict)
+    """Sending times by committed length, shortest length first, from the last one that the drafter showed to know."""
 
-    def tell(self, committed_length: int, now: float) -> None:
-        """The drafter is told of a committed length."""
-        if len(self._told) >= _MOST_TOLD:
-            del self._told[next(iter(self._told))]
-        self._told[committed_length] = now
+    def hold(self, outcome: SequenceOutcome, *, hidden_states: bool) -> None:
+        """Hold what a step committed until it is sent. hidden_states: whether the drafter takes the target's."""
+        self.held = True
+        self._length = outcome.committed_length
+        self._tokens += outcome.tokens
+        self._accepted += outcome.accepted
+        if hidden_states and outcome.hidden_state is not None:
+            self._state = outcome.hidden_state
 
-    def told_at(self, committed_length: int) -> float:
-        """When the drafter was told of a length that it knows; as long ago as possible if that is not kept."""
-        while self._told and next(iter(self._told)) < committed_length:
-            del self._told[next(iter(self._told))]
-        return self._told.get(committed_length, -math.inf)
+    def write(self, batch: VerdictBatch, sequence_id: int, now: float) -> None:
+        """Add what is held to a batch that is sent now, as one verdict."""
+        batch.verdicts.add(
+            sequence_id=sequence_id,
+            epoch=self.epoch,
+            committed_length=self._length,
+            token_ids=self._tokens,
+            accepted=self._accepted,
+            hidden_state=hidden_state(self._state),
+        )
+        self.sent(self._length, now)
+        self.held, self._tokens, self._accepted, self._state = False, [], 0, None
+
+    def sent(self, committed_length: int, now: float) -> None:
+        """Keep the time at which a committed length was sent to the drafter."""
+        if len(self._sent) >= _MOST_SENT:
+            del self._sent[next(iter(self._sent))]
+        self._sent[committed_length] = now
+
+    def sent_at(self, committed_length: int) -> float:
+        """The time at which a length that the drafter knows was sent to it; -inf if that time is not kept."""
+        while self._sent and next(iter(self._sent)) < committed_length:
+            del self._sent[next(iter(self._sent))]
+        return self._sent.get(committed_length, -math.inf)

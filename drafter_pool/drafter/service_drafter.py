@@ -1,79 +1,44 @@
-"""The verifier's link to one drafter: reaches it again and again, and knows how it does."""
+"""A drafter service as a drafter of the pool: connects to it again and again, and converses with it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
 
 import grpc
-from google.rpc import status_pb2
 
 from drafter_pool.drafter import draft_messages
 from drafter_pool.drafter.clocks import DrafterClocks
-from drafter_pool.drafter.conversation import DrafterConversation, DraftStream
+from drafter_pool.drafter.conversation import DrafterConversation, TooManyFaults
 from drafter_pool.drafter.draft_messages import Dropped
-from drafter_pool.drafter.drafter_stats import LONGEST_STEP_SECONDS, plausible
-from drafter_pool.drafter.handshake import shake_hands
-from drafter_pool.drafter.pooled_drafter import MemberOwner, PoolMember
-from drafter_pool.drafter.proposal_source import SequenceProposal
+from drafter_pool.drafter.drafter_stream import DraftCall, shake_hands
+from drafter_pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
+from drafter_pool.drafter.proposal_sink import ProposalSink
 from drafter_pool.drafter.source import new_source
 from drafter_pool.drafter.speculated_request import SpeculatedRequest
-from drafter_pool.drafter.standings import REPLACEMENT_SECONDS, DrafterStanding
+from drafter_pool.drafter.standings import DrafterStanding, replaced_too_soon
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
-from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import ModelInfo, PeerInfo
-from draftwire.v1.verdict_pb2 import Verdict
 from service_runtime.errors import ServiceError
 from service_runtime.process.engine_thread import TooManyCommands
 from service_runtime.process.logs import get_logger
 from service_runtime.rpc.backoff import Backoff
-from service_runtime.rpc.handshake import (
-    CAPABILITY_DISTRIBUTIONS,
-    CAPABILITY_HIDDEN_STATES,
-    shown,
-)
+from service_runtime.rpc.handshake import CAPABILITY_DISTRIBUTIONS, CAPABILITY_HIDDEN_STATES, shown
 from service_runtime.rpc.message_stream import StreamBroken
 from service_runtime.rpc.stream_writer import OutboxFull
+from speculative_engine.engine.step_result import SequenceOutcome
 from speculative_engine.tree.proposal import ProposalError
 
 log = get_logger(__name__)
 
-Connect = Callable[[], AbstractAsyncContextManager[DraftStream]]
+Connect = Callable[[], AbstractAsyncContextManager[DraftCall]]
 
 _STEADY_SECONDS = 1.0
 """A conversation that lasted this long was no flicker: the next one is tried at once."""
-_RETRY_SECONDS = 1.0
-"""When a full drafter that names no time is asked again."""
-_LONGEST_RETRY_SECONDS = 60.0
 
 
-class LinkOwner(MemberOwner, Protocol):
-    """Who is told what happens on a link."""
-
-    def link_renewed(self, link: DrafterLink, old_source: str) -> None:
-        """Another model answers than before the connection was lost; what was learned of the old one is void."""
-
-    def link_replaced(self, link: DrafterLink, delay: float) -> None:
-        """New streams to the address get another model, which is to be followed after so many seconds; this one goes on
-        for a while."""
-
-    def link_proposed(self, link: DrafterLink, proposals: list[SequenceProposal]) -> None:
-        """A message of proposals came, for sequences that are open on the link."""
-
-    def link_rests(self, link: DrafterLink, *, rests: bool) -> None:
-        """The drafter is told no verdicts from now on, or is told them again."""
-
-    def link_dropped(self, link: DrafterLink, sequence_ids: list[int], why: Dropped) -> None:
-        """The drafter drafts no more for these."""
-
-
-class TooManyFaults(Exception):
-    """The drafter broke the protocol so often that it gets a pause."""
-
-
-class DrafterLink(PoolMember):
+class ServiceDrafter(PooledDrafter):
     """Keeps up the conversation with one drafter service."""
 
     def __init__(
@@ -82,80 +47,72 @@ class DrafterLink(PoolMember):
         address: str,
         connect: Connect,
         identity: PeerInfo,
-        owner: LinkOwner,
+        sink: ProposalSink,
+        events: DrafterEvents,
         standing: DrafterStanding,
         clocks: DrafterClocks,
     ):
-        """standing: of the address; it may have other links, under other names or to the model before."""
-        super().__init__(name, address, owner)
+        """connect: opens a call to the address. sink: takes the drafter's proposals. standing: of the address, which
+        other drafters of the pool may share, under other names or with the model before."""
+        super().__init__(name, address, events)
         self.credit, self.speed = standing.credit, standing.speed
         self.peer: PeerInfo | None = None
         self._connect = connect
         self._identity = identity
-        self._owner: LinkOwner = owner
+        self._sink = sink
         self._conversation: DrafterConversation | None = None
         self._last_epoch = 0
         self._standing = standing
         self._clocks = clocks
         self._rests = False
-        """As the owner was told last; it knows of drafters that have had a sequence."""
-        self._full_until = 0.0
+        """Whether the sink awaits no answers, as last set here; it knows drafters that have had a sequence."""
         self._retry_seconds = 0.0
-        """What the drafter asked for when the last conversation ended."""
+        """Pause that the drafter asked for when the last conversation ended."""
         self._released = False
 
     @property
     def draws(self) -> bool:
-        """See PoolMember."""
+        """Whether the drafter is trusted and can send the distributions that the rule of rejection needs."""
         return self.trusted and self.peer is not None and CAPABILITY_DISTRIBUTIONS in self.peer.capabilities
 
     @property
     def model(self) -> ModelInfo | None:
-        """See PoolMember."""
+        """The model of the drafter's last handshake; None before the first."""
         return self.peer.model if self.peer is not None else None
 
     @property
     def takes_states(self) -> bool:
-        """See PoolMember."""
+        """Whether the drafter's last handshake asked for hidden states."""
         return self.peer is not None and CAPABILITY_HIDDEN_STATES in self.peer.capabilities
 
     @property
     def sequences(self) -> int:
-        """See PoolMember."""
+        """Number of sequences that are open on the stream."""
         return self._conversation.sequences if self._conversation is not None else 0
 
     @property
     def ready(self) -> bool:
-        """See PoolMember."""
+        """Whether there is a stream that can be written to, and the drafter takes new sequences."""
         return super().ready and self._conversation is not None and self._conversation.writable
 
     @property
     def has_room(self) -> bool:
-        """Whether another sequence may be opened, by the drafter's own limit and by what it said when it was full."""
-        most = self.peer.limits.max_sequences if self.peer is not None else 0
-        return (not most or self.sequences < most) and self.full_seconds == 0
+        """Whether another sequence may be opened, by the drafter's limit and by what it said when it was full."""
+        return self._conversation is not None and self._conversation.has_room
 
     @property
     def full_seconds(self) -> float:
-        """See PoolMember."""
-        return max(0.0, self._full_until - asyncio.get_running_loop().time())
+        """Seconds until a drafter that was full may be asked again; 0 if it is not full."""
+        return self._conversation.full_seconds if self._conversation is not None else 0.0
 
     def has(self, sequence_id: int) -> bool:
-        """See PoolMember."""
+        """Whether a sequence is open on the stream."""
         return self._conversation is not None and self._conversation.has(sequence_id)
 
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
-        """See PoolMember."""
+        """Whether the drafter has caught up with an open sequence, as soon as that is known. Not to be cancelled."""
         assert self._conversation is not None, "something is open"
         return self._conversation.opened(sequence_id)
-
-    def inherit(self, predecessor: DrafterLink) -> None:
-        """Take another link's place in the pool: all but what depends on the model, or goes with the address."""
-        self.labels, self.stats = predecessor.labels, predecessor.stats
-        self.announced, self.given = predecessor.announced, predecessor.given
-        self.announcer = predecessor.announcer
-        self.trusted = predecessor.trusted
-        self.attached_at = predecessor.attached_at
 
     async def run(self) -> None:
         """Connect and converse, again and again with growing pauses, until released."""
@@ -189,76 +146,31 @@ class DrafterLink(PoolMember):
         return True
 
     def open(self, request: SpeculatedRequest, max_tree_nodes: int) -> None:
-        """See PoolMember."""
-        assert self._conversation is not None, "only ready links open sequences"
+        """Open a sequence on the stream, and count the opening for the address."""
+        assert self._conversation is not None, "only ready drafters open sequences"
         self._standing.count_opening(self.speed)
         self._conversation.open(request, max_tree_nodes)
 
-    def send_verdicts(self, verdicts: Iterable[Verdict]) -> None:
-        """See PoolMember."""
+    def send_verdicts(self, outcomes: Sequence[SequenceOutcome]) -> None:
+        """Send what a step committed, unless the drafter is paused: then it is held back."""
         if self._conversation is not None:
-            self._conversation.send_verdicts(verdicts, self.credit)
+            self._conversation.send_verdicts(outcomes)
             if self.sequences and self.credit.rests is not self._rests:
                 self._rests = self.credit.rests
-                self._owner.link_rests(self, rests=self._rests)
+                self._sink.rest(self.source, rests=self._rests)
 
     def close(self, sequence_id: int) -> None:
-        """See PoolMember."""
+        """Close a sequence on the stream; does nothing if it is not open."""
         if self._conversation is not None:
             self._conversation.close(sequence_id)
 
     def refuse(self, sequence_id: int, epoch: int, error: ProposalError) -> bool:
-        """See PoolMember."""
+        """Report a refused proposal on the stream. Returns False if that opening has ended already."""
         return self._conversation is not None and self._conversation.refuse(sequence_id, epoch, error)
-
-    # Listener of the conversation
-
-    def took_step(self, seconds: float, seen: float) -> None:
-        """See Listener. A step is taken to be no shorter than it looks from here, whatever is said of it."""
-        self.stats.count_step(seconds)
-        self.speed.count_step(max(seconds if plausible(seconds) else 0.0, min(seen, LONGEST_STEP_SECONDS)))
-
-    def was_read(self, seconds: float) -> None:
-        """See Listener."""
-        self.credit.read(seconds)
-
-    def came_late(self, nodes: int) -> None:
-        """See Listener."""
-        self.stats.proposed_nodes += nodes
-        self.stats.stale_nodes += nodes
-
-    def answered(self, seconds: float) -> None:
-        """See Listener."""
-        self.stats.count_round_trip(seconds)
-
-    def proposed(self, proposals: list[SequenceProposal]) -> None:
-        """See Listener."""
-        self.stats.proposed_nodes += sum(len(each.proposal.token_ids) for each in proposals)
-        self._owner.link_proposed(self, proposals)
-
-    def dropped(self, sequence_id: int, status: status_pb2.Status, why: Dropped) -> None:
-        """See Listener."""
-        self.last_error = draft_messages.bounded(status)
-        if why is Dropped.FULL:
-            self._full_until = asyncio.get_running_loop().time() + _retry_seconds(StreamBroken(status), _RETRY_SECONDS)
-        self._owner.link_dropped(self, [sequence_id], why)
-
-    def broke_protocol(self, status: status_pb2.Status) -> None:
-        """See Listener."""
-        self.last_error = status
-        if self._standing.breaker.count() and self._conversation is not None:
-            self._conversation.end(TooManyFaults(status.message))
-
-    def replaced(self) -> None:
-        """See Listener."""
-        delay = self._standing.replaced()
-        if delay > 0:
-            self.broke_protocol(_replaced_too_soon().to_status())
-        self._owner.link_replaced(self, delay)
 
     @property
     def goes_first(self) -> bool:
-        """See PoolMember."""
+        """Whether nothing has been measured yet, and the address may have requests for that reason."""
         return super().goes_first and self._standing.goes_first
 
     # One connection after another
@@ -273,26 +185,28 @@ class DrafterLink(PoolMember):
             )
             await asyncio.sleep(pause)
 
-    async def _converse(self, stream: DraftStream, peer: PeerInfo, backoff: Backoff) -> None:
+    async def _converse(self, stream: DraftCall, peer: PeerInfo, backoff: Backoff) -> None:
         known, self.peer = self.peer, peer
         if known is not None and known.model != peer.model:
             log.info("another model answers", drafter=self.name, address=self.address, model=shown(peer.model.model_id))
             old_source, self.source = self.source, new_source(self.name)
-            self._owner.link_renewed(self, old_source)
+            self._sink.forget(old_source)
+            self._events.drafter_renewed(self)
             self._rests = False
         in_time = self._standing.meet(peer.model)
         self.speed = self._standing.speed
         if not in_time:
-            raise _replaced_too_soon()
-        conversation = DrafterConversation(stream, peer, self.name, self, self._last_epoch, self._clocks)
-        self._conversation = conversation
-        self._full_until = self._retry_seconds = 0.0
+            raise replaced_too_soon()
+        conversation = self._conversation = DrafterConversation(
+            stream, peer, self, self._standing, self._sink, self._events, self._last_epoch, self._clocks
+        )
+        self._retry_seconds = 0.0
         self.last_error = None
         self._set_state(DrafterState.DRAFTER_STATE_READY)
         if not self.contact.done():
             self.contact.set_result(None)
         log.info("drafter ready", drafter=self.name, address=self.address, model=shown(peer.model.model_id))
-        self._owner.link_ready(self)
+        self._events.drafter_ready(self)
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
@@ -305,12 +219,12 @@ class DrafterLink(PoolMember):
             raise StreamBroken.of(grpc.StatusCode.UNAVAILABLE, f"{self.address} ended the stream")
 
     def _note(self, error: Exception) -> None:
-        """Keep a fault for those who ask, count it if it breaks the protocol, and log it when it is news."""
+        """Show a fault, count it if it breaks the protocol, and log it when it is news."""
         if isinstance(error, TooManyFaults):
             return  # each of them was noted
         if not isinstance(error, ServiceError | StreamBroken):
             error = StreamBroken.of(grpc.StatusCode.UNAVAILABLE, str(error))
-        self._retry_seconds = _retry_seconds(error, 0.0)
+        self._retry_seconds = draft_messages.retry_seconds(error, 0.0)
         if self._state not in (DrafterState.DRAFTER_STATE_UNREACHABLE, DrafterState.DRAFTER_STATE_SUSPENDED):
             log.warning("drafter lost", drafter=self.name, address=self.address, reason=shown(str(error)))
         self.show_error(error)
@@ -326,18 +240,4 @@ class DrafterLink(PoolMember):
         for sequence_id in lost:
             conversation.forget(sequence_id)
         if lost:
-            self._owner.link_dropped(self, lost, Dropped.LOST)
-
-
-def _replaced_too_soon() -> ServiceError:
-    return ServiceError(
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        ErrorReason.ERROR_REASON_CREDIT_EXCEEDED,
-        f"the drafter replaces its model more often than once in {REPLACEMENT_SECONDS:g} s",
-    )
-
-
-def _retry_seconds(error: StreamBroken | ServiceError, otherwise: float) -> float:
-    """When the drafter wants to be asked again, within reason; `otherwise` if it does not say."""
-    asked = error.retry_seconds if isinstance(error, StreamBroken) else None
-    return otherwise if asked is None else min(max(asked, 0.1), _LONGEST_RETRY_SECONDS)
+            self._events.drafter_dropped(self, lost, Dropped.LOST)

@@ -1,4 +1,4 @@
-"""A running request, as far as drafters are concerned: each verifier has requests of its own kind."""
+"""A running request as drafters need it. Each verifier has its own class of requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from speculative_engine.sampling.sampling_params import SamplingParams
 
 
 class SpeculationOrder(Protocol):
-    """What stays the same while a request runs."""
+    """The part of a request that stays the same while it runs."""
 
     @property
     def request_id(self) -> str:
@@ -19,7 +19,7 @@ class SpeculationOrder(Protocol):
 
     @property
     def sampling(self) -> SamplingParams:
-        """How its tokens are drawn."""
+        """Sampling parameters of the request."""
 
     @property
     def max_length(self) -> int:
@@ -27,7 +27,7 @@ class SpeculationOrder(Protocol):
 
     @property
     def speculate(self) -> bool:
-        """Whether anybody drafts for it."""
+        """Whether drafters may draft for the request."""
 
     @property
     def drafter_names(self) -> Sequence[str]:
@@ -35,11 +35,11 @@ class SpeculationOrder(Protocol):
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """What its drafters have to carry."""
+        """Labels that its drafters must have."""
 
     @property
     def drafters(self) -> int | None:
-        """How many drafters draft for it at once; None leaves it to the setting."""
+        """Number of drafters that draft for the request at once; None leaves it to the setting."""
 
     @property
     def acceptance(self) -> Acceptance:
@@ -47,7 +47,7 @@ class SpeculationOrder(Protocol):
 
     @property
     def dynamic_temperature(self) -> bool:
-        """Whether drafters draft the cooler the less sure they are."""
+        """Whether drafters lower their temperature where they are less sure."""
 
 
 class SpeculatedRequest(Protocol):
@@ -59,11 +59,11 @@ class SpeculatedRequest(Protocol):
 
     @property
     def order(self) -> SpeculationOrder:
-        """What was asked for."""
+        """The request as it was asked for."""
 
     @property
     def span(self) -> Span:
-        """Where traces tell of it."""
+        """The request's span in traces; NO_SPAN where it is not traced."""
 
     @property
     def tokens(self) -> Sequence[int]:
@@ -71,4 +71,4 @@ class SpeculatedRequest(Protocol):
 
     @property
     def finished(self) -> bool:
-        """Whether it needs no drafter any more."""
+        """Whether the request no longer needs a drafter."""

@@ -1,4 +1,4 @@
-"""The standings of drafters' addresses, of those that were attached before, too."""
+"""The standing of each drafter address: faults, speed and pauses that outlive a connection or an attachment."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import math
 from collections import OrderedDict, deque
 from weakref import WeakValueDictionary
 
+import grpc
+
 from drafter_pool.drafter.circuit_breaker import CircuitBreaker
 from drafter_pool.drafter.clocks import DrafterClocks
 from drafter_pool.drafter.drafter_stats import DraftingSpeed
 from drafter_pool.drafter.pause_policy import DrafterCredit
+from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import ModelInfo
+from service_runtime.errors import ServiceError
 
 REPLACEMENT_SECONDS = 5.0
 """From one model of an address to the next; an earlier one is a fault."""
@@ -63,7 +67,7 @@ class DrafterStanding:
         return self._replacement_delay()
 
     def attached(self) -> None:
-        """A link to the address was made."""
+        """A drafter was made for the address."""
         self._renew()
 
     @property
@@ -103,14 +107,14 @@ class DrafterStandings:
     def __init__(self, clocks: DrafterClocks) -> None:
         self._clocks = clocks
         self._held: WeakValueDictionary[str, DrafterStanding] = WeakValueDictionary()
-        """All that anybody holds, those of living links among them."""
+        """All standings that are in use, those of living drafters among them."""
         self._latest: OrderedDict[str, DrafterStanding] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._held)
 
     def of(self, address: str) -> DrafterStanding:
-        """The standing of an address, for a link to it that is made."""
+        """The standing of an address for which a drafter is made."""
         standing = self._held.get(address)
         if standing is None:
             standing = self._held[address] = DrafterStanding(self._clocks)
@@ -120,3 +124,12 @@ class DrafterStandings:
             self._latest.popitem(last=False)
         standing.attached()
         return standing
+
+
+def replaced_too_soon() -> ServiceError:
+    """The fault of a drafter that replaces its model too often (RESOURCE_EXHAUSTED)."""
+    return ServiceError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        ErrorReason.ERROR_REASON_CREDIT_EXCEEDED,
+        f"the drafter replaces its model more often than once in {REPLACEMENT_SECONDS:g} s",
+    )

@@ -2,47 +2,46 @@
 
 from __future__ import annotations
 
-from drafter_pool.drafter.pooled_drafter import PoolMember
-from drafter_pool.drafter.proposal_source import ProposalSink
+from drafter_pool.drafter.pooled_drafter import PooledDrafter
 from drafter_pool.drafter.source import RESERVED, drafter_of
-from drafter_pool.routing.roster import Roster
 from draftwire.v1.calibration_pb2 import AcceptanceClass, Calibration
-from draftwire.v1.drafter_pool_service_pb2 import Drafter
+from draftwire.v1.drafter_pool_service_pb2 import Drafter as DrafterMessage
 from service_runtime.duration import duration
 from speculative_engine.planning.planner import Planner
 
 
-def describe(link: PoolMember, roster: Roster, sink: ProposalSink) -> Drafter:
-    """The state of one drafter."""
-    drafter = Drafter(
-        name=link.name,
-        address=link.address,
-        state=link.state,
-        sequences=sum(each.sequences for each in {link, *roster} if each.name == link.name),
-        draft_tokens=link.stats.draft_tokens,
-        accepted_tokens=link.stats.accepted_tokens,
-        lossy_draft_tokens=link.stats.lossy_draft_tokens,
-        lossy_accepted_tokens=link.stats.lossy_accepted_tokens,
-        trusted=link.trusted,
-        stale_nodes=link.stats.stale_nodes,
-        last_error=link.last_error,
-        announced=link.announced,
-        labels=link.labels,
-        accepted_per_second=link.speed.accepted_per_second,
-        step_time=duration(link.stats.step_seconds),
-        resting=link.credit.rests,
+def describe(drafter: PooledDrafter, sequences: int, response_seconds: float | None) -> DrafterMessage:
+    """The state of one drafter. sequences: open ones under its name. response_seconds: from a verdict to its first
+    answer; None while it is not known."""
+    described = DrafterMessage(
+        name=drafter.name,
+        address=drafter.address,
+        state=drafter.state,
+        sequences=sequences,
+        draft_tokens=drafter.stats.draft_tokens,
+        accepted_tokens=drafter.stats.accepted_tokens,
+        lossy_draft_tokens=drafter.stats.lossy_draft_tokens,
+        lossy_accepted_tokens=drafter.stats.lossy_accepted_tokens,
+        trusted=drafter.trusted,
+        stale_nodes=drafter.stats.stale_nodes,
+        last_error=drafter.last_error,
+        announced=drafter.announced,
+        labels=drafter.labels,
+        accepted_per_second=drafter.speed.accepted_per_second,
+        step_time=duration(drafter.stats.step_seconds),
+        resting=drafter.credit.rests,
     )
-    response = sink.response_seconds(link.source)
-    if response is not None:
-        drafter.response_time.CopyFrom(duration(response))
-    drafter.attached_at.FromNanoseconds(round(link.attached_at * 1e9))
-    if link.model is not None:
-        drafter.model.CopyFrom(link.model)
-    return drafter
+    if response_seconds is not None:
+        described.response_time.CopyFrom(duration(response_seconds))
+    described.attached_at.FromNanoseconds(round(drafter.attached_at * 1e9))
+    if drafter.model is not None:
+        described.model.CopyFrom(drafter.model)
+    return described
 
 
 def calibrations(planner: Planner) -> list[Calibration]:
-    """Of all drafters but those of single requests. May be called while another thread adds and removes drafters."""
+    """What the planner has learned of each drafter of the pool. May be called while another thread adds and removes
+    drafters."""
     timings = planner.timings.copy()
     found = []
     for source, model in planner.models.copy().items():

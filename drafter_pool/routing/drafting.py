@@ -1,41 +1,67 @@
-"""Which drafter drafts for which request."""
+"""The assignment of drafters to requests."""
 
 from __future__ import annotations
 
 import asyncio
+import enum
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from drafter_pool.drafter.draft_messages import Dropped
-from drafter_pool.drafter.pooled_drafter import PoolMember
-from drafter_pool.drafter.proposal_source import ProposalSink
+from drafter_pool.drafter.pooled_drafter import PooledDrafter
+from drafter_pool.drafter.proposal_sink import ProposalSink
 from drafter_pool.drafter.speculated_request import SpeculatedRequest
 from drafter_pool.routing.drafted_request import DraftedRequest
 from drafter_pool.routing.drafter_choice import DrafterChoice
-from drafter_pool.routing.pool_counts import Fallback, PoolCounts
 from drafter_pool.routing.roster import Roster
-from service_runtime.process.logs import get_logger
 
-log = get_logger(__name__)
+
+class Fallback(enum.Enum):
+    """Why a request lost its last drafter and went on plainly, until there was another one."""
+
+    LOST = "lost"
+    """The connection was lost."""
+    OUT_OF_STEP = "out_of_step"
+    """The drafter did not know what had been committed."""
+    FULL = "full"
+    """The drafter had no room."""
+    REFUSED = "refused"
+    """The drafter refused the request, or the verifier refused the drafter's proposal."""
+    RELEASED = "released"
+    """The drafter was detached or left."""
+
+
+@dataclass(slots=True)
+class PoolCounts:
+    """Counts since the start, of drafters that are gone, too. Used in the event loop only."""
+
+    fallbacks: Counter[Fallback] = field(default_factory=Counter)
+    swaps: int = 0
+    failed_swaps: int = 0
+    """Swaps that did not complete; the old drafter went on."""
+    moved_sequences: int = 0
+    """Sequences that changed their drafter in a swap."""
+
 
 _REOPENINGS = 3
-"""How often a sequence is opened again with a drafter that fell out of step."""
+"""Number of times that a sequence is opened again with a drafter that fell out of step."""
 
-Preference = Callable[[PoolMember, Sequence[PoolMember]], PoolMember]
-"""Says whether another of the drafters is to have the sequence that one was chosen for."""
+Preference = Callable[[PooledDrafter, Sequence[PooledDrafter]], PooledDrafter]
+"""Gives the drafter that is to have a sequence: the chosen one, or another of the eligible ones."""
 
 
 @dataclass(slots=True)
 class _Redirection:
-    """A swap under way, as requests that name the old drafter see it."""
+    """A swap under way: the drafter that requests for the old one get."""
 
     new: str
     renamed: list[tuple[DraftedRequest, str]] = field(default_factory=list)
-    """Requests that get the new one in the old one's place, and the names by which they had asked."""
+    """Requests that get the new drafter instead, each with the name that it asked for."""
 
 
 class Drafting:
-    """Opens requests with drafters and closes them. Used in the event loop only."""
+    """Opens requests with drafters, and closes them there. Used in the event loop only."""
 
     def __init__(
         self, sink: ProposalSink, roster: Roster, choice: DrafterChoice, max_tree_nodes: int, drafters_per_request: int
@@ -48,18 +74,17 @@ class Drafting:
         self._requests: dict[int, DraftedRequest] = {}
         # By the old drafter's name, while a swap is under way.
         self._redirected: dict[str, _Redirection] = {}
-        self._retries: dict[PoolMember, asyncio.TimerHandle] = {}
+        self._retries: dict[PooledDrafter, asyncio.TimerHandle] = {}
         self.counts = PoolCounts()
         self.prefer: Preference = lambda chosen, _: chosen
-        """How a roll-out gets its share."""
+        """Set by the rollouts, which have their shares by it."""
 
     def admit(self, request: SpeculatedRequest) -> None:
         """Draft for a request from now on, if it wants and drafters are ready."""
         order = request.order
         if order.speculate:
             names = {name: name for name in order.drafter_names}
-            number = order.drafters or self._drafters_per_request
-            drafted = DraftedRequest(request, names, order.labels, number)
+            drafted = DraftedRequest(request, names, order.drafters or self._drafters_per_request)
             for old in self._redirected:
                 self._rename(drafted, old)
             self._requests[request.sequence_id] = drafted
@@ -71,110 +96,117 @@ class Drafting:
         if drafted is None:
             return
         drafted.over = True
-        for link in self._roster:
-            self.close(drafted, link)
+        for drafter in self._roster:
+            self.close(drafted, drafter)
 
-    def drafted_by(self, link: PoolMember) -> list[DraftedRequest]:
+    def drafted_by(self, drafter: PooledDrafter) -> list[DraftedRequest]:
         """The requests that are open with a drafter."""
-        return [drafted for drafted in self._requests.values() if link.has(drafted.sequence_id)]
+        return [drafted for drafted in self._requests.values() if drafter.has(drafted.sequence_id)]
 
     def assign(self, drafted: DraftedRequest) -> None:
         """Open a request with drafters until it has as many as it wants."""
         sequence_id = drafted.sequence_id
-        having = sum(link.has(sequence_id) for link in self._roster)
+        having = sum(drafter.has(sequence_id) for drafter in self._roster)
         while having < drafted.wanted and not drafted.request.finished:
-            eligible = [
-                link
-                for link in self._roster.members
-                if link.ready and link.has_room and drafted.takes(link) and not link.has(sequence_id)
-            ]
+            eligible = self._eligible(drafted)
             chosen = self._choice.among(eligible)
             if chosen is None:
                 return
             self.open(drafted, chosen if drafted.names else self.prefer(chosen, eligible))
             having += 1
 
+    def another(self, drafted: DraftedRequest) -> PooledDrafter | None:
+        """The drafter that a request would get next; None if there is none for it."""
+        return self._choice.among(self._eligible(drafted))
+
+    def _eligible(self, drafted: DraftedRequest) -> list[PooledDrafter]:
+        return [
+            drafter
+            for drafter in self._roster.members
+            if drafter.ready and drafter.has_room and drafted.takes(drafter) and not drafter.has(drafted.sequence_id)
+        ]
+
     def refill(self) -> None:
         """Give drafters to requests that lack some: one has become ready, or has room again."""
-        if any(link.ready and link.has_room for link in self._roster.members):
+        if any(drafter.ready and drafter.has_room for drafter in self._roster.members):
             for drafted in list(self._requests.values()):
                 self.assign(drafted)
 
-    def welcome(self, link: PoolMember) -> None:
-        """A drafter's connection is new: what it refused before, it may draft for now."""
+    def welcome(self, drafter: PooledDrafter) -> None:
+        """Give requests to a drafter whose connection is new, those that it refused before included."""
         for drafted in self._requests.values():
-            drafted.avoided.discard(link)
+            drafted.avoided.discard(drafter)
         self.refill()
 
-    def open(self, drafted: DraftedRequest, link: PoolMember) -> None:
+    def open(self, drafted: DraftedRequest, drafter: PooledDrafter) -> None:
         """Open a request with a drafter."""
-        self._sink.attach(drafted.sequence_id, link.source, hidden_states=link.takes_states)
-        link.open(drafted.request, self._max_tree_nodes)
-        drafted.request.span.event("drafter opened", told(link))
+        self._sink.attach(drafted.sequence_id, drafter.source, hidden_states=drafter.takes_states)
+        drafter.open(drafted.request, self._max_tree_nodes)
+        drafted.request.span.event("drafter opened", _named(drafter))
 
-    def close(self, drafted: DraftedRequest, link: PoolMember) -> None:
+    def close(self, drafted: DraftedRequest, drafter: PooledDrafter) -> None:
         """Close a request with a drafter, if it is open there."""
-        if link.has(drafted.sequence_id):
-            had_room = link.has_room
-            link.close(drafted.sequence_id)
-            self._sink.detach(drafted.sequence_id, link.source)
+        if drafter.has(drafted.sequence_id):
+            had_room = drafter.has_room
+            drafter.close(drafted.sequence_id)
+            self._sink.detach(drafted.sequence_id, drafter.source)
             if not drafted.over:
-                drafted.request.span.event("drafter closed", told(link))
-            if link.has_room and not had_room:
+                drafted.request.span.event("drafter closed", _named(drafter))
+            if drafter.has_room and not had_room:
                 self.refill()
 
-    def recheck(self, link: PoolMember) -> None:
-        """What a drafter may draft for has changed."""
-        for drafted in self.drafted_by(link):
-            if not drafted.takes(link):
-                self.close(drafted, link)
+    def recheck(self, drafter: PooledDrafter) -> None:
+        """Move requests that a drafter may no longer draft for to others."""
+        for drafted in self.drafted_by(drafter):
+            if not drafted.takes(drafter):
+                self.close(drafted, drafter)
                 self._go_on(drafted, Fallback.REFUSED)
         self.refill()
 
-    def avoid(self, sequence_id: int, link: PoolMember) -> None:
+    def avoid(self, sequence_id: int, drafter: PooledDrafter) -> None:
         """Give a sequence another drafter; it gets this one back only with a new connection."""
         drafted = self._requests.get(sequence_id)
         if drafted is not None:
-            drafted.avoided.add(link)
+            drafted.avoided.add(drafter)
             self._go_on(drafted, Fallback.REFUSED)
 
-    def dropped(self, link: PoolMember, sequence_ids: Sequence[int], why: Dropped) -> None:
-        """A drafter drafts no more for some sequences: they go on with another one, or plainly."""
+    def dropped(self, drafter: PooledDrafter, sequence_ids: Sequence[int], why: Dropped) -> None:
+        """A drafter no longer drafts for some sequences: they go on with another one, or plainly."""
         for sequence_id in sequence_ids:
-            self._sink.detach(sequence_id, link.source)
+            self._sink.detach(sequence_id, drafter.source)
             drafted = self._requests.get(sequence_id)
             if drafted is None:
                 continue
-            drafted.request.span.event("drafter lost", {**told(link), "draftwire.reason": why.value})
+            drafted.request.span.event("drafter lost", {**_named(drafter), "draftwire.reason": why.value})
             if why is Dropped.OUT_OF_STEP:
                 drafted.reopened += 1
             if why is Dropped.REFUSED or (why is Dropped.OUT_OF_STEP and drafted.reopened > _REOPENINGS):
-                drafted.avoided.add(link)
+                drafted.avoided.add(drafter)
             self._go_on(drafted, Fallback[why.name])
         if why is Dropped.FULL:
-            self._retry(link)
+            self._retry(drafter)
 
-    def abandon(self, link: PoolMember) -> None:
+    def abandon(self, drafter: PooledDrafter) -> None:
         """Close all that is left with a drafter, and give it to others."""
-        timer = self._retries.pop(link, None)
+        timer = self._retries.pop(drafter, None)
         if timer is not None:
             timer.cancel()
-        left = self.drafted_by(link)
+        left = self.drafted_by(drafter)
         for drafted in left:
-            self.close(drafted, link)
+            self.close(drafted, drafter)
         for drafted in self._requests.values():
-            drafted.avoided.discard(link)
+            drafted.avoided.discard(drafter)
         for drafted in left:
             self._go_on(drafted, Fallback.RELEASED)
 
     def redirect(self, old: str, new: str) -> None:
-        """Requests that name a drafter get another one, while a swap is under way."""
+        """Give requests that name a drafter another one, while a swap is under way."""
         self._redirected[old] = _Redirection(new)
         for drafted in self._requests.values():
             self._rename(drafted, old)
 
     def stop_redirecting(self, old: str, *, back: bool) -> None:
-        """The swap is over; `back`: the old drafter stays, and has its requests again."""
+        """End the redirection of a swap. back: the old drafter stays, and gets its requests again."""
         redirection = self._redirected.pop(old)
         if back:
             for drafted, asked in redirection.renamed:
@@ -184,7 +216,7 @@ class Drafting:
     def _go_on(self, drafted: DraftedRequest, why: Fallback) -> None:
         """Give a request that has lost a drafter another one, and count it if it then has none."""
         self.assign(drafted)
-        if not drafted.request.finished and not any(link.has(drafted.sequence_id) for link in self._roster):
+        if not drafted.request.finished and not any(drafter.has(drafted.sequence_id) for drafter in self._roster):
             self.counts.fallbacks[why] += 1
 
     def _rename(self, drafted: DraftedRequest, old: str) -> None:
@@ -194,20 +226,20 @@ class Drafting:
                 drafted.names[asked] = redirection.new
                 redirection.renamed.append((drafted, asked))
 
-    def _retry(self, link: PoolMember) -> None:
-        """Ask a full drafter again when it said."""
-        timer = self._retries.pop(link, None)
+    def _retry(self, drafter: PooledDrafter) -> None:
+        """Ask a full drafter again at the time that it gave."""
+        timer = self._retries.pop(drafter, None)
         if timer is not None:
             timer.cancel()
 
         def retry() -> None:
-            self._retries.pop(link, None)
+            self._retries.pop(drafter, None)
             self.refill()
 
         # A little later than has_room turns true again.
-        self._retries[link] = asyncio.get_running_loop().call_later(link.full_seconds + 0.01, retry)
+        self._retries[drafter] = asyncio.get_running_loop().call_later(drafter.full_seconds + 0.01, retry)
 
 
-def told(link: PoolMember) -> dict[str, str]:
-    """A drafter as the events of a trace tell it."""
-    return {"draftwire.drafter": link.name, "draftwire.drafter.address": link.address}
+def _named(drafter: PooledDrafter) -> dict[str, str]:
+    """A drafter in the attributes of a trace's events."""
+    return {"draftwire.drafter": drafter.name, "draftwire.drafter.address": drafter.address}

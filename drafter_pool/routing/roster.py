@@ -1,4 +1,4 @@
-"""The drafters of a verifier by name, and the links to them that are alive."""
+"""The drafters of a verifier: by name, and all whose tasks run."""
 
 from __future__ import annotations
 
@@ -7,106 +7,117 @@ from collections.abc import Callable, Iterator
 
 import grpc
 
-from drafter_pool.drafter.pooled_drafter import PoolMember
-from drafter_pool.drafter.proposal_source import ProposalSink
+from drafter_pool.drafter.pooled_drafter import PooledDrafter
+from drafter_pool.drafter.proposal_sink import ProposalSink
 from drafter_pool.drafter.source import RESERVED
+from drafter_pool.routing.description import describe
+from draftwire.v1.drafter_pool_service_pb2 import Drafter as DrafterMessage
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import ServiceError, at_capacity, invalid_field, not_found
 from service_runtime.process.tasks import BackgroundTasks
 
 _GOODBYE_SECONDS = 2.0
 _FORGET_SECONDS = 2.0
-"""What a released drafter drafted is of use until its nodes are committed or pruned, a step or two later."""
+"""Time after its release until a drafter's nodes have been committed or pruned, a step or two later at most."""
 _FULL_RETRY_SECONDS = 5.0
 
 
 class Roster:
-    """Normally each name has one link. While a drafter's model is replaced it has two: the one that has the name, and
-    one that is only alive."""
+    """Normally each name has one drafter. While a drafter's model is replaced there are two: one of them has
+    the name."""
 
     def __init__(self, sink: ProposalSink, tasks: BackgroundTasks, max_drafters: int):
         self._sink = sink
         self._tasks = tasks
         self._max_drafters = max_drafters
-        self._members: dict[str, PoolMember] = {}
-        self._alive: dict[PoolMember, asyncio.Task[None]] = {}
+        self._members: dict[str, PooledDrafter] = {}
+        self._alive: dict[PooledDrafter, asyncio.Task[None]] = {}
 
     @property
-    def members(self) -> list[PoolMember]:
+    def members(self) -> list[PooledDrafter]:
         """The drafters, oldest first."""
         return list(self._members.values())
 
     @property
-    def links(self) -> list[PoolMember]:
-        """All links that are alive."""
+    def alive(self) -> list[PooledDrafter]:
+        """All drafters whose tasks run, those without a name included."""
         return list(self._alive)
 
-    def __iter__(self) -> Iterator[PoolMember]:
-        return iter(self.links)
+    def __iter__(self) -> Iterator[PooledDrafter]:
+        return iter(self.alive)
 
-    def get(self, name: str) -> PoolMember | None:
+    def get(self, name: str) -> PooledDrafter | None:
         """The drafter of a name."""
         return self._members.get(name)
 
-    def named(self, name: str) -> PoolMember:
+    def named(self, name: str) -> PooledDrafter:
         """The drafter of a name. Raises ServiceError (NOT_FOUND)."""
-        link = self._members.get(name)
-        if link is None:
+        drafter = self._members.get(name)
+        if drafter is None:
             raise not_found(ErrorReason.ERROR_REASON_DRAFTER_NOT_FOUND, f"no drafter named {name!r} is attached")
-        return link
+        return drafter
 
-    def find(self, source: str) -> PoolMember | None:
-        """The link that drafts under a source."""
-        return next((link for link in self._alive if link.source == source), None)
+    def drafting_for(self, sequence_id: int) -> list[str]:
+        """Names of the drafters that a sequence is open with, oldest first."""
+        return [drafter.name for drafter in self if drafter.has(sequence_id)]
 
-    def enter(self, name: str, address: str, make: Callable[[], PoolMember]) -> tuple[PoolMember, bool]:
+    def find(self, source: str) -> PooledDrafter | None:
+        """The living drafter with a source."""
+        return next((drafter for drafter in self._alive if drafter.source == source), None)
+
+    def describe(self, drafter: PooledDrafter) -> DrafterMessage:
+        """The state of one drafter."""
+        sequences = sum(each.sequences for each in {drafter, *self} if each.name == drafter.name)
+        return describe(drafter, sequences, self._sink.response_seconds(drafter.source))
+
+    def enter(self, name: str, address: str, make: Callable[[], PooledDrafter]) -> tuple[PooledDrafter, bool]:
         """The drafter of a name, made if there is none; and whether it is new.
 
         Raises ServiceError: the name stands for another address, or there are as many drafters as there may be.
         """
-        link = self._members.get(name)
-        if link is not None:
-            check_address(link, address)
-            return link, False
+        drafter = self._members.get(name)
+        if drafter is not None:
+            check_address(drafter, address)
+            return drafter, False
         if name in RESERVED:
             raise invalid_field("name", f"{name!r} stands for what drafts for one request alone; take another one")
         if len(self._members) >= self._max_drafters:
             raise at_capacity(f"{len(self._members)} drafters are attached already", _FULL_RETRY_SECONDS)
-        link = self._members[name] = make()
-        self.start(link)
-        return link, True
+        drafter = self._members[name] = make()
+        self.start(drafter)
+        return drafter, True
 
-    def start(self, link: PoolMember) -> None:
-        """Let a link live."""
-        self._alive[link] = self._tasks.spawn(link.run(), name=f"drafter {link.name}")
+    def start(self, drafter: PooledDrafter) -> None:
+        """Run a drafter's task."""
+        self._alive[drafter] = self._tasks.spawn(drafter.run(), name=f"drafter {drafter.name}")
 
-    def succeed(self, old: PoolMember, new: PoolMember) -> None:
-        """Give a living link the name of another, which lives on without it."""
+    def succeed(self, old: PooledDrafter, new: PooledDrafter) -> None:
+        """Give the name of a drafter to another, whose task runs already; the task of the first goes on."""
         assert self._members.get(old.name) is old
         self._members[old.name] = new
 
-    def end(self, link: PoolMember) -> bool:
-        """Let a link die, and take its name from it; whether it had one."""
-        task = self._alive.pop(link, None)
+    def end(self, drafter: PooledDrafter) -> bool:
+        """End a drafter's task, and take its name. Returns whether it had one."""
+        task = self._alive.pop(drafter, None)
         if task is not None:
             loop = asyncio.get_running_loop()
-            if link.release():
+            if drafter.release():
                 # It says good-bye; a drafter that does not answer is left without one.
                 loop.call_later(_GOODBYE_SECONDS, task.cancel)
             else:
                 task.cancel()
-            loop.call_later(_FORGET_SECONDS, self._sink.forget, link.source)
-        if self._members.get(link.name) is not link:
+            loop.call_later(_FORGET_SECONDS, self._sink.forget, drafter.source)
+        if self._members.get(drafter.name) is not drafter:
             return False
-        del self._members[link.name]
+        del self._members[drafter.name]
         return True
 
 
-def check_address(link: PoolMember, address: str) -> None:
+def check_address(drafter: PooledDrafter, address: str) -> None:
     """Raise ServiceError (ALREADY_EXISTS) unless a drafter is at an address."""
-    if link.address != address:
+    if drafter.address != address:
         raise ServiceError(
             grpc.StatusCode.ALREADY_EXISTS,
             ErrorReason.ERROR_REASON_DRAFTER_EXISTS,
-            f"drafter {link.name} is attached already, at {link.address}",
+            f"drafter {drafter.name} is attached already, at {drafter.address}",
         )

@@ -1,4 +1,4 @@
-"""What one generation drafted, in a form that can be added to another's."""
+"""Counts of what one model drafted, which can be added to another model's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DraftingCounts:
         self.sequences = Histogram(SIZES)
         """Sequences that each step proposed nodes for."""
         self.part_seconds: dict[str, float] = {}
-        """Time of the drafting thread by part, of generations that have ended."""
+        """Time of the drafting thread by part, of models that are released."""
 
     def stepped(self, seconds: float, sequences: int, nodes: int) -> None:
         """Take in a step."""

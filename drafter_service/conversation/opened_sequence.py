@@ -29,7 +29,7 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class OpenedSequence:
-    """What the conversation knows of a sequence; the drafter's own copy follows behind. Its log tells of both ends."""
+    """State of a sequence in its drafting session; the drafter's own copy follows behind."""
 
     key: SequenceKey
     committed_length: int

@@ -9,7 +9,7 @@ from typing import Self
 from drafter_service.conversation.drafting_counts import DraftingCounts
 from drafter_service.models.loaded_heads import LoadedHeads
 from drafter_service.models.loaded_model import LoadedModel, NoMemoryError, load_model
-from drafter_service.models.serving_model import Generation
+from drafter_service.models.serving_model import ServingModel
 from drafter_service.settings import DrafterSettings
 from drafter_service.verifiers.shares import VerifierAccounts, parse_weights
 from draftwire.v1 import drafter_service_pb2
@@ -41,7 +41,7 @@ _MAX_NAME = 4096
 
 
 class ModelChanges:
-    """Serves one generation and loads the next beside it; those before it go on until their verifiers have left.
+    """Serves one model and loads the next beside it; earlier models go on until their verifiers have left.
 
     At most three models are held: the one that is served, the one that is loaded, and one whose verifiers still move.
     """
@@ -60,29 +60,29 @@ class ModelChanges:
         self._load_model = load
         self._tasks = BackgroundTasks(shutdown.fail)
         self._accounts = VerifierAccounts(parse_weights(settings.verifier_weight))
-        self._serving: Generation
-        self._replaced: list[Generation] = []
+        self._serving: ServingModel
+        self._replaced: list[ServingModel] = []
         self._last_load: drafter_service_pb2.ModelLoad | None = None
         self.loads: Counter[str] = Counter()
         """Changes that were asked for and came to an end, by whether they are `done` or `failed`."""
         self._ended = DraftingCounts()
-        """What generations have drafted that are released."""
+        """Counts of the models that are released."""
         self._by_request: OrderedDict[str, drafter_service_pb2.ModelLoad] = OrderedDict()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
         """Loads the model of the settings and serves until the `async with` is left. Raises StartupError."""
-        self._serving = self._generation(await asyncio.to_thread(self._load_model, self._settings.with_hub_models()))
+        self._serving = self._serve(await asyncio.to_thread(self._load_model, self._settings.with_hub_models()))
         try:
             async with self._tasks:
                 yield self
         finally:
-            for generation in (*self._replaced, self._serving):
-                await generation.stop()
+            for serving in (*self._replaced, self._serving):
+                await serving.stop()
 
     @property
-    def serving(self) -> Generation:
-        """The generation that new streams get."""
+    def serving(self) -> ServingModel:
+        """The model that new streams get."""
         return self._serving
 
     @property
@@ -92,21 +92,21 @@ class ModelChanges:
 
     @property
     def streams(self) -> int:
-        """Conversations of all generations."""
-        return sum(generation.streams for generation in self._generations())
+        """Number of streams, of all models."""
+        return sum(serving.streams for serving in self._serving_models())
 
     @property
     def sequences(self) -> int:
-        """Open sequences of all generations, about."""
-        return sum(generation.sequences for generation in self._generations())
+        """Number of open sequences of all models, about."""
+        return sum(serving.sequences for serving in self._serving_models())
 
     def slots(self) -> tuple[int, int]:
-        """KV slots in use, about, and in all, of all generations."""
-        used, total = zip(*(generation.slots() for generation in self._generations()), strict=True)
+        """KV slots in use, about, and in all, of all models."""
+        used, total = zip(*(serving.slots() for serving in self._serving_models()), strict=True)
         return sum(used), sum(total)
 
     def verifiers(self) -> list[drafter_service_pb2.VerifierShare]:
-        """What each verifier with a stream has of the drafter, of all generations; what it holds is about right."""
+        """Shares of the verifiers that have a stream, of all models; the sequences and slots held are approximate."""
         shares = {
             account.name: drafter_service_pb2.VerifierShare(
                 name=account.name,
@@ -118,27 +118,27 @@ class ModelChanges:
             )
             for account in self._accounts
         }
-        for generation in self._generations():
-            generation.tell_shares(shares)
+        for serving in self._serving_models():
+            serving.tell_shares(shares)
         return list(shares.values())
 
     def counts(self) -> DraftingCounts:
-        """What all generations have drafted, those that are released included."""
+        """Counts of all models, released ones included."""
         total = DraftingCounts()
         total.add(self._ended, self._ended.part_seconds)
-        for generation in self._generations():
-            generation.add_to(total)
+        for serving in self._serving_models():
+            serving.add_to(total)
         return total
 
     async def status(self) -> drafter_service_pb2.DrafterStatus | None:
-        """What all generations hold; None when a drafting thread does not say so in time."""
+        """Status of all models together; None when a drafting thread does not answer in time."""
         total = drafter_service_pb2.DrafterStatus()
         try:
             async with asyncio.timeout(_STATUS_SECONDS):
                 # The one that is served comes last: what does not add up is told of it alone.
-                for generation in reversed(self._generations()):
+                for serving in reversed(self._serving_models()):
                     try:
-                        part = await generation.status()
+                        part = await serving.status()
                     except ThreadEnded:
                         continue  # it is being released
                     part.streams += total.streams
@@ -182,19 +182,19 @@ class ModelChanges:
         self._tasks.spawn(self._change(load), name="model-change")
         return load
 
-    async def end_conversations(self) -> None:
+    async def end_sessions(self) -> None:
         """Ends all streams cleanly; returns when the last has ended."""
-        generations = self._generations()
-        for generation in generations:
-            generation.end_conversations()
-        for generation in generations:
-            await generation.wait_empty()
+        serving_models = self._serving_models()
+        for serving in serving_models:
+            serving.end_sessions()
+        for serving in serving_models:
+            await serving.wait_empty()
 
-    def _generations(self) -> tuple[Generation, ...]:
+    def _serving_models(self) -> tuple[ServingModel, ...]:
         return (self._serving, *self._replaced)
 
-    def _generation(self, loaded: LoadedModel | LoadedHeads) -> Generation:
-        return Generation(loaded, self._settings, self._accounts, self._drafting_failed, self._tracing)
+    def _serve(self, loaded: LoadedModel | LoadedHeads) -> ServingModel:
+        return ServingModel(loaded, self._settings, self._accounts, self._drafting_failed, self._tracing)
 
     def _drafting_failed(self, error: BaseException) -> None:
         log.error("drafting failed", exc_info=error)
@@ -224,35 +224,35 @@ class ModelChanges:
             self.loads["failed"] += 1
             load.state = ModelLoadState.MODEL_LOAD_STATE_FAILED
             return
-        self._replace(self._generation(loaded))
+        self._replace(self._serve(loaded))
         self.loads["done"] += 1
         load.state = ModelLoadState.MODEL_LOAD_STATE_SERVING
 
-    def _replace(self, generation: Generation) -> None:
+    def _replace(self, serving: ServingModel) -> None:
         for older in self._replaced:  # their verifiers have had a model's loading time to move
-            older.end_conversations()
-        before, self._serving = self._serving, generation
+            older.end_sessions()
+        before, self._serving = self._serving, serving
         self._replaced.append(before)
-        model = generation.hello.model
+        model = serving.hello.model
         log.info("model changed", model=model.model_id, before=before.hello.model.model_id, streams=before.streams)
         before.tell_replaced(model)
         self._tasks.spawn(self._retire(before), name="model-retirement")
 
-    async def _retire(self, generation: Generation) -> None:
-        """Releases a generation once its verifiers have left, those that stay too long included."""
+    async def _retire(self, serving: ServingModel) -> None:
+        """Releases a model once its verifiers have left. Streams that stay too long are ended."""
         try:
             async with asyncio.timeout(_MOVE_SECONDS):
-                await generation.wait_empty()
+                await serving.wait_empty()
         except TimeoutError:
-            log.warning("verifiers did not move to the new model in time", streams=generation.streams)
-            generation.end_conversations()
-            await generation.wait_empty()
-        await generation.stop()
-        generation.add_to(self._ended)
-        self._replaced.remove(generation)
-        # Every load and every generation has a thread of its own: what they leave in its heap would add up.
+            log.warning("verifiers did not move to the new model in time", streams=serving.streams)
+            serving.end_sessions()
+            await serving.wait_empty()
+        await serving.stop()
+        serving.add_to(self._ended)
+        self._replaced.remove(serving)
+        # Every load and every model has a thread of its own: what they leave in its heap would add up.
         await asyncio.to_thread(trim_heap)
-        log.info("model released", model=generation.hello.model.model_id)
+        log.info("model released", model=serving.hello.model.model_id)
 
 
 def _fault(model: str, error: Exception) -> ServiceError:

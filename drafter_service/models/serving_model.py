@@ -1,12 +1,12 @@
-"""One loaded model at work: its draft loop, what it says of itself, and its conversations."""
+"""One loaded model at work: its draft loop, its handshake, and its drafting sessions."""
 
 import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from drafter_service.conversation.draft_conversation import DraftConversation
 from drafter_service.conversation.draft_loop import DraftLoop
 from drafter_service.conversation.drafting_counts import DraftingCounts
+from drafter_service.conversation.drafting_session import DraftingSession
 from drafter_service.conversation.handshake import own_hello
 from drafter_service.models.loaded_heads import LoadedHeads
 from drafter_service.models.loaded_model import LoadedModel, threads_of
@@ -26,10 +26,10 @@ from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.kv.kv_slots import SlotPool
 
 
-class Generation:
+class ServingModel:
     """Serves verifiers with one model from its first stream to its last. Lives in the event loop.
 
-    Models change by generations: a stream keeps the one that it began with.
+    A stream keeps the model that it began with, also when the drafter loads another.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Generation:
     ) -> None:
         """Starts to draft.
 
-        accounts: of all generations' verifiers. on_failure: told when the drafting thread has ended by a fault.
+        accounts: of all verifiers, shared by models. on_failure: called when the drafting thread has ended by a fault.
         """
         self._accounts = accounts
         self._tracing = tracing
@@ -73,14 +73,14 @@ class Generation:
             max_waiting_tokens=4 * settings.kv_slots,
         )
         self._drafting.start()
-        self._conversations: set[DraftConversation] = set()
+        self._sessions: set[DraftingSession] = set()
         self._empty = asyncio.Event()
         self._empty.set()
 
     @property
     def streams(self) -> int:
-        """Number of conversations."""
-        return len(self._conversations)
+        """Number of drafting sessions."""
+        return len(self._sessions)
 
     @property
     def sequences(self) -> int:
@@ -93,8 +93,8 @@ class Generation:
 
     def tell_shares(self, shares: Mapping[str, drafter_service_pb2.VerifierShare]) -> None:
         """Add what its verifiers hold, about, to what is told of them by name."""
-        for conversation in self._conversations:
-            shares[conversation.verifier].open_sequences += conversation.sequences
+        for session in self._sessions:
+            shares[session.verifier].open_sequences += session.sequences
         for verifier, use in self._drafting.slot_use().items():
             if verifier.name in shares:  # else its last stream has just ended
                 shares[verifier.name].waiting_sequences += use.waiting
@@ -107,30 +107,30 @@ class Generation:
     async def converse(self, stream: MessageStream[Any, Any], verifier: str) -> None:
         """One Draft stream of a verifier. Raises ServiceError, alone or in an ExceptionGroup, and StreamBroken."""
         with self._accounts.stream(verifier) as account:
-            conversation = DraftConversation(
+            session = DraftingSession(
                 stream, self._drafting, self.hello, account, self._idle_seconds, self._hidden_size, self._tracing
             )
-            self._conversations.add(conversation)
+            self._sessions.add(session)
             self._empty.clear()
             try:
-                await conversation.run()
+                await session.run()
             finally:
-                self._conversations.discard(conversation)
-                if not self._conversations:
+                self._sessions.discard(session)
+                if not self._sessions:
                     self._empty.set()
 
     def tell_replaced(self, model: model_info_pb2.ModelInfo) -> None:
         """Tells every verifier that new streams get another model."""
-        for conversation in self._conversations:
-            conversation.tell_replaced(model)
+        for session in self._sessions:
+            session.tell_replaced(model)
 
-    def end_conversations(self) -> None:
+    def end_sessions(self) -> None:
         """Ends all streams cleanly; `wait_empty` returns when the last has ended."""
-        for conversation in self._conversations:
-            conversation.end()
+        for session in self._sessions:
+            session.end()
 
     async def wait_empty(self) -> None:
-        """Returns once there is no conversation."""
+        """Returns once there is no session."""
         await self._empty.wait()
 
     async def status(self) -> drafter_service_pb2.DrafterStatus:
@@ -152,5 +152,5 @@ class Generation:
         return status
 
     async def stop(self) -> None:
-        """Stops drafting and releases the model. To be called once, when there is no conversation any more."""
+        """Stops drafting and releases the model. To be called once, when there is no session any longer."""
         await self._drafting.stop()

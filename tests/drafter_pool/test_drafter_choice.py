@@ -9,7 +9,7 @@ from drafter_pool.drafter.drafter_stats import DraftingSpeed
 from drafter_pool.routing.drafter_choice import DrafterChoice
 
 
-def link(name: str, accepted_per_second: float | None, sequences: int = 0) -> Any:
+def drafter(name: str, accepted_per_second: float | None, sequences: int = 0) -> Any:
     """What a choice looks at; None has not been measured."""
     speed = DraftingSpeed()
     if accepted_per_second is not None:
@@ -19,9 +19,9 @@ def link(name: str, accepted_per_second: float | None, sequences: int = 0) -> An
     return SimpleNamespace(name=name, speed=speed, sequences=sequences, goes_first=not speed.measured)
 
 
-def shares(*links: Any, seed: int = 1, choices: int = 4000) -> dict[str, float]:
+def shares(*drafters: Any, seed: int = 1, choices: int = 4000) -> dict[str, float]:
     choice = DrafterChoice(random.Random(seed))
-    chosen = Counter(choice.among(links).name for _ in range(choices))
+    chosen = Counter(choice.among(drafters).name for _ in range(choices))
     return {name: count / choices for name, count in chosen.items()}
 
 
@@ -30,29 +30,29 @@ def test_nobody() -> None:
 
 
 def test_alone() -> None:
-    assert shares(link("a", 0.0)) == {"a": 1.0}
+    assert shares(drafter("a", 0.0)) == {"a": 1.0}
 
 
 def test_the_best_and_a_little_of_the_others() -> None:
-    found = shares(link("bad", 1000), link("good", 3000), link("worse", 500))
+    found = shares(drafter("bad", 1000), drafter("good", 3000), drafter("worse", 500))
     assert 0.93 < found["good"] < 0.97
     assert 0.01 < found["bad"] < 0.04
     assert 0.01 < found["worse"] < 0.04
 
 
 def test_those_that_were_not_measured_come_first_and_evenly() -> None:
-    assert shares(link("known", 9000), link("new", None), link("newer", None, sequences=1)) == {"new": 1.0}
-    assert shares(link("known", 9000), link("new", None, sequences=2), link("newer", None, sequences=1)) == {
+    assert shares(drafter("known", 9000), drafter("new", None), drafter("newer", None, sequences=1)) == {"new": 1.0}
+    assert shares(drafter("known", 9000), drafter("new", None, sequences=2), drafter("newer", None, sequences=1)) == {
         "newer": 1.0
     }
 
 
 def test_what_counts_is_what_is_left_for_a_sequence_more() -> None:
-    assert shares(link("good", 3000, sequences=9), link("free", 1000))["free"] > 0.9
-    assert shares(link("good", 3000, sequences=1), link("free", 1000))["good"] > 0.9
+    assert shares(drafter("good", 3000, sequences=9), drafter("free", 1000))["free"] > 0.9
+    assert shares(drafter("good", 3000, sequences=1), drafter("free", 1000))["good"] > 0.9
 
 
 def test_the_same_seed_chooses_the_same() -> None:
-    links = [link(str(index), 1000 + index) for index in range(5)]
+    drafters = [drafter(str(index), 1000 + index) for index in range(5)]
     first, second = (DrafterChoice(random.Random(7)) for _ in range(2))
-    assert [first.among(links) for _ in range(200)] == [second.among(links) for _ in range(200)]
+    assert [first.among(drafters) for _ in range(200)] == [second.among(drafters) for _ in range(200)]

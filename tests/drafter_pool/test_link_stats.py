@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from drafter_pool.drafter.drafter_stats import DraftingSpeed, LinkStats
+from drafter_pool.drafter.drafter_stats import DrafterStats, DraftingSpeed
 
 
 def test_nothing_known() -> None:
@@ -31,7 +31,7 @@ def test_what_was_long_ago_counts_for_little() -> None:
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -1.0, 1e300])
 def test_times_that_cannot_be_true(seconds: float) -> None:
-    speed, stats = DraftingSpeed(), LinkStats()
+    speed, stats = DraftingSpeed(), DrafterStats()
     speed.count_step(0.5)
     speed.count_accepted(1)
     speed.count_step(seconds)

@@ -10,7 +10,7 @@ import torch
 from google.rpc import error_details_pb2
 from transformers import AutoModelForCausalLM
 
-import drafter_service.conversation.draft_conversation as module
+import drafter_service.conversation.drafting_session as module
 from drafter_service.conversation import handshake
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2
 from service_runtime.rpc.in_process_stream import in_process_call
@@ -501,7 +501,7 @@ class TestEnd:
             await verifier.open(1, PROMPT)
             await verifier.until(lambda: verifier.mirrors[1].tree.size)
             async with asyncio.timeout(PATIENCE):
-                await drafter.servicer.end_conversations()
+                await drafter.servicer.end_sessions()
                 assert await silent.read() is None
                 async for _ in verifier.stream:
                     pass

@@ -13,7 +13,7 @@ import pytest
 import torch
 from google.rpc import error_details_pb2
 
-from drafter_service.conversation import draft_conversation
+from drafter_service.conversation import drafting_session
 from drafter_service.models import model_changes
 from drafter_service.models.loaded_model import LoadedModel, NoMemoryError, load_model
 from drafter_service.settings import DrafterSettings
@@ -160,7 +160,7 @@ class TestChange:
         self, drafter: InProcessDrafter, other: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(model_changes, "_MOVE_SECONDS", 0.1)
-        monkeypatch.setattr(draft_conversation, "_FLUSH_SECONDS", 0.1)
+        monkeypatch.setattr(drafting_session, "_FLUSH_SECONDS", 0.1)
         async with in_process_call(drafter.servicer.converse, max_buffered=1) as stream:
             verifier = VerifierSide(stream)
             await verifier.hello()
@@ -338,7 +338,7 @@ class TestStatus:
             await load(drafter, other)
             await eventually(lambda: len(drafter.loader.settings) == 2)
             async with asyncio.timeout(PATIENCE):
-                await drafter.servicer.end_conversations()
+                await drafter.servicer.end_sessions()
         [thread] = drafter.shutdown.left_behind
         drafter.loader.let.set()
         await asyncio.to_thread(thread.join, PATIENCE)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from drafter_pool.drafter.proposal_source import ProposalFault, SequenceProposal
+from drafter_pool.drafter.proposal_sink import ProposalFault, SequenceProposal
 from draftwire_vllm.adapted_request import AdaptedOrder
 from draftwire_vllm.batch_mirror import BatchMirror
 from speculative_engine.tree.proposal import Proposal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from drafter_pool.drafter.service_drafter import DrafterLink
+from drafter_pool.drafter.service_drafter import ServiceDrafter
 from speculative_engine.tree.token_tree import Node, NodeState
 from tests.protocol.held_calls import HeldCall
 from tests.protocol.world import MAX_TREE_NODES, Drafter, World
@@ -88,10 +88,10 @@ def _untold(world: World) -> set[tuple[int, int]]:
     """Openings whose drafter rests, to be told of all steps at once later."""
     return {
         (sequence_id, opening.epoch)
-        for link in world.verifier.pool._roster
-        if isinstance(link, DrafterLink) and link._conversation is not None
-        for sequence_id, opening in link._conversation._open.items()
-        if opening.held is not None
+        for drafter in world.verifier.pool.roster
+        if isinstance(drafter, ServiceDrafter) and drafter._conversation is not None
+        for sequence_id, opening in drafter._conversation._open.items()
+        if opening.held
     }
 
 
@@ -114,7 +114,7 @@ def _local_mirrors(world: World) -> None:
 
 
 def _drafts(drafter: Drafter, sequence_id: int, epoch: int) -> list[Any]:
-    """What a drafter holds for an opening: two things when two links to it have counted alike."""
+    """What a drafter holds for an opening: two things when two drafters to it have counted alike."""
     return [draft for key, draft in drafter.drafts.items() if (key.sequence_id, key.epoch) == (sequence_id, epoch)]
 
 

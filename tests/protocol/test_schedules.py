@@ -118,7 +118,7 @@ async def _play(
                 with suppress(asyncio.CancelledError):
                     await task
             for drafter in verifier.pool.describe():
-                await verifier.pool.detach(drafter.name)
+                await verifier.pool.changes.detach(drafter.name)
             await verifier.freed()
             await verifier.until(lambda: not any(pool.used for pool in pools))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drafter_pool.changes import sequence_move
+from drafter_pool.changes import swap as drafter_swap
 from drafter_pool.drafter import pause_policy as drafter_credit
 from tests.end_to_end.waiting import PATIENCE
 from tests.support.tiny_checkpoint import write_checkpoint
@@ -90,4 +90,4 @@ def tireless(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits for a drafter to catch up until the time is over, where there is no need, fails the test."""
-    monkeypatch.setattr(sequence_move, "_MOVE_SECONDS", 10 * PATIENCE)
+    monkeypatch.setattr(drafter_swap, "_MOVE_SECONDS", 10 * PATIENCE)

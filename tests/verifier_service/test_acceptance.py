@@ -32,7 +32,7 @@ def counts(verifier: InProcessVerifier) -> dict[Any, Any]:
 
 
 async def test_rejection(verifier: InProcessVerifier, twin: InProcessDrafter) -> None:
-    await verifier.pool.attach("twin:1", "", trusted=True)
+    await verifier.pool.membership.attach("twin:1", "", trusted=True)
     assert verifier.state("twin:1").trusted
     output = await verifier.generate(ask(acceptance=REJECTION))
     stats = output.finished.speculation
@@ -47,7 +47,7 @@ async def test_rejection(verifier: InProcessVerifier, twin: InProcessDrafter) ->
 
 
 async def test_only_trusted_drafters_draft_for_rejection(verifier: InProcessVerifier, twin: InProcessDrafter) -> None:
-    await verifier.pool.attach("twin:1", "")
+    await verifier.pool.membership.attach("twin:1", "")
     verifier.engine.drafts_awaited = False
     output = await verifier.generate(ask(acceptance=REJECTION))
     assert output.finished.speculation.draft_tokens == 0
@@ -61,22 +61,22 @@ async def test_only_trusted_drafters_draft_for_rejection(verifier: InProcessVeri
 
 
 async def test_trust_may_be_withdrawn(verifier: InProcessVerifier, twin: InProcessDrafter) -> None:
-    await verifier.pool.attach("twin:1", "", trusted=True)
+    await verifier.pool.membership.attach("twin:1", "", trusted=True)
     verifier.engine.hold(2)
     running = asyncio.create_task(verifier.generate(ask(acceptance=REJECTION)))
     await verifier.until(lambda: verifier.state("twin:1").sequences)
-    await verifier.pool.attach("twin:1", "", trusted=False)
+    await verifier.pool.membership.attach("twin:1", "", trusted=False)
     assert verifier.state("twin:1").sequences == 0
     verifier.engine.drafts_awaited = False
     verifier.engine.go_on()
     assert len((await running).token_ids) == 40
-    await verifier.pool.attach("twin:1", "")
+    await verifier.pool.membership.attach("twin:1", "")
     assert not verifier.state("twin:1").trusted
 
 
 async def test_a_trusted_drafter_has_to_know_how(verifier: InProcessVerifier) -> None:
     verifier.network.listen("old:1", ScriptedDrafter().converse)
-    await verifier.pool.attach("old:1", "", trusted=True)
+    await verifier.pool.membership.attach("old:1", "", trusted=True)
     with pytest.raises(ServiceError, match="cannot say"):
         await verifier.generate(ask(acceptance=REJECTION, drafter="old:1"))
     output = await verifier.generate(ask(acceptance=REJECTION))
@@ -84,7 +84,7 @@ async def test_a_trusted_drafter_has_to_know_how(verifier: InProcessVerifier) ->
 
 
 async def test_lookup_drafts_for_rejection(verifier: InProcessVerifier) -> None:
-    await verifier.pool.attach("local:ngram?min=1", "")
+    await verifier.pool.membership.attach("local:ngram?min=1", "")
     output = await verifier.generate(
         order([5, 9, 5, 9, 5, 9], sampling=sampled(), speculation=SpeculationOptions(acceptance=REJECTION))
     )
@@ -111,7 +111,7 @@ async def test_lookup_drafts_for_rejection(verifier: InProcessVerifier) -> None:
 async def test_lossy_rules(
     verifier: InProcessVerifier, stranger: InProcessDrafter, options: dict[str, Any], settled: dict[str, Any]
 ) -> None:
-    await verifier.pool.attach("stranger:1", "")
+    await verifier.pool.membership.attach("stranger:1", "")
     output = await verifier.generate(ask(**options))
     stats = output.finished.speculation
     rule = TYPICAL if options.get("acceptance") == TYPICAL else THRESHOLD
@@ -129,7 +129,7 @@ async def test_a_low_threshold_lets_the_draft_model_write(
     verifier: InProcessVerifier, stranger: InProcessDrafter
 ) -> None:
     """What these rules are: the output is no longer the target's."""
-    await verifier.pool.attach("stranger:1", "")
+    await verifier.pool.membership.attach("stranger:1", "")
     request = ask(SamplingParams(temperature=2.0, seed=7), acceptance=THRESHOLD, threshold=1e-9)
     output = await verifier.generate(request)
     assert output.token_ids != (await verifier.plain(request)).token_ids
@@ -141,7 +141,7 @@ async def test_without_noise_every_rule_is_the_coupled_one(
     verifier: InProcessVerifier, stranger: InProcessDrafter, rule: Any
 ) -> None:
     """So any drafter may draft, trusted or not, and the output is that of plain decoding."""
-    await verifier.pool.attach("stranger:1", "")
+    await verifier.pool.membership.attach("stranger:1", "")
     request = ask(SamplingParams(temperature=0, seed=3), acceptance=rule, drafter="stranger:1")
     output = await verifier.generate(request)
     assert output.token_ids == (await verifier.plain(request)).token_ids
@@ -152,7 +152,7 @@ async def test_without_noise_every_rule_is_the_coupled_one(
 async def test_rules_share_a_batch_and_the_coupled_one_stays_exact(
     verifier: InProcessVerifier, twin: InProcessDrafter
 ) -> None:
-    await verifier.pool.attach("twin:1", "", trusted=True)
+    await verifier.pool.membership.attach("twin:1", "", trusted=True)
     asked = [
         ask(SamplingParams(temperature=0.9, seed=seed), acceptance=rule)
         for seed in range(3)
@@ -185,7 +185,7 @@ GOOD = DraftDistribution(token_ids=[7, 8, 9], probabilities=[0.5, 0.25, 0.25])
 async def test_what_tokens_were_drawn_from(verifier: InProcessVerifier) -> None:
     drafter = scripted([GOOD])
     verifier.network.listen("good:1", drafter.converse)
-    await verifier.pool.attach("good:1", "", trusted=True)
+    await verifier.pool.membership.attach("good:1", "", trusted=True)
     output = await verifier.generate(ask(acceptance=REJECTION, drafter="good:1"))
     assert len(output.token_ids) == 40
     assert not drafter.errors
@@ -237,7 +237,7 @@ async def test_what_cannot_be_is_refused_for_its_sequence_only(verifier: InProce
     distributions, field = BAD[name]
     drafter = scripted(distributions)
     verifier.network.listen("bad:1", drafter.converse)
-    await verifier.pool.attach("bad:1", "", trusted=True)
+    await verifier.pool.membership.attach("bad:1", "", trusted=True)
     output = await verifier.generate(ask(acceptance=REJECTION, drafter="bad:1"))
     assert len(output.token_ids) == 40
     await verifier.until(lambda: drafter.errors)
@@ -249,7 +249,7 @@ async def test_what_cannot_be_is_refused_for_its_sequence_only(verifier: InProce
 async def test_distributions_nobody_asked_for(verifier: InProcessVerifier) -> None:
     drafter = scripted([GOOD])
     verifier.network.listen("bad:1", drafter.converse)
-    await verifier.pool.attach("bad:1", "", trusted=True)
+    await verifier.pool.membership.attach("bad:1", "", trusted=True)
     request = ask()
     assert (await verifier.generate(request)).token_ids == (await verifier.plain(request)).token_ids
     await verifier.until(lambda: drafter.errors)

@@ -23,27 +23,27 @@ def caller(name: str, role: Role = Role.DRAFT) -> Caller:
 
 async def test_only_who_announced_a_drafter_speaks_for_it(verifier: InProcessVerifier, listening: Any) -> None:
     listening("a:1")
-    verifier.pool.register("a:1", "me", leaving=False, caller=caller("mine"))
+    verifier.pool.membership.register("a:1", "me", leaving=False, caller=caller("mine"))
     for leaving in (False, True):
         with pytest.raises(ServiceError, match="not announced with the token of another") as caught:
-            verifier.pool.register("a:1", "me", leaving, {"gpu": "yes"}, caller("another"))
+            verifier.pool.membership.register("a:1", "me", leaving, {"gpu": "yes"}, caller("another"))
         assert caught.value.reason_name == "DRAFTER_EXISTS"
     assert not verifier.state("me").labels
-    verifier.pool.register("a:1", "me", leaving=False, caller=caller("mine"))
-    verifier.pool.register("a:1", "me", leaving=True, caller=caller("operator", Role.ADMIN))
+    verifier.pool.membership.register("a:1", "me", leaving=False, caller=caller("mine"))
+    verifier.pool.membership.register("a:1", "me", leaving=True, caller=caller("operator", Role.ADMIN))
     await verifier.until(lambda: verifier.pool.describe() == [])
-    verifier.pool.register("a:1", "me", leaving=False, caller=caller("another"))
+    verifier.pool.membership.register("a:1", "me", leaving=False, caller=caller("another"))
 
 
 async def test_one_that_was_attached_does_not_leave_at_a_strangers_word(
     verifier: InProcessVerifier, listening: Any
 ) -> None:
     listening("a:1")
-    await verifier.pool.attach("a:1", "me")
+    await verifier.pool.membership.attach("a:1", "me")
     with pytest.raises(ServiceError):
-        verifier.pool.register("a:1", "me", leaving=True, caller=caller("another"))
-    verifier.pool.register("a:1", "me", leaving=False, caller=caller("mine"))
-    verifier.pool.register("a:1", "me", leaving=True, caller=caller("mine"))
+        verifier.pool.membership.register("a:1", "me", leaving=True, caller=caller("another"))
+    verifier.pool.membership.register("a:1", "me", leaving=False, caller=caller("mine"))
+    verifier.pool.membership.register("a:1", "me", leaving=True, caller=caller("mine"))
     await verifier.until(lambda: verifier.pool.describe() == [])
 
 
@@ -51,7 +51,7 @@ async def test_one_that_was_attached_does_not_leave_at_a_strangers_word(
 async def test_a_name_that_does_not_fit_into_a_log(verifier: InProcessVerifier, name: str) -> None:
     for address, given in (("a:1", name), (f"{name}:1", "")):
         with pytest.raises(ServiceError, match="at most 1024 printable characters") as caught:
-            verifier.pool.register(address, given, leaving=False)
+            verifier.pool.membership.register(address, given, leaving=False)
         assert caught.value.reason_name == "INVALID_FIELD"
     assert verifier.pool.describe() == []
 
@@ -61,12 +61,12 @@ async def test_hosts_that_may_be_announced(checkpoint: Path) -> None:
     async with in_process_verifier(checkpoint, announcements=rules) as verifier:
         for address in ("169.254.169.254:80", "10.2.0.1:1", "gpu.internal:1", "evilgpu.internal:1", "localhost:22"):
             with pytest.raises(ServiceError, match="--announced-host") as caught:
-                verifier.pool.register(address, "", leaving=False)
+                verifier.pool.membership.register(address, "", leaving=False)
             assert caught.value.reason_name == "INVALID_FIELD"
         assert verifier.pool.describe() == [] and not verifier.network.attempts
         allowed = ["drafters.internal:1", "a.GPU.internal:1", "10.1.2.3:1", "[fd00::1]:1"]
         for address in allowed:
-            verifier.pool.register(address, "", leaving=False)
+            verifier.pool.membership.register(address, "", leaving=False)
         assert [drafter.address for drafter in verifier.pool.describe()] == allowed
 
 
@@ -91,11 +91,11 @@ async def test_no_token_is_shown_in_the_clear_to_whoever_asks_for_it(
     rules = announcement_rules(VerifierSettings(model="any", **settings))
     async with in_process_verifier(checkpoint, announcements=rules) as verifier:
         if not refused:
-            verifier.pool.register("a:1", "", leaving=False)
+            verifier.pool.membership.register("a:1", "", leaving=False)
             await verifier.until(lambda: verifier.network.attempts)
             return
         with pytest.raises(ServiceError, match="shown this verifier's token") as caught:
-            verifier.pool.register("a:1", "", leaving=False)
+            verifier.pool.membership.register("a:1", "", leaving=False)
         assert caught.value.reason_name == "NOT_ENABLED"
         assert not verifier.network.attempts
 
@@ -105,9 +105,11 @@ async def test_coming_and_going_leaves_nothing(verifier: InProcessVerifier, monk
     monkeypatch.setattr(roster, "_FORGET_SECONDS", 0.0)
     tasks = len(asyncio.all_tasks())
     for number in range(300):
-        verifier.pool.register(f"nowhere-{number}:1", "", leaving=False)
-        verifier.pool.register(f"nowhere-{number}:1", "", leaving=True)
+        verifier.pool.membership.register(f"nowhere-{number}:1", "", leaving=False)
+        verifier.pool.membership.register(f"nowhere-{number}:1", "", leaving=True)
         await verifier.until(lambda: verifier.pool.describe() == [])
     await verifier.until(lambda: len(asyncio.all_tasks()) <= tasks)
     pool = verifier.pool
-    assert not pool._roster.links and not pool._heartbeats._expiry and not pool._heartbeats._dismissed
+    assert (
+        not pool.roster.alive and not pool.membership._heartbeats._expiry and not pool.membership._heartbeats._dismissed
+    )

@@ -9,9 +9,8 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
-from drafter_pool.drafter import conversation as drafter_conversation
+from drafter_pool.drafter import drafter_stream
 from drafter_pool.drafter import flood_limit as drafter_allowance
-from drafter_pool.drafter import handshake as drafter_handshake
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.error_reason_pb2 import ErrorReason
@@ -39,7 +38,7 @@ async def refused(verifier: InProcessVerifier, drafter: Handler) -> ServiceError
     verifier.network.listen("bad:1", drafter)
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(ServiceError) as caught:
-            await verifier.pool.attach("bad:1", "")
+            await verifier.pool.membership.attach("bad:1", "")
     assert verifier.pool.describe() == []
     return caught.value
 
@@ -74,7 +73,7 @@ class TestHandshake:
 
     async def test_nobody_there(self, verifier: InProcessVerifier) -> None:
         with pytest.raises(ServiceError) as caught:
-            await verifier.pool.attach("nobody:1", "")
+            await verifier.pool.membership.attach("nobody:1", "")
         assert (caught.value.code, caught.value.reason_name) == (grpc.StatusCode.UNAVAILABLE, "DRAFTER_UNREACHABLE")
         assert "nobody:1" in caught.value.message
         assert verifier.pool.describe() == []
@@ -82,7 +81,7 @@ class TestHandshake:
     async def test_a_drafter_that_never_says_hello(
         self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(drafter_handshake, "_HANDSHAKE_SECONDS", 0.05)
+        monkeypatch.setattr(drafter_stream, "_HANDSHAKE_SECONDS", 0.05)
         left = asyncio.Event()
 
         async def silent(stream: Stream) -> None:
@@ -125,7 +124,7 @@ class TestHandshake:
     async def test_the_verifier_says_who_it_is(self, verifier: InProcessVerifier) -> None:
         drafter = ScriptedDrafter()
         verifier.network.listen("good:1", drafter.converse)
-        await verifier.pool.attach("good:1", "")
+        await verifier.pool.membership.attach("good:1", "")
         assert drafter.hellos[0].model == verifier.verifier.info
         assert drafter.hellos[0].limits == verifier.verifier.limits
 
@@ -173,7 +172,7 @@ class TestProposals:
         plain = await verifier.plain(request)
         drafter = ScriptedDrafter(MALFORMED[name])
         verifier.network.listen("bad:1", drafter.converse)
-        await verifier.pool.attach("bad:1", "")
+        await verifier.pool.membership.attach("bad:1", "")
         verifier.engine.hold(0)
         running = asyncio.create_task(verifier.generate(request))
         await verifier.until(lambda: drafter.opened)
@@ -203,7 +202,7 @@ class TestProposals:
         verifier.engine.hold(0)
         running = asyncio.create_task(verifier.generate(request))
         await verifier.until(lambda: verifier.engine.held)
-        await verifier.pool.attach("bad:1", "")
+        await verifier.pool.membership.attach("bad:1", "")
         await verifier.until(lambda: len(drafter.opened) == 2)
         verifier.engine.go_on()
         assert (await running).token_ids == plain.token_ids
@@ -214,7 +213,7 @@ class TestProposals:
         plain = await verifier.plain(request)
         drafter = ScriptedDrafter(lambda opening: [batch(opening.proposal([3] * 9))])
         verifier.network.listen("bad:1", drafter.converse)
-        await verifier.pool.attach("bad:1", "")
+        await verifier.pool.membership.attach("bad:1", "")
         assert (await verifier.generate(request)).token_ids == plain.token_ids
         assert drafter.opened[0].max_tree_nodes == 8
         await verifier.until(lambda: drafter.errors)
@@ -227,14 +226,14 @@ class TestProposals:
         text = [*PROMPT, *plain.token_ids]
         drafter = ScriptedDrafter(lambda opening: right(text, 8)(opening) if len(opening.tokens) == 6 else ())
         verifier.network.listen("good:1", drafter.converse)
-        await verifier.pool.attach("good:1", "")
+        await verifier.pool.membership.attach("good:1", "")
         assert (await verifier.generate(request)).token_ids == plain.token_ids
         assert not drafter.errors
 
     async def test_the_drafters_own_limit_is_kept(self, verifier: InProcessVerifier) -> None:
         drafter = ScriptedDrafter(greeting=hello(limits=Limits(max_tree_nodes=3)))
         verifier.network.listen("small:1", drafter.converse)
-        await verifier.pool.attach("small:1", "")
+        await verifier.pool.membership.attach("small:1", "")
         await verifier.generate(order(max_tokens=4))
         assert drafter.opened[0].max_tree_nodes == 3
 
@@ -246,7 +245,7 @@ class TestProposals:
         plain = await verifier.plain(request)
         drafter = ScriptedDrafter(changed(**changes))
         verifier.network.listen("bad:1", drafter.converse)
-        await verifier.pool.attach("bad:1", "")
+        await verifier.pool.membership.attach("bad:1", "")
         assert (await verifier.generate(request)).token_ids == plain.token_ids
         await verifier.until(lambda: verifier.state("bad:1").stale_nodes >= 2)
         assert not drafter.errors
@@ -256,7 +255,7 @@ class TestProposals:
         plain = await verifier.plain(request)
         drafter = ScriptedDrafter(changed(epoch=2**32 - 1))
         verifier.network.listen("bad:1", drafter.converse)
-        await verifier.pool.attach("bad:1", "")
+        await verifier.pool.membership.attach("bad:1", "")
         assert (await verifier.generate(request)).token_ids == plain.token_ids
         await verifier.until(lambda: drafter.errors)
         assert drafter.errors[0].epoch == 2**32 - 1
@@ -275,7 +274,7 @@ class TestProposals:
 
         drafter = ScriptedDrafter(late)
         verifier.network.listen("late:1", drafter.converse)
-        await verifier.pool.attach("late:1", "")
+        await verifier.pool.membership.attach("late:1", "")
         output = await verifier.generate(request)
         assert output.token_ids == plain.token_ids
         await verifier.until(lambda: verifier.state("late:1").stale_nodes > 0)
@@ -293,7 +292,7 @@ class TestProposals:
 
         drafter = ScriptedDrafter(answer)
         verifier.network.listen("mixed:1", drafter.converse)
-        await verifier.pool.attach("mixed:1", "")
+        await verifier.pool.membership.attach("mixed:1", "")
         outputs = await asyncio.gather(*map(verifier.generate, requests))
         assert [output.token_ids for output in outputs] == [output.token_ids for output in plain]
         assert outputs[0].finished.speculation.accepted_tokens > 0
@@ -308,8 +307,8 @@ class TestProposals:
         honest = ScriptedDrafter(right([*PROMPT, *plain.token_ids]))
         verifier.network.listen("liar:1", liar.converse)
         verifier.network.listen("honest:1", honest.converse)
-        await verifier.pool.attach("liar:1", "")
-        await verifier.pool.attach("honest:1", "")
+        await verifier.pool.membership.attach("liar:1", "")
+        await verifier.pool.membership.attach("honest:1", "")
         output = await verifier.generate(request)
         assert output.token_ids == plain.token_ids
         assert len(liar.opened) == 1
@@ -322,10 +321,10 @@ class TestProposals:
     ) -> None:
         drafter = ScriptedDrafter(lambda opening: [batch(opening.proposal((3,)), step_seconds=seconds)])
         verifier.network.listen("bad:1", drafter.converse)
-        await verifier.pool.attach("bad:1", "")
+        await verifier.pool.membership.attach("bad:1", "")
         await verifier.generate(order(max_tokens=6))
         assert verifier.state("bad:1").step_time.ToNanoseconds() == 0
-        await verifier.pool.detach("bad:1")
+        await verifier.pool.changes.detach("bad:1")
 
     async def test_log_probabilities_of_minus_infinity(self, verifier: InProcessVerifier) -> None:
         """A drafter may be sure that a node is wrong."""
@@ -333,7 +332,7 @@ class TestProposals:
         plain = await verifier.plain(request)
         drafter = ScriptedDrafter(changed(log_probs=[-math.inf, -math.inf]))
         verifier.network.listen("odd:1", drafter.converse)
-        await verifier.pool.attach("odd:1", "")
+        await verifier.pool.membership.attach("odd:1", "")
         assert (await verifier.generate(request)).token_ids == plain.token_ids
         assert all(StreamBroken(error.status).reason_name == "CREDIT_EXCEEDED" for error in drafter.errors)
 
@@ -356,7 +355,7 @@ class TestSequenceErrors:
         drafters = [ScriptedDrafter(fault(at_capacity("full", 60.0))) for _ in range(count)]
         for index, drafter in enumerate(drafters):
             verifier.network.listen(f"full:{index + 1}", drafter.converse)
-            await verifier.pool.attach(f"full:{index + 1}", "")
+            await verifier.pool.membership.attach(f"full:{index + 1}", "")
         plain = await verifier.plain(order(max_tokens=12))
         output = await verifier.generate(order(max_tokens=12))
         assert output.token_ids == plain.token_ids
@@ -370,7 +369,7 @@ class TestSequenceErrors:
     ) -> None:
         drafter = ScriptedDrafter(fault(failed_precondition(ErrorReason.ERROR_REASON_OUT_OF_SYNC, "lost")))
         verifier.network.listen("lost:1", drafter.converse)
-        await verifier.pool.attach("lost:1", "")
+        await verifier.pool.membership.attach("lost:1", "")
         plain = await verifier.plain(order(max_tokens=20))
         verifier.engine.hold(0)
         running = asyncio.create_task(verifier.generate(order(max_tokens=20)))
@@ -399,7 +398,7 @@ class TestSequenceErrors:
 
         drafter = ScriptedDrafter(answer)
         verifier.network.listen("lost:1", drafter.converse)
-        await verifier.pool.attach("lost:1", "")
+        await verifier.pool.membership.attach("lost:1", "")
         output = await verifier.generate(request)
         assert output.token_ids == plain.token_ids
         assert len(drafter.opened) == 2
@@ -417,7 +416,7 @@ class TestSequenceErrors:
 
         drafter = ScriptedDrafter(answer)
         verifier.network.listen("odd:1", drafter.converse)
-        await verifier.pool.attach("odd:1", "")
+        await verifier.pool.membership.attach("odd:1", "")
         await verifier.generate(order(max_tokens=8))
         await verifier.until(lambda: drafter.opened)
         assert verifier.state("odd:1").last_error.code == 0
@@ -425,7 +424,7 @@ class TestSequenceErrors:
     async def test_what_it_says_does_nothing_in_a_terminal(self, verifier: InProcessVerifier) -> None:
         drafter = ScriptedDrafter(fault(invalid_field("x\x1b[2J", "two\nlines")))
         verifier.network.listen("odd:1", drafter.converse)
-        await verifier.pool.attach("odd:1", "")
+        await verifier.pool.membership.attach("odd:1", "")
         await verifier.generate(order(max_tokens=8))
         await verifier.until(lambda: verifier.state("odd:1").last_error.code)
         assert verifier.state("odd:1").last_error.message == "x\ufffd[2J: two\ufffdlines"
@@ -433,7 +432,7 @@ class TestSequenceErrors:
     async def test_what_the_verifier_says_has_the_details(self, verifier: InProcessVerifier) -> None:
         drafter = ScriptedDrafter(MALFORMED["ids that skip some"])
         verifier.network.listen("bad:1", drafter.converse)
-        await verifier.pool.attach("bad:1", "")
+        await verifier.pool.membership.attach("bad:1", "")
         verifier.engine.hold(0)
         running = asyncio.create_task(verifier.generate(order(max_tokens=4)))
         await verifier.until(lambda: drafter.opened)
@@ -456,7 +455,7 @@ class TestStream:
         ]
         drafter = ScriptedDrafter(lambda _: garbage)
         verifier.network.listen("odd:1", drafter.converse)
-        await verifier.pool.attach("odd:1", "")
+        await verifier.pool.membership.attach("odd:1", "")
         plain = await verifier.plain(order())
         assert (await verifier.generate(order())).token_ids == plain.token_ids
         assert verifier.state("odd:1").state == READY
@@ -478,7 +477,7 @@ class TestStream:
 
         drafter = ScriptedDrafter(answer)
         verifier.network.listen("bad:1", drafter.converse)
-        await verifier.pool.attach("bad:1", "")
+        await verifier.pool.membership.attach("bad:1", "")
         plain = await verifier.plain(order())
         assert (await verifier.generate(order())).token_ids == plain.token_ids
         await verifier.until(lambda: verifier.network.attempts["bad:1"] > 1)
@@ -486,7 +485,7 @@ class TestStream:
     async def test_a_second_hello_ends_the_stream(self, verifier: InProcessVerifier) -> None:
         drafter = ScriptedDrafter(lambda _: [hello()])
         verifier.network.listen("bad:1", drafter.converse)
-        await verifier.pool.attach("bad:1", "")
+        await verifier.pool.membership.attach("bad:1", "")
         await verifier.generate(order(max_tokens=4))
         await verifier.until(lambda: drafter.ended)
 
@@ -494,7 +493,7 @@ class TestStream:
         self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What waits for it is bounded; its stream ends, and a new one begins."""
-        monkeypatch.setattr(drafter_conversation, "_MAX_QUEUED", 4)
+        monkeypatch.setattr(drafter_stream, "_MAX_QUEUED", 4)
         left = 0
 
         async def deaf(stream: Stream) -> None:
@@ -507,7 +506,7 @@ class TestStream:
                 left += 1
 
         verifier.network.listen("deaf:1", deaf)
-        await verifier.pool.attach("deaf:1", "")
+        await verifier.pool.membership.attach("deaf:1", "")
         plain = await verifier.plain(order(max_tokens=60))
         assert (await verifier.generate(order(max_tokens=60))).token_ids == plain.token_ids
         await verifier.until(lambda: left and verifier.network.attempts["deaf:1"] > 1)
@@ -519,7 +518,7 @@ class TestStream:
         plain = await verifier.plain(order())
         drafter = ScriptedDrafter(right([*PROMPT, *plain.token_ids]), says_opened=False)
         verifier.network.listen("odd:1", drafter.converse)
-        await verifier.pool.attach("odd:1", "")
+        await verifier.pool.membership.attach("odd:1", "")
         output = await verifier.generate(order())
         assert output.token_ids == plain.token_ids
         assert output.finished.speculation.accepted_tokens > 0
@@ -543,7 +542,7 @@ class TestStream:
         plain = await verifier.plain(order(max_tokens=60))
         drafter = ScriptedDrafter(flood)
         verifier.network.listen("flood:1", drafter.converse)
-        await verifier.pool.attach("flood:1", "")
+        await verifier.pool.membership.attach("flood:1", "")
         for _ in range(3):
             assert (await verifier.generate(order(max_tokens=60))).token_ids == plain.token_ids
             await verifier.until(lambda: verifier.state("flood:1").state != READY)
@@ -568,7 +567,7 @@ class TestStream:
 
         drafter = ScriptedDrafter(one_by_one)
         verifier.network.listen("busy:1", drafter.converse)
-        await verifier.pool.attach("busy:1", "")
+        await verifier.pool.membership.attach("busy:1", "")
         await verifier.generate(order(max_tokens=60))
         assert drafter.verdicts > 0
         assert verifier.state("busy:1").state == READY

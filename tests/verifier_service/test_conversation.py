@@ -34,7 +34,7 @@ async def test_drafters_change_no_token(
     assert len(plain.token_ids) == 48
     assert plain.finished.speculation.draft_tokens == 0
     for address in ("twin:1", "stranger:1"):
-        await verifier.pool.attach(address, "drafter")
+        await verifier.pool.membership.attach(address, "drafter")
         output = await verifier.generate(request)
         stats = output.finished.speculation
         assert (output.token_ids, output.text) == (plain.token_ids, plain.text)
@@ -43,7 +43,7 @@ async def test_drafters_change_no_token(
         if address == "twin:1":
             assert stats.accepted_tokens == sum(source == "drafter" for source in output.sources) > 0
             assert stats.steps == 48 - stats.accepted_tokens
-        await verifier.pool.detach("drafter")
+        await verifier.pool.changes.detach("drafter")
 
 
 async def test_many_at_once_and_each_alone(
@@ -54,8 +54,8 @@ async def test_many_at_once_and_each_alone(
         for index, sampling in enumerate([*SAMPLINGS.values()] * 4)
     ]
     alone = [await verifier.plain(request) for request in requests]
-    await verifier.pool.attach("twin:1", "")
-    await verifier.pool.attach("stranger:1", "")
+    await verifier.pool.membership.attach("twin:1", "")
+    await verifier.pool.membership.attach("stranger:1", "")
     together = await asyncio.gather(*(verifier.generate(request) for request in requests))
     assert [output.token_ids for output in together] == [output.token_ids for output in alone]
     used = {source for output in together for source in output.sources}
@@ -71,7 +71,7 @@ async def test_swaps_within_a_request(
 ) -> None:
     request = order(max_tokens=60, sampling=sampled())
     plain = await verifier.plain(request)
-    await verifier.pool.attach("twin:1", "twin")
+    await verifier.pool.membership.attach("twin:1", "twin")
     verifier.engine.hold(3)
     output, moved = Output(), 0
     at = "twin"
@@ -80,7 +80,7 @@ async def test_swaps_within_a_request(
             output.take(event)
             if event.WhichOneof("event") != "finished":
                 new = {"twin": "stranger:1", "stranger:1": "twin:1", "twin:1": "stranger:1"}[at]
-                moved += (await verifier.pool.swap(at, new))[1]
+                moved += (await verifier.pool.changes.swap(at, new))[1]
                 at = new
                 verifier.engine.hold(3)
     assert output.token_ids == plain.token_ids
@@ -94,11 +94,11 @@ async def test_attach_and_detach_within_a_request(verifier: InProcessVerifier, t
     verifier.engine.hold(2)
     running = asyncio.create_task(verifier.generate(request))
     await verifier.until(lambda: verifier.verifier.status().running_sequences)
-    await verifier.pool.attach("twin:1", "")
+    await verifier.pool.membership.attach("twin:1", "")
     assert verifier.state("twin:1").sequences == 1
     verifier.engine.hold(4)
     await verifier.until(lambda: verifier.state("twin:1").accepted_tokens > 0)
-    gone = await verifier.pool.detach("twin:1")
+    gone = await verifier.pool.changes.detach("twin:1")
     assert gone.accepted_tokens > 0
     assert verifier.pool.describe() == []
     verifier.engine.go_on()
@@ -111,7 +111,7 @@ async def test_attach_and_detach_within_a_request(verifier: InProcessVerifier, t
 async def test_a_drafter_that_is_killed_within_a_request(verifier: InProcessVerifier, twin: InProcessDrafter) -> None:
     request = order(max_tokens=60, sampling=sampled())
     plain = await verifier.plain(request)
-    await verifier.pool.attach("twin:1", "")
+    await verifier.pool.membership.attach("twin:1", "")
     verifier.engine.hold(4)
     running = asyncio.create_task(verifier.generate(request))
     await verifier.until(lambda: verifier.state("twin:1").accepted_tokens > 0)
@@ -127,7 +127,7 @@ async def test_a_drafter_that_is_killed_within_a_request(verifier: InProcessVeri
 async def test_a_drafter_that_comes_back_drafts_again(verifier: InProcessVerifier, twin: InProcessDrafter) -> None:
     request = order(max_tokens=80)
     plain = await verifier.plain(request)
-    await verifier.pool.attach("twin:1", "")
+    await verifier.pool.membership.attach("twin:1", "")
     verifier.engine.hold(3)
     running = asyncio.create_task(verifier.generate(request))
     await verifier.until(lambda: verifier.state("twin:1").sequences == 1)
@@ -147,12 +147,12 @@ async def test_a_drafter_that_shuts_down_ends_its_conversations(
 ) -> None:
     request = order(max_tokens=60)
     plain = await verifier.plain(request)
-    await verifier.pool.attach("twin:1", "")
+    await verifier.pool.membership.attach("twin:1", "")
     verifier.engine.hold(4)
     running = asyncio.create_task(verifier.generate(request))
     await verifier.until(lambda: verifier.state("twin:1").accepted_tokens > 0)
     async with asyncio.timeout(PATIENCE):
-        await twin.servicer.end_conversations()
+        await twin.servicer.end_sessions()
     verifier.engine.go_on()
     assert (await running).token_ids == plain.token_ids
     await verifier.until(lambda: verifier.state("twin:1").last_error.message)
@@ -162,7 +162,7 @@ async def test_a_drafter_that_shuts_down_ends_its_conversations(
 async def test_a_cancelled_request_frees_both_sides(
     verifier: InProcessVerifier, twin: InProcessDrafter, steps: int
 ) -> None:
-    await verifier.pool.attach("twin:1", "")
+    await verifier.pool.membership.attach("twin:1", "")
     verifier.engine.hold(steps)
     running = asyncio.create_task(verifier.generate(order(max_tokens=100)))
     await verifier.until(lambda: verifier.state("twin:1").sequences == 1)
@@ -184,7 +184,7 @@ async def test_requests_beyond_the_engines_room_wait_and_are_drafted_for(
         verifier.engine.drafts_awaited = True
         requests = [order([index + 3, 8], max_tokens=20, sampling=sampled()) for index in range(5)]
         alone = [await verifier.plain(request) for request in requests]
-        await verifier.pool.attach("twin:1", "")
+        await verifier.pool.membership.attach("twin:1", "")
         together = await asyncio.gather(*(verifier.generate(request) for request in requests))
         assert [output.token_ids for output in together] == [output.token_ids for output in alone]
         assert all(output.finished.speculation.accepted_tokens > 0 for output in together)
@@ -195,7 +195,7 @@ async def test_another_tokenizer_is_refused_by_both_sides(verifier: InProcessVer
     async with in_process_drafter(foreign) as drafter:
         verifier.network.listen("foreign:1", drafter.servicer.converse)
         with pytest.raises(ServiceError) as caught:
-            await verifier.pool.attach("foreign:1", "")
+            await verifier.pool.membership.attach("foreign:1", "")
     error = caught.value
     assert (error.code.name, error.reason_name) == ("FAILED_PRECONDITION", "TOKENIZER_MISMATCH")
     assert "foreign" in error.message
@@ -210,20 +210,20 @@ async def test_a_padded_vocabulary_is_the_same_tokenizer(verifier: InProcessVeri
     async with in_process_drafter(padded) as drafter:
         verifier.network.listen("padded:1", drafter.servicer.converse)
         verifier.engine.drafts_awaited = True
-        await verifier.pool.attach("padded:1", "")
+        await verifier.pool.membership.attach("padded:1", "")
         output = await verifier.generate(order(sampling=sampled()))
         assert output.token_ids == plain.token_ids
         assert output.finished.speculation.draft_tokens > 0
         assert verifier.state("padded:1").last_error.code == 0
-        await verifier.pool.detach("padded:1")
+        await verifier.pool.changes.detach("padded:1")
 
 
 class TestOptions:
     async def test_a_request_may_name_its_drafter(
         self, verifier: InProcessVerifier, twin: InProcessDrafter, stranger: InProcessDrafter
     ) -> None:
-        await verifier.pool.attach("twin:1", "a")
-        await verifier.pool.attach("stranger:1", "b")
+        await verifier.pool.membership.attach("twin:1", "a")
+        await verifier.pool.membership.attach("stranger:1", "b")
         for name in ("b", "a", "b"):
             output = await verifier.generate(order(speculation=SpeculationOptions(drafter=name)))
             assert [each.name for each in output.finished.speculation.drafters] == [name]
@@ -231,7 +231,7 @@ class TestOptions:
     async def test_at_most_so_many_draft_tokens_a_step(
         self, verifier: InProcessVerifier, twin: InProcessDrafter
     ) -> None:
-        await verifier.pool.attach("twin:1", "")
+        await verifier.pool.membership.attach("twin:1", "")
         output = await verifier.generate(order(speculation=SpeculationOptions(max_draft_tokens=1)))
         stats = output.finished.speculation
         assert 0 < stats.draft_tokens <= stats.steps
@@ -240,7 +240,7 @@ class TestOptions:
     async def test_none_at_all(
         self, verifier: InProcessVerifier, twin: InProcessDrafter, options: SpeculationOptions
     ) -> None:
-        await verifier.pool.attach("twin:1", "")
+        await verifier.pool.membership.attach("twin:1", "")
         output = await verifier.generate(order(speculation=options))
         assert output.finished.speculation.draft_tokens == 0
         assert not output.finished.speculation.drafters
@@ -250,7 +250,7 @@ class TestOptions:
         request = GenerateRequest(ignore_eos=True, sampling=greedy())
         request.token_ids.ids.extend(prompt)
         plain = await verifier.plain(request)
-        await verifier.pool.attach("twin:1", "")
+        await verifier.pool.membership.attach("twin:1", "")
         output = await verifier.generate(request)
         assert output.token_ids == plain.token_ids
         assert len(output.token_ids) == 20
@@ -264,11 +264,11 @@ class TestOptions:
         assert plain.finished.finish_reason == FinishReason.FINISH_REASON_STOP, "choose another seed"
         async with in_process_drafter(checkpoint) as drafter:
             verifier.network.listen("twin:1", drafter.servicer.converse)
-            await verifier.pool.attach("twin:1", "")
+            await verifier.pool.membership.attach("twin:1", "")
             output = await verifier.generate(request)
             assert output.token_ids == plain.token_ids
             assert output.finished.usage.completion_tokens == len(output.token_ids)
-            await verifier.pool.detach("twin:1")
+            await verifier.pool.changes.detach("twin:1")
 
     async def test_a_stop_string_ends_the_same_tokens(
         self, verifier: InProcessVerifier, twin: InProcessDrafter
@@ -278,7 +278,7 @@ class TestOptions:
         request = order(max_tokens=60, sampling=sampled(), stop=[stop])
         plain = await verifier.plain(request)
         assert plain.finished.stop == stop
-        await verifier.pool.attach("twin:1", "")
+        await verifier.pool.membership.attach("twin:1", "")
         output = await verifier.generate(request)
         assert (output.token_ids, output.text) == (plain.token_ids, plain.text)
         assert output.finished.finish_reason == FinishReason.FINISH_REASON_STOP
@@ -288,7 +288,7 @@ class TestOptions:
         self, verifier: InProcessVerifier, twin: InProcessDrafter, known: int
     ) -> None:
         whole = await verifier.plain(order(sampling=sampled()))
-        await verifier.pool.attach("twin:1", "")
+        await verifier.pool.membership.attach("twin:1", "")
         rest = await verifier.generate(order(sampling=sampled(), resume_token_ids=whole.token_ids[:known]))
         assert [*whole.token_ids[:known], *rest.token_ids] == whole.token_ids
         assert rest.finished.usage.completion_tokens == 40

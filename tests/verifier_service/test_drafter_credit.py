@@ -193,7 +193,7 @@ async def test_the_drafter_is_told(verifier: InProcessVerifier, monkeypatch: pyt
     monkeypatch.setattr(drafter_credit, "_STEP_SECONDS", 99.0)  # a tenth of a step is what counts at most
     silent = ScriptedDrafter()
     verifier.network.listen("silent:1", silent.converse)
-    await verifier.pool.attach("silent:1", "")
+    await verifier.pool.membership.attach("silent:1", "")
     await verifier.generate(order(max_tokens=160))
     steps = [after - before for before, after in zip([len(PROMPT), *silent.lengths], silent.lengths, strict=False)]
     at_once = steps.index(next(step for step in steps if step > 1))
@@ -207,7 +207,7 @@ async def test_that_it_rests_is_told(verifier: InProcessVerifier, monkeypatch: p
     monkeypatch.setattr(drafter_credit, "_STEP_SECONDS", 99.0)
     silent = ScriptedDrafter()
     verifier.network.listen("silent:1", silent.converse)
-    await verifier.pool.attach("silent:1", "")
+    await verifier.pool.membership.attach("silent:1", "")
     assert [each.resting for each in verifier.pool.describe()] == [False]
     await verifier.generate(order(max_tokens=60))
     assert [each.resting for each in verifier.pool.describe()] == [True]
@@ -226,7 +226,7 @@ def oracle(plain: Sequence[int]) -> ScriptedDrafter:
 async def test_one_that_is_right_keeps_its_credit(verifier: InProcessVerifier) -> None:
     right = oracle((await verifier.plain(order(max_tokens=80))).token_ids)
     verifier.network.listen("oracle:1", right.converse)
-    await verifier.pool.attach("oracle:1", "")
+    await verifier.pool.membership.attach("oracle:1", "")
     output = await verifier.generate(order(max_tokens=80))
     assert output.finished.speculation.accepted_tokens > 0
     assert set(right.credits) == {0}
@@ -239,7 +239,7 @@ async def test_one_of_which_a_node_is_verified_is_asked_for_eight(
     async with in_process_verifier(checkpoint, max_tree_nodes=64) as verifier:
         right = oracle((await verifier.plain(order(max_tokens=80))).token_ids)
         verifier.network.listen("oracle:1", right.converse)
-        await verifier.pool.attach("oracle:1", "")
+        await verifier.pool.membership.attach("oracle:1", "")
         await verifier.generate(order(max_tokens=80))
     assert right.opened[0].max_tree_nodes == 64
     assert right.credits[0] == 0

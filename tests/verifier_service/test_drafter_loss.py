@@ -9,8 +9,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc.status_pb2 import Status
 
 from drafter_pool.announcing import heartbeats
-from drafter_pool.drafter import circuit_breaker
-from drafter_pool.drafter import conversation as drafter_conversation
+from drafter_pool.drafter import circuit_breaker, drafter_stream
 from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
@@ -30,11 +29,11 @@ SUSPENDED = DrafterState.DRAFTER_STATE_SUSPENDED
 class TestSignsOfLife:
     @pytest.fixture(autouse=True)
     def quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(drafter_conversation, "_PING_SECONDS", 0.1)
+        monkeypatch.setattr(drafter_stream, "_PING_SECONDS", 0.1)
 
     async def test_a_drafter_that_answers_is_kept(self, verifier: InProcessVerifier, listening: Any) -> None:
         drafter = listening("a:1", greeting=hello(capabilities=[CAPABILITY_PING]))
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         await verifier.until(lambda: drafter.pings > 6)
         assert verifier.network.attempts == {"a:1": 1}
 
@@ -42,12 +41,12 @@ class TestSignsOfLife:
         self, verifier: InProcessVerifier, listening: Any
     ) -> None:
         hung = listening("a:1", greeting=hello(capabilities=[CAPABILITY_PING]))
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier) as running:
             await verifier.until(lambda: hung.open)
             verifier.engine.drafts_awaited = True
             other = listening("b:1", right([*PROMPT, *running.plain.token_ids]))
-            await verifier.pool.attach("b:1", "")
+            await verifier.pool.membership.attach("b:1", "")
             hung.alive = False
             await verifier.until(lambda: other.open)
             assert verifier.state("a:1").sequences == 0
@@ -57,14 +56,14 @@ class TestSignsOfLife:
     async def test_one_that_cannot_be_pinged_is_not(self, verifier: InProcessVerifier, listening: Any) -> None:
         silent = listening("a:1")
         silent.alive = False
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         await asyncio.sleep(0.6)
         assert silent.pings == 0
         assert verifier.state("a:1").state == READY
 
     async def test_it_comes_back(self, verifier: InProcessVerifier, listening: Any) -> None:
         drafter = listening("a:1", greeting=hello(capabilities=[CAPABILITY_PING]))
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier):
             await verifier.until(lambda: drafter.open)
             drafter.alive = False
@@ -80,7 +79,7 @@ class TestBreakingTheProtocol:
         monkeypatch.setattr(circuit_breaker, "_FIRST_PAUSE_SECONDS", 1.0)
         verifier.engine.drafts_awaited = True
         liar = listening("liar:1", MALFORMED["its own parent"])
-        await verifier.pool.attach("liar:1", "")
+        await verifier.pool.membership.attach("liar:1", "")
         plain = await verifier.plain(order(max_tokens=12))
         outputs = await asyncio.gather(*(verifier.generate(order(max_tokens=12)) for _ in range(3)))
         assert [output.token_ids for output in outputs] == [plain.token_ids] * 3
@@ -94,7 +93,7 @@ class TestBreakingTheProtocol:
 
     async def test_a_flood_of_proposals_for_nothing(self, verifier: InProcessVerifier, listening: Any) -> None:
         drafter = listening("a:1")
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         batch = [Proposal(sequence_id=9, epoch=9, token_ids=[1], parent_ids=[0]) for _ in range(1000)]
         async with Running(verifier):
             await verifier.until(lambda: drafter.open)
@@ -103,19 +102,19 @@ class TestBreakingTheProtocol:
 
     async def test_handshakes_that_are_none(self, verifier: InProcessVerifier, listening: Any) -> None:
         listening("a:1", greeting=pb.DraftResponse(opened=pb.SequenceOpened(sequence_id=1, epoch=1)))
-        verifier.pool.add("a:1")
+        verifier.pool.membership.add("a:1")
         await verifier.until(lambda: verifier.state("a:1").state == SUSPENDED)
         assert verifier.network.attempts == {"a:1": 3}
 
     async def test_a_handshake_of_enormous_size(self, verifier: InProcessVerifier, listening: Any) -> None:
         listening("a:1", greeting=hello(model=ModelInfo(model_id="x" * 100_000)))
-        assert (await failure(verifier.pool.attach("a:1", "")))[1] == "HANDSHAKE_EXPECTED"
+        assert (await failure(verifier.pool.membership.attach("a:1", "")))[1] == "HANDSHAKE_EXPECTED"
 
     async def test_a_model_that_does_not_fit_breaks_no_protocol(
         self, verifier: InProcessVerifier, listening: Any
     ) -> None:
         listening("a:1", greeting=hello(model=ModelInfo(model_id="foreign", tokenizer_sha256="beef")))
-        verifier.pool.add("a:1")
+        verifier.pool.membership.add("a:1")
         await verifier.until(lambda: verifier.network.attempts.get("a:1", 0) > 4)
         assert verifier.state("a:1").state == UNREACHABLE
         assert "foreign" in verifier.state("a:1").last_error.message
@@ -131,7 +130,7 @@ class TestBreakingTheProtocol:
             return [pb.DraftResponse(sequence_error=error)]
 
         listening("a:1", answer)
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         plain = await verifier.plain(order(max_tokens=8))
         assert (await verifier.generate(order(max_tokens=8))).token_ids == plain.token_ids
         await verifier.until(lambda: verifier.state("a:1").last_error.message)
@@ -143,34 +142,34 @@ class TestAnotherModelComesBack:
         verifier.engine.drafts_awaited = True
         plain = await verifier.plain(order())
         listening("a:1", right([*PROMPT, *plain.token_ids]))
-        link = await verifier.pool.attach("a:1", "")
+        attached = await verifier.pool.membership.attach("a:1", "")
         await verifier.generate(order())
-        source = link.source
+        source = attached.source
         assert source in verifier.engine.planner.models
         verifier.engine.drafts_awaited = False
         await verifier.network.kill("a:1")
         listening("a:1", greeting=hello(model=ModelInfo(model_id="other", vocab_size=200)))
         await verifier.until(lambda: verifier.state("a:1").model.model_id == "other")
         await verifier.until(lambda: source not in verifier.engine.planner.models)
-        assert link.source != source
+        assert attached.source != source
         assert verifier.state("a:1").accepted_per_second == 0
 
     async def test_the_same_model_keeps_what_was_learned(self, verifier: InProcessVerifier, listening: Any) -> None:
         verifier.engine.drafts_awaited = True
         plain = await verifier.plain(order())
         drafter = listening("a:1", right([*PROMPT, *plain.token_ids]))
-        link = await verifier.pool.attach("a:1", "")
+        attached = await verifier.pool.membership.attach("a:1", "")
         await verifier.generate(order())
-        source = link.source
+        source = attached.source
         await verifier.network.kill("a:1")
         verifier.network.listen("a:1", drafter.converse)
         await verifier.until(lambda: verifier.state("a:1").state == READY)
-        assert link.source == source
+        assert attached.source == source
         assert source in verifier.engine.planner.models
 
     async def test_one_that_does_not_fit_stays_out(self, verifier: InProcessVerifier, listening: Any) -> None:
         first = listening("a:1")
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier):
             await verifier.until(lambda: first.open)
             await verifier.network.kill("a:1")
@@ -184,7 +183,7 @@ class TestFull:
         self, verifier: InProcessVerifier, listening: Any
     ) -> None:
         drafter = listening("a:1", fault(at_capacity("full", 0.2)), says_opened=False)
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier):
             await verifier.until(lambda: len(drafter.opened) >= 2)
             drafter.answer = lambda _: ()
@@ -199,7 +198,7 @@ class TestFull:
     async def test_the_drafters_limit_on_sequences_is_kept(self, verifier: InProcessVerifier, listening: Any) -> None:
         limits = Limits(max_sequences=2, max_tree_nodes=64, max_sequence_tokens=256)
         drafter = listening("a:1", greeting=hello(limits=limits))
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         verifier.engine.hold(1)
         requests = [asyncio.create_task(verifier.generate(order())) for _ in range(4)]
         await verifier.until(lambda: len(drafter.open) == 2)
@@ -222,38 +221,38 @@ class TestWhoAttachedIt:
     ) -> None:
         listening("a:1")
         if announced_first:
-            verifier.pool.register("a:1", "", leaving=False)
-        verifier.pool.add("a:1")
-        verifier.pool.register("a:1", "", leaving=False)
+            verifier.pool.membership.register("a:1", "", leaving=False)
+        verifier.pool.membership.add("a:1")
+        verifier.pool.membership.register("a:1", "", leaving=False)
         assert verifier.state("a:1").announced
         await verifier.until(lambda: not verifier.state("a:1").announced)
         await verifier.until(lambda: verifier.state("a:1").state == READY)
 
     async def test_more_drafters_than_there_may_be(self, verifier: InProcessVerifier, listening: Any) -> None:
-        verifier.pool._roster._max_drafters = 2
+        verifier.pool.roster._max_drafters = 2
         for index in (1, 2, 3):
             listening(f"a:{index}")
-        await verifier.pool.attach("a:1", "")
-        verifier.pool.register("a:2", "", leaving=False)
-        assert await failure(verifier.pool.attach("a:3", "")) == ("RESOURCE_EXHAUSTED", "AT_CAPACITY")
-        await verifier.pool.attach("a:1", "")
-        await verifier.pool.detach("a:1")
-        await verifier.pool.attach("a:3", "")
+        await verifier.pool.membership.attach("a:1", "")
+        verifier.pool.membership.register("a:2", "", leaving=False)
+        assert await failure(verifier.pool.membership.attach("a:3", "")) == ("RESOURCE_EXHAUSTED", "AT_CAPACITY")
+        await verifier.pool.membership.attach("a:1", "")
+        await verifier.pool.changes.detach("a:1")
+        await verifier.pool.membership.attach("a:3", "")
 
 
 async def test_a_drafter_that_hangs_in_its_handshake_again_and_again(
     verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from drafter_pool.drafter import handshake as drafter_handshake
+    from drafter_pool.drafter import drafter_stream
 
-    monkeypatch.setattr(drafter_handshake, "_HANDSHAKE_SECONDS", 0.05)
+    monkeypatch.setattr(drafter_stream, "_HANDSHAKE_SECONDS", 0.05)
 
     async def silent(stream: Stream) -> None:
         while await stream.read() is not None:
             pass
 
     verifier.network.listen("a:1", silent)
-    verifier.pool.add("a:1")
+    verifier.pool.membership.add("a:1")
     async with asyncio.timeout(PATIENCE):
         plain = await verifier.plain(order(max_tokens=8))
         assert (await verifier.generate(order(max_tokens=8))).token_ids == plain.token_ids

@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from drafter_pool.announcing import heartbeats
-from drafter_pool.changes import sequence_move
+from drafter_pool.changes import swap as drafter_swap
 from drafter_pool.routing import roster
 from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
@@ -27,7 +27,7 @@ UNREACHABLE = DrafterState.DRAFTER_STATE_UNREACHABLE
 class TestAttach:
     async def test_it_is_described(self, verifier: InProcessVerifier, listening: Any) -> None:
         listening("a:1")
-        await verifier.pool.attach("a:1", "name")
+        await verifier.pool.membership.attach("a:1", "name")
         (drafter,) = verifier.pool.describe()
         assert (drafter.name, drafter.address, drafter.state) == ("name", "a:1", READY)
         assert drafter.model.model_id == "scripted"
@@ -36,15 +36,15 @@ class TestAttach:
 
     async def test_again_is_the_same(self, verifier: InProcessVerifier, listening: Any) -> None:
         listening("a:1")
-        first = await verifier.pool.attach("a:1", "")
-        assert await verifier.pool.attach("a:1", "") is first
-        assert await verifier.pool.attach("a:1", "a:1") is first
+        first = await verifier.pool.membership.attach("a:1", "")
+        assert await verifier.pool.membership.attach("a:1", "") is first
+        assert await verifier.pool.membership.attach("a:1", "a:1") is first
         assert verifier.network.attempts == {"a:1": 1}
 
     async def test_the_name_is_taken(self, verifier: InProcessVerifier, listening: Any) -> None:
         listening("a:1")
-        await verifier.pool.attach("a:1", "x")
-        assert await failure(verifier.pool.attach("b:1", "x")) == ("ALREADY_EXISTS", "DRAFTER_EXISTS")
+        await verifier.pool.membership.attach("a:1", "x")
+        assert await failure(verifier.pool.membership.attach("b:1", "x")) == ("ALREADY_EXISTS", "DRAFTER_EXISTS")
         assert [drafter.address for drafter in verifier.pool.describe()] == ["a:1"]
 
     @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ class TestAttach:
         ],
     )
     async def test_the_address_is_none(self, verifier: InProcessVerifier, address: str, reason: str) -> None:
-        assert await failure(verifier.pool.attach(address, "")) == ("INVALID_ARGUMENT", reason)
+        assert await failure(verifier.pool.membership.attach(address, "")) == ("INVALID_ARGUMENT", reason)
 
     async def test_requests_that_run_plainly_get_it(self, verifier: InProcessVerifier, listening: Any) -> None:
         drafter = listening("a:1")
         async with Running(verifier):
-            await verifier.pool.attach("a:1", "")
+            await verifier.pool.membership.attach("a:1", "")
             await verifier.until(lambda: drafter.opened)
             assert drafter.opened[0].committed_length >= len(PROMPT)
             assert drafter.opened[0].max_length == len(PROMPT) + 40
@@ -70,15 +70,15 @@ class TestAttach:
     async def test_one_given_at_start_is_tried_until_it_is_there(
         self, verifier: InProcessVerifier, listening: Any
     ) -> None:
-        verifier.pool.add("a:1")
+        verifier.pool.membership.add("a:1")
         await verifier.until(lambda: verifier.state("a:1").state == UNREACHABLE)
         assert verifier.state("a:1").last_error.code == grpc.StatusCode.UNAVAILABLE.value[0]
-        assert await failure(verifier.pool.attach("a:1", "")) == ("UNAVAILABLE", "DRAFTER_UNREACHABLE")
+        assert await failure(verifier.pool.membership.attach("a:1", "")) == ("UNAVAILABLE", "DRAFTER_UNREACHABLE")
         assert verifier.state("a:1") is not None, "it was there before the call"
         listening("a:1")
         await verifier.until(lambda: verifier.state("a:1").state == READY)
         assert verifier.state("a:1").last_error.code == 0
-        assert (await verifier.pool.attach("a:1", "")).ready, "what once failed does not stick"
+        assert (await verifier.pool.membership.attach("a:1", "")).ready, "what once failed does not stick"
 
     async def test_a_caller_that_gives_up_leaves_nothing(
         self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
@@ -88,7 +88,7 @@ class TestAttach:
                 pass
 
         verifier.network.listen("silent:1", silent)
-        attaching = asyncio.create_task(verifier.pool.attach("silent:1", ""))
+        attaching = asyncio.create_task(verifier.pool.membership.attach("silent:1", ""))
         await verifier.until(verifier.pool.describe)
         attaching.cancel()
         await asyncio.wait({attaching})
@@ -97,12 +97,12 @@ class TestAttach:
 
 class TestDetach:
     async def test_unknown(self, verifier: InProcessVerifier) -> None:
-        assert await failure(verifier.pool.detach("nobody")) == ("NOT_FOUND", "DRAFTER_NOT_FOUND")
+        assert await failure(verifier.pool.changes.detach("nobody")) == ("NOT_FOUND", "DRAFTER_NOT_FOUND")
 
     async def test_the_conversation_ends(self, verifier: InProcessVerifier, listening: Any) -> None:
         drafter = listening("a:1")
-        await verifier.pool.attach("a:1", "")
-        await verifier.pool.detach("a:1")
+        await verifier.pool.membership.attach("a:1", "")
+        await verifier.pool.changes.detach("a:1")
         await verifier.until(lambda: drafter.ended == 1)
         assert verifier.network.attempts == {"a:1": 1}
 
@@ -121,77 +121,77 @@ class TestDetach:
                 left.set()
 
         verifier.network.listen("rude:1", rude)
-        await verifier.pool.attach("rude:1", "")
-        await verifier.pool.detach("rude:1")
+        await verifier.pool.membership.attach("rude:1", "")
+        await verifier.pool.changes.detach("rude:1")
         async with asyncio.timeout(PATIENCE):
             await left.wait()
 
     async def test_one_that_cannot_be_reached(self, verifier: InProcessVerifier) -> None:
-        verifier.pool.add("nobody:1")
-        await verifier.pool.detach("nobody:1")
+        verifier.pool.membership.add("nobody:1")
+        await verifier.pool.changes.detach("nobody:1")
         assert verifier.pool.describe() == []
 
     async def test_its_requests_move_to_another_once_that_has_caught_up(
         self, verifier: InProcessVerifier, listening: Any
     ) -> None:
         first, second = listening("a:1"), listening("b:1")
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier):
             await verifier.until(lambda: first.open)
-            await verifier.pool.attach("b:1", "")
+            await verifier.pool.membership.attach("b:1", "")
             assert not second.open
-            described = await verifier.pool.detach("a:1")
+            described = await verifier.pool.changes.detach("a:1")
             assert described.sequences == 0
             assert len(second.open) == 1
             await verifier.until(lambda: not first.open)
 
     async def test_twice_at_once(self, verifier: InProcessVerifier, listening: Any) -> None:
         first, second = listening("a:1"), listening("b:1")
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier):
             await verifier.until(lambda: first.open)
-            await verifier.pool.attach("b:1", "")
+            await verifier.pool.membership.attach("b:1", "")
             async with asyncio.timeout(PATIENCE):
-                await asyncio.gather(verifier.pool.detach("a:1"), verifier.pool.detach("a:1"))
+                await asyncio.gather(verifier.pool.changes.detach("a:1"), verifier.pool.changes.detach("a:1"))
             assert len(second.open) == 1
         assert [drafter.name for drafter in verifier.pool.describe()] == ["b:1"]
 
     async def test_the_new_one_does_not_catch_up(
         self, verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sequence_move, "_MOVE_SECONDS", 0.05)
+        monkeypatch.setattr(drafter_swap, "_MOVE_SECONDS", 0.05)
         first = listening("a:1")
         listening("b:1", says_opened=False)
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier):
             await verifier.until(lambda: first.open)
-            await verifier.pool.attach("b:1", "")
+            await verifier.pool.membership.attach("b:1", "")
             async with asyncio.timeout(PATIENCE):
-                await verifier.pool.detach("a:1")
+                await verifier.pool.changes.detach("a:1")
 
     async def test_the_new_one_refuses_and_a_third_takes_over(
         self, verifier: InProcessVerifier, listening: Any
     ) -> None:
         first = listening("a:1")
         full = listening("full:1", fault(at_capacity("full", 1.0)), says_opened=False)
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier):
             await verifier.until(lambda: first.open)
-            await verifier.pool.attach("full:1", "")
+            await verifier.pool.membership.attach("full:1", "")
             third = listening("c:1")
-            await verifier.pool.attach("c:1", "")
-            await verifier.pool.detach("a:1")
+            await verifier.pool.membership.attach("c:1", "")
+            await verifier.pool.changes.detach("a:1")
             await verifier.until(lambda: third.open)
             assert len(full.opened) == 1
 
     async def test_the_request_ends_meanwhile(self, verifier: InProcessVerifier, listening: Any) -> None:
         first, second = listening("a:1"), listening("b:1", says_opened=False)
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         verifier.engine.hold(1)
         request = asyncio.create_task(verifier.generate(order()))
         await verifier.until(lambda: first.open)
-        await verifier.pool.attach("b:1", "")
-        detaching = asyncio.create_task(verifier.pool.detach("a:1"))
+        await verifier.pool.membership.attach("b:1", "")
+        detaching = asyncio.create_task(verifier.pool.changes.detach("a:1"))
         await verifier.until(lambda: second.open)
         request.cancel()
         async with asyncio.timeout(PATIENCE):
@@ -202,12 +202,12 @@ class TestDetach:
     async def test_the_request_ends_in_the_same_turn(self, verifier: InProcessVerifier, listening: Any) -> None:
         """Nothing is opened for a request that is over."""
         first, second = listening("a:1"), listening("b:1")
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         verifier.engine.hold(1)
         request = asyncio.create_task(verifier.generate(order()))
         await verifier.until(lambda: first.open)
-        await verifier.pool.attach("b:1", "")
-        detaching = asyncio.create_task(verifier.pool.detach("a:1"))
+        await verifier.pool.membership.attach("b:1", "")
+        detaching = asyncio.create_task(verifier.pool.changes.detach("a:1"))
         request.cancel()
         await detaching
         assert verifier.state("b:1").sequences == 0
@@ -217,20 +217,20 @@ class TestDetach:
 class TestSwap:
     async def test_faults(self, verifier: InProcessVerifier, listening: Any) -> None:
         listening("a:1")
-        await verifier.pool.attach("a:1", "")
-        assert await failure(verifier.pool.swap("nobody", "a:1")) == ("NOT_FOUND", "DRAFTER_NOT_FOUND")
-        assert await failure(verifier.pool.swap("a:1", "a:1")) == ("INVALID_ARGUMENT", "INVALID_FIELD")
-        assert await failure(verifier.pool.swap("a:1", "b:1")) == ("UNAVAILABLE", "DRAFTER_UNREACHABLE")
-        assert await failure(verifier.pool.swap("a:1", "nonsense")) == ("INVALID_ARGUMENT", "INVALID_FIELD")
+        await verifier.pool.membership.attach("a:1", "")
+        assert await failure(verifier.pool.changes.swap("nobody", "a:1")) == ("NOT_FOUND", "DRAFTER_NOT_FOUND")
+        assert await failure(verifier.pool.changes.swap("a:1", "a:1")) == ("INVALID_ARGUMENT", "INVALID_FIELD")
+        assert await failure(verifier.pool.changes.swap("a:1", "b:1")) == ("UNAVAILABLE", "DRAFTER_UNREACHABLE")
+        assert await failure(verifier.pool.changes.swap("a:1", "nonsense")) == ("INVALID_ARGUMENT", "INVALID_FIELD")
         assert [(drafter.name, drafter.state) for drafter in verifier.pool.describe()] == [("a:1", READY)]
 
     async def test_make_before_break(self, verifier: InProcessVerifier, listening: Any) -> None:
         first = listening("a:1")
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier):
             await verifier.until(lambda: first.open)
             second = listening("b:1", says_opened=False)
-            swapping = asyncio.create_task(verifier.pool.swap("a:1", "b:1"))
+            swapping = asyncio.create_task(verifier.pool.changes.swap("a:1", "b:1"))
             await verifier.until(lambda: second.opened)
             assert first.open, "it drafts until the new one has caught up"
             assert verifier.state("a:1").state == DRAINING
@@ -238,11 +238,11 @@ class TestSwap:
 
     async def test_the_new_one_takes_over_all_requests(self, verifier: InProcessVerifier, listening: Any) -> None:
         first, second = listening("a:1"), listening("b:1")
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier):
             await verifier.until(lambda: first.open)
-            link, moved = await verifier.pool.swap("a:1", "b:1")
-            assert (link.name, moved) == ("b:1", 1)
+            attached, moved = await verifier.pool.changes.swap("a:1", "b:1")
+            assert (attached.name, moved) == ("b:1", 1)
             assert [drafter.name for drafter in verifier.pool.describe()] == ["b:1"]
             assert second.opened[0].committed_length >= len(PROMPT)
 
@@ -250,10 +250,10 @@ class TestSwap:
         self, verifier: InProcessVerifier, listening: Any
     ) -> None:
         first, second = listening("a:1"), listening("b:1")
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier, speculation=SpeculationOptions(drafter="a:1")):
             await verifier.until(lambda: first.open)
-            assert (await verifier.pool.swap("a:1", "b:1"))[1] == 1
+            assert (await verifier.pool.changes.swap("a:1", "b:1"))[1] == 1
             assert second.open
 
 
@@ -265,7 +265,7 @@ class TestRequests:
     async def test_they_are_spread_over_the_drafters(self, verifier: InProcessVerifier, listening: Any) -> None:
         drafters = [listening(f"a:{index}") for index in (1, 2, 3)]
         for index in (1, 2, 3):
-            await verifier.pool.attach(f"a:{index}", "")
+            await verifier.pool.membership.attach(f"a:{index}", "")
         verifier.engine.hold(0)
         requests = [asyncio.create_task(verifier.generate(order(max_tokens=4))) for _ in range(6)]
         await verifier.until(lambda: all(len(drafter.open) == 2 for drafter in drafters))
@@ -275,12 +275,12 @@ class TestRequests:
 
     async def test_a_lost_drafters_requests_go_to_another(self, verifier: InProcessVerifier, listening: Any) -> None:
         first = listening("a:1")
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier) as running:
             await verifier.until(lambda: first.open)
             verifier.engine.drafts_awaited = True
             second = listening("b:1", right([*PROMPT, *running.plain.token_ids]))
-            await verifier.pool.attach("b:1", "")
+            await verifier.pool.membership.attach("b:1", "")
             await verifier.network.kill("a:1")
             await verifier.until(lambda: second.open)
         assert "b:1" in running.output.sources
@@ -291,32 +291,32 @@ class TestRequests:
 class TestAnnouncing:
     async def test_it_attaches_itself(self, verifier: InProcessVerifier, listening: Any) -> None:
         listening("a:1")
-        assert verifier.pool.register("a:1", "me", leaving=False)
+        assert verifier.pool.membership.register("a:1", "me", leaving=False)
         await verifier.until(lambda: verifier.state("me").state == READY)
         assert verifier.state("me").announced
-        assert not verifier.pool.register("a:1", "me", leaving=False), "a heartbeat changes nothing"
+        assert not verifier.pool.membership.register("a:1", "me", leaving=False), "a heartbeat changes nothing"
         assert len(verifier.pool.describe()) == 1
 
     async def test_what_is_new_is_told_from_heartbeats(self, verifier: InProcessVerifier, listening: Any) -> None:
         listening("a:1")
-        await verifier.pool.attach("a:1", "")
-        assert verifier.pool.register("a:1", "", leaving=False), "it had not announced itself before"
-        assert not verifier.pool.register("a:1", "", leaving=False)
-        assert verifier.pool.register("a:1", "", leaving=False, labels={"domain": "code"})
-        assert not verifier.pool.register("a:1", "", leaving=False, labels={"domain": "code"})
-        assert verifier.pool.register("a:1", "", leaving=True)
+        await verifier.pool.membership.attach("a:1", "")
+        assert verifier.pool.membership.register("a:1", "", leaving=False), "it had not announced itself before"
+        assert not verifier.pool.membership.register("a:1", "", leaving=False)
+        assert verifier.pool.membership.register("a:1", "", leaving=False, labels={"domain": "code"})
+        assert not verifier.pool.membership.register("a:1", "", leaving=False, labels={"domain": "code"})
+        assert verifier.pool.membership.register("a:1", "", leaving=True)
 
     async def test_it_leaves(self, verifier: InProcessVerifier, listening: Any) -> None:
         drafter = listening("a:1")
-        verifier.pool.register("a:1", "", leaving=False)
+        verifier.pool.membership.register("a:1", "", leaving=False)
         async with Running(verifier):
             await verifier.until(lambda: drafter.open)
-            verifier.pool.register("a:1", "", leaving=True)
+            verifier.pool.membership.register("a:1", "", leaving=True)
             await verifier.until(lambda: verifier.pool.describe() == [])
             await verifier.until(lambda: drafter.ended)
 
     async def test_leaving_unknown(self, verifier: InProcessVerifier) -> None:
-        verifier.pool.register("a:1", "", leaving=True)
+        verifier.pool.membership.register("a:1", "", leaving=True)
         assert verifier.pool.describe() == []
 
     async def test_a_heartbeat_that_stays_out(
@@ -324,44 +324,44 @@ class TestAnnouncing:
     ) -> None:
         drafter = listening("a:1")
         async with Running(verifier):
-            verifier.pool.register("a:1", "", leaving=False)
+            verifier.pool.membership.register("a:1", "", leaving=False)
             await verifier.until(lambda: verifier.state("a:1").state == READY)
             monkeypatch.setattr(heartbeats, "HEARTBEAT_SECONDS", 0.02)
-            verifier.pool.register("a:1", "", leaving=False)
+            verifier.pool.membership.register("a:1", "", leaving=False)
             await verifier.until(lambda: drafter.ended and verifier.pool.describe() == [])
 
     async def test_a_detached_one_is_not_brought_back_by_its_heartbeat(
         self, verifier: InProcessVerifier, listening: Any
     ) -> None:
         listening("a:1")
-        verifier.pool.register("a:1", "", leaving=False)
+        verifier.pool.membership.register("a:1", "", leaving=False)
         await verifier.until(lambda: verifier.state("a:1").state == READY)
-        await verifier.pool.detach("a:1")
-        verifier.pool.register("a:1", "", leaving=False)
+        await verifier.pool.changes.detach("a:1")
+        verifier.pool.membership.register("a:1", "", leaving=False)
         assert verifier.pool.describe() == []
-        await verifier.pool.attach("a:1", "")
-        verifier.pool.register("a:1", "", leaving=False)
+        await verifier.pool.membership.attach("a:1", "")
+        verifier.pool.membership.register("a:1", "", leaving=False)
         assert verifier.state("a:1").announced
 
     async def test_a_detached_one_is_welcome_after_a_restart(self, verifier: InProcessVerifier, listening: Any) -> None:
         listening("a:1")
-        verifier.pool.register("a:1", "", leaving=False)
+        verifier.pool.membership.register("a:1", "", leaving=False)
         await verifier.until(lambda: verifier.state("a:1").state == READY)
-        await verifier.pool.detach("a:1")
-        verifier.pool.register("a:1", "", leaving=True)
-        verifier.pool.register("a:1", "", leaving=False)
+        await verifier.pool.changes.detach("a:1")
+        verifier.pool.membership.register("a:1", "", leaving=True)
+        verifier.pool.membership.register("a:1", "", leaving=False)
         await verifier.until(lambda: verifier.state("a:1").state == READY)
 
     async def test_a_detached_ones_missing_heartbeat_harms_nobody(
         self, verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         listening("a:1")
-        verifier.pool.register("a:1", "", leaving=False)
+        verifier.pool.membership.register("a:1", "", leaving=False)
         await verifier.until(lambda: verifier.state("a:1").state == READY)
         monkeypatch.setattr(heartbeats, "HEARTBEAT_SECONDS", 0.01)
-        await verifier.pool.detach("a:1")
-        await verifier.until(lambda: not verifier.pool._heartbeats._dismissed)
-        verifier.pool.register("a:1", "", leaving=False)
+        await verifier.pool.changes.detach("a:1")
+        await verifier.until(lambda: not verifier.pool.membership._heartbeats._dismissed)
+        verifier.pool.membership.register("a:1", "", leaving=False)
         assert verifier.state("a:1") is not None
 
     async def test_a_name_at_another_address_disturbs_nobody(
@@ -371,20 +371,20 @@ class TestAnnouncing:
         monkeypatch.setattr(heartbeats, "HEARTBEAT_SECONDS", 0.05)
         listening("a:1")
         listening("b:1")
-        verifier.pool.register("a:1", "me", leaving=False)
+        verifier.pool.membership.register("a:1", "me", leaving=False)
 
         def registered() -> bool:
             if verifier.state("me") is not None:
                 with pytest.raises(ServiceError, match="attached already"):
-                    verifier.pool.register("b:1", "me", leaving=False)
+                    verifier.pool.membership.register("b:1", "me", leaving=False)
                 return False
-            verifier.pool.register("b:1", "me", leaving=False)
+            verifier.pool.membership.register("b:1", "me", leaving=False)
             return True
 
         await verifier.until(registered)
         assert verifier.state("me").address == "b:1"
         with pytest.raises(ServiceError):
-            verifier.pool.register("a:1", "me", leaving=True)
+            verifier.pool.membership.register("a:1", "me", leaving=True)
         assert verifier.state("me").address == "b:1"
 
 
@@ -406,7 +406,7 @@ class TestServicer:
         self, verifier: InProcessVerifier, listening: Any
     ) -> None:
         listening("a:1")
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         servicer = DrafterPoolServicer(verifier.pool)
         with pytest.raises(ServiceError) as caught:
             await servicer.SwapDrafter(pb.SwapDrafterRequest(old_name="a:1", new_name="nowhere"), None)
@@ -425,10 +425,10 @@ class TestServicer:
         watch = DrafterPoolServicer(verifier.pool).WatchDrafters(pb.WatchDraftersRequest(), None)
         async with asyncio.timeout(PATIENCE):
             assert list((await anext(watch)).drafters) == []
-            await verifier.pool.attach("a:1", "")
+            await verifier.pool.membership.attach("a:1", "")
             while not (state := (await anext(watch)).drafters) or state[0].state != READY:
                 pass
-            await verifier.pool.detach("a:1")
+            await verifier.pool.changes.detach("a:1")
             while (await anext(watch)).drafters:
                 pass
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from drafter_pool.changes import sequence_move
+from drafter_pool.changes import swap as drafter_swap
 from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
@@ -39,11 +39,11 @@ async def cancelled(call: Any, verifier: InProcessVerifier, condition: Any) -> N
 class TestTheCallerGivesUp:
     async def test_a_swap_goes_on(self, verifier: InProcessVerifier, listening: Any) -> None:
         first = listening("a:1")
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier):
             await verifier.until(lambda: first.open)
             second = listening("b:1", says_opened=False)
-            await cancelled(verifier.pool.swap("a:1", "b:1"), verifier, lambda: second.opened)
+            await cancelled(verifier.pool.changes.swap("a:1", "b:1"), verifier, lambda: second.opened)
             assert verifier.state("a:1").state == DRAINING
             await second.say(opened(second.opened[-1]))
             await verifier.until(lambda: verifier.state("a:1") is None)
@@ -52,11 +52,11 @@ class TestTheCallerGivesUp:
 
     async def test_a_detachment_goes_on(self, verifier: InProcessVerifier, listening: Any) -> None:
         first, second = listening("a:1"), listening("b:1", says_opened=False)
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier):
             await verifier.until(lambda: first.open)
-            await verifier.pool.attach("b:1", "")
-            await cancelled(verifier.pool.detach("a:1"), verifier, lambda: second.opened)
+            await verifier.pool.membership.attach("b:1", "")
+            await cancelled(verifier.pool.changes.detach("a:1"), verifier, lambda: second.opened)
             await second.say(opened(second.opened[-1]))
             await verifier.until(lambda: verifier.state("a:1") is None)
 
@@ -65,11 +65,11 @@ class TestTheCallerGivesUp:
     ) -> None:
         """The fixture looks for those."""
         first = listening("a:1")
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier):
             await verifier.until(lambda: first.open)
             second = listening("b:1", says_opened=False)
-            await cancelled(verifier.pool.swap("a:1", "b:1"), verifier, lambda: second.opened)
+            await cancelled(verifier.pool.changes.swap("a:1", "b:1"), verifier, lambda: second.opened)
             await verifier.network.kill("b:1")
             await verifier.until(lambda: verifier.state("a:1").state == READY)
 
@@ -79,15 +79,15 @@ class TestTheNewOneFails:
         self, verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Of two sequences one has moved when the time is up: it stays where it is, the other one with the old."""
-        monkeypatch.setattr(sequence_move, "_MOVE_SECONDS", 0.3)
+        monkeypatch.setattr(drafter_swap, "_MOVE_SECONDS", 0.3)
         first = listening("a:1")
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         plain = await verifier.plain(order())
         verifier.engine.hold(1)
         requests = [asyncio.create_task(verifier.generate(order())) for _ in range(2)]
         await verifier.until(lambda: len(first.open) == 2)
         second = listening("b:1", says_opened=False)
-        swapping = asyncio.create_task(failure(verifier.pool.swap("a:1", "b:1")))
+        swapping = asyncio.create_task(failure(verifier.pool.changes.swap("a:1", "b:1")))
         await verifier.until(lambda: len(second.opened) == 2)
         await second.say(opened(second.opened[-1]))
         assert await swapping == ("UNAVAILABLE", "DRAFTER_UNREACHABLE")
@@ -101,11 +101,11 @@ class TestTheNewOneFails:
         verifier.engine.drafts_awaited = True
         plain = await verifier.plain(order())
         first = listening("a:1", right([*PROMPT, *plain.token_ids]))
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier) as running:
             await verifier.until(lambda: first.open)
             second = listening("b:1", says_opened=False)
-            swapping = asyncio.create_task(failure(verifier.pool.swap("a:1", "b:1")))
+            swapping = asyncio.create_task(failure(verifier.pool.changes.swap("a:1", "b:1")))
             await verifier.until(lambda: second.opened)
             await verifier.network.kill("b:1")
             assert await swapping == ("UNAVAILABLE", "DRAFTER_UNREACHABLE")
@@ -118,11 +118,11 @@ class TestTheNewOneFails:
     ) -> None:
         """One sequence's fault is no reason to keep the old drafter."""
         first = listening("a:1")
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier):
             await verifier.until(lambda: first.open)
             listening("b:1", fault(at_capacity("full", 60.0)), says_opened=False)
-            _, moved = await verifier.pool.swap("a:1", "b:1")
+            _, moved = await verifier.pool.changes.swap("a:1", "b:1")
             assert moved == 0
             assert [drafter.name for drafter in verifier.pool.describe()] == ["b:1"]
 
@@ -130,12 +130,12 @@ class TestTheNewOneFails:
         self, verifier: InProcessVerifier, listening: Any
     ) -> None:
         first = listening("a:1")
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         named = SpeculationOptions(drafter="a:1")
         async with Running(verifier, speculation=named):
             await verifier.until(lambda: first.open)
             second = listening("b:1", says_opened=False)
-            swapping = asyncio.create_task(verifier.pool.swap("a:1", "b:1"))
+            swapping = asyncio.create_task(verifier.pool.changes.swap("a:1", "b:1"))
             await verifier.until(lambda: len(second.opened) == 1)
             late = asyncio.create_task(verifier.generate(order(speculation=named)))
             await verifier.until(lambda: len(second.opened) == 2)
@@ -150,7 +150,7 @@ class TestTheNewOneFails:
 class TestRequestIds:
     async def test_a_repeated_call_joins_and_gets_the_result(self, verifier: InProcessVerifier, listening: Any) -> None:
         first = listening("a:1")
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         servicer = DrafterPoolServicer(verifier.pool)
         request = pb.SwapDrafterRequest(old_name="a:1", new_name="b:1", request_id="mine")
         async with Running(verifier):
@@ -169,59 +169,59 @@ class TestRequestIds:
     async def test_another_call_cannot_have_the_same_id(self, verifier: InProcessVerifier, listening: Any) -> None:
         for address in ("a:1", "b:1", "c:1"):
             listening(address)
-        await verifier.pool.attach("a:1", "")
-        await verifier.pool.swap("a:1", "b:1", "mine")
-        assert await failure(verifier.pool.swap("b:1", "c:1", "mine")) == ("INVALID_ARGUMENT", "INVALID_FIELD")
+        await verifier.pool.membership.attach("a:1", "")
+        await verifier.pool.changes.swap("a:1", "b:1", "mine")
+        assert await failure(verifier.pool.changes.swap("b:1", "c:1", "mine")) == ("INVALID_ARGUMENT", "INVALID_FIELD")
 
     async def test_a_failed_swap_may_be_tried_again(self, verifier: InProcessVerifier, listening: Any) -> None:
         listening("a:1")
-        await verifier.pool.attach("a:1", "")
-        assert (await failure(verifier.pool.swap("a:1", "b:1", "mine")))[1] == "DRAFTER_UNREACHABLE"
+        await verifier.pool.membership.attach("a:1", "")
+        assert (await failure(verifier.pool.changes.swap("a:1", "b:1", "mine")))[1] == "DRAFTER_UNREACHABLE"
         listening("b:1")
-        assert (await verifier.pool.swap("a:1", "b:1", "mine"))[0].name == "b:1"
+        assert (await verifier.pool.changes.swap("a:1", "b:1", "mine"))[0].name == "b:1"
 
     async def test_without_an_id_nothing_is_remembered(self, verifier: InProcessVerifier, listening: Any) -> None:
         listening("a:1")
         listening("b:1")
-        await verifier.pool.attach("a:1", "")
-        await verifier.pool.swap("a:1", "b:1")
-        assert (await failure(verifier.pool.swap("a:1", "b:1")))[1] == "DRAFTER_NOT_FOUND"
+        await verifier.pool.membership.attach("a:1", "")
+        await verifier.pool.changes.swap("a:1", "b:1")
+        assert (await failure(verifier.pool.changes.swap("a:1", "b:1")))[1] == "DRAFTER_NOT_FOUND"
 
 
 async def test_a_drafter_that_is_being_swapped_is_busy(verifier: InProcessVerifier, listening: Any) -> None:
     first = listening("a:1")
     listening("c:1")
-    await verifier.pool.attach("a:1", "")
+    await verifier.pool.membership.attach("a:1", "")
     async with Running(verifier):
         await verifier.until(lambda: first.open)
         second = listening("b:1", says_opened=False)
-        await verifier.pool.attach("c:1", "")
-        swapping = asyncio.create_task(verifier.pool.swap("a:1", "b:1"))
+        await verifier.pool.membership.attach("c:1", "")
+        swapping = asyncio.create_task(verifier.pool.changes.swap("a:1", "b:1"))
         await verifier.until(lambda: second.opened)
         for call in (
-            verifier.pool.swap("a:1", "c:1"),
-            verifier.pool.swap("c:1", "b:1"),
-            verifier.pool.detach("a:1"),
-            verifier.pool.detach("b:1"),
-            verifier.pool.start_rollout("c:1", "b:1", 0.5),
+            verifier.pool.changes.swap("a:1", "c:1"),
+            verifier.pool.changes.swap("c:1", "b:1"),
+            verifier.pool.changes.detach("a:1"),
+            verifier.pool.changes.detach("b:1"),
+            verifier.pool.changes.start_rollout("c:1", "b:1", 0.5),
         ):
             assert await failure(call) == ("FAILED_PRECONDITION", "BUSY")
         await second.say(opened(second.opened[-1]))
         await swapping
-        await verifier.pool.detach("b:1")
+        await verifier.pool.changes.detach("b:1")
 
 
 async def test_the_new_one_takes_its_leave_while_it_takes_over(verifier: InProcessVerifier, listening: Any) -> None:
     first = listening("a:1")
-    await verifier.pool.attach("a:1", "")
+    await verifier.pool.membership.attach("a:1", "")
     async with Running(verifier):
         await verifier.until(lambda: first.open)
         second = listening("b:1", says_opened=False)
-        verifier.pool.register("b:1", "", leaving=False)
+        verifier.pool.membership.register("b:1", "", leaving=False)
         await verifier.until(lambda: verifier.state("b:1").state == READY)
-        swapping = asyncio.create_task(failure(verifier.pool.swap("a:1", "b:1")))
+        swapping = asyncio.create_task(failure(verifier.pool.changes.swap("a:1", "b:1")))
         await verifier.until(lambda: second.opened)
-        verifier.pool.register("b:1", "", leaving=True)
+        verifier.pool.membership.register("b:1", "", leaving=True)
         await second.say(opened(second.opened[-1]))
         assert (await swapping)[1] == "DRAFTER_UNREACHABLE"
         await verifier.until(lambda: verifier.state("b:1") is None)
@@ -235,13 +235,13 @@ async def test_swaps_there_and_back_under_load(
     """Real drafters, several requests, callers that give up: every token is that of plain decoding."""
     requests = [order([index + 3, 8, 30], max_tokens=200, sampling=sampled()) for index in range(5)]
     alone = [await verifier.plain(request) for request in requests]
-    await verifier.pool.attach("twin:1", "")
+    await verifier.pool.membership.attach("twin:1", "")
     verifier.engine.hold(2)
     running = [asyncio.create_task(verifier.generate(request)) for request in requests]
     await verifier.until(lambda: verifier.state("twin:1").sequences == 5)
     moved = 0
     for old, new in (("twin:1", "stranger:1"), ("stranger:1", "twin:1"), ("twin:1", "stranger:1")):
-        swapping = asyncio.create_task(verifier.pool.swap(old, new, f"{old} {new} {moved}"))
+        swapping = asyncio.create_task(verifier.pool.changes.swap(old, new, f"{old} {new} {moved}"))
         verifier.engine.hold(2)
         moved += (await swapping)[1]
     verifier.engine.go_on()

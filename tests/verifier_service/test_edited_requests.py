@@ -37,7 +37,7 @@ async def test_drafters_and_swaps_change_no_token(
     if name != "typical" or temperature:
         unchanged = order(sampling=SamplingParams(temperature=temperature, seed=3), max_tokens=36)
         assert plain.token_ids != (await verifier.plain(unchanged)).token_ids
-    await verifier.pool.attach("twin:1", "twin")
+    await verifier.pool.membership.attach("twin:1", "twin")
     drafted = await verifier.generate(request)
     assert drafted.token_ids == plain.token_ids
     assert drafted.finished.speculation.draft_tokens > 0
@@ -48,7 +48,7 @@ async def test_drafters_and_swaps_change_no_token(
         async for event in running.events():
             output.take(event)
             if event.WhichOneof("event") == "chunk" and verifier.state("twin") is not None:
-                await verifier.pool.swap("twin", "stranger:1")
+                await verifier.pool.changes.swap("twin", "stranger:1")
                 verifier.engine.go_on()
     assert output.token_ids == plain.token_ids
     assert verifier.state("twin") is None
@@ -60,7 +60,7 @@ async def test_nothing_ends_an_output_before_its_least_length(
     """An end of sequence that would come at once, and a stop string in the middle of the text."""
     ending = {"ignore_eos": False, "sampling": SamplingParams(temperature=0.0, logit_bias={1: 100.0})}
     assert (await verifier.plain(order(**ending))).token_ids == [1]
-    await verifier.pool.attach("twin:1", "twin")
+    await verifier.pool.membership.attach("twin:1", "twin")
     held = await verifier.generate(order(**ending, min_tokens=12))
     assert len(held.token_ids) == 13
     assert held.token_ids.index(1) == 12
@@ -79,7 +79,7 @@ async def test_nothing_ends_an_output_before_its_least_length(
 async def test_a_resumed_request_goes_on_alike(verifier: InProcessVerifier, twin: InProcessDrafter) -> None:
     request = changed("all", 0.8, max_tokens=30, min_tokens=25, ignore_eos=False)
     whole = await verifier.plain(request)
-    await verifier.pool.attach("twin:1", "twin")
+    await verifier.pool.membership.attach("twin:1", "twin")
     for known in (1, 9, 20):
         rest = GenerateRequest(resume_token_ids=whole.token_ids[:known])
         rest.MergeFrom(request)
@@ -88,7 +88,7 @@ async def test_a_resumed_request_goes_on_alike(verifier: InProcessVerifier, twin
 
 async def test_where_nothing_is_allowed(verifier: InProcessVerifier, twin: InProcessDrafter) -> None:
     """The request ends with what it has and an error of its own; others, and those after it, go on."""
-    await verifier.pool.attach("twin:1", "twin")
+    await verifier.pool.membership.attach("twin:1", "twin")
     expected = await verifier.plain(order())
     dead = order(sampling=SamplingParams(temperature=0.0, allowed_token_ids=[10], bad_words=["w7 w7 w7"]))
     output = Output()

@@ -33,7 +33,7 @@ def time() -> SimulatedClocks:
 async def verifier(checkpoint: Path, time: SimulatedClocks) -> AsyncIterator[InProcessVerifier]:
     """One whose time stands still."""
     async with in_process_verifier(checkpoint, max_tree_nodes=64, drafter_clocks=time.clocks) as made:
-        made.pool._choice._rng.random = lambda: 1.0  # no exploring
+        made.pool.drafting._choice._rng.random = lambda: 1.0  # no exploring
         made.engine.drafts_awaited = True
         yield made
 
@@ -68,8 +68,8 @@ async def test_one_that_is_always_new_does_not_get_all_requests(
     honest = listening("honest:1", right([*PROMPT, *plain.token_ids]))
     chameleon = Chameleon(every=2)
     verifier.network.listen("liar:1", chameleon.converse)
-    await verifier.pool.attach("honest:1", "")
-    await verifier.pool.attach("liar:1", "")
+    await verifier.pool.membership.attach("honest:1", "")
+    await verifier.pool.membership.attach("liar:1", "")
     for _ in range(24):
         output = await verifier.generate(order(max_tokens=12))
         assert output.token_ids == plain.token_ids
@@ -87,7 +87,7 @@ async def test_one_that_says_so_all_the_time_is_suspended(
 ) -> None:
     plain = await verifier.plain(order())
     liar = listening("liar:1", lambda opening: [batch(opening.proposal([199])), replaced()])
-    await verifier.pool.attach("liar:1", "")
+    await verifier.pool.membership.attach("liar:1", "")
     assert (await verifier.generate(order())).token_ids == plain.token_ids
     await verifier.until(lambda: verifier.state("liar:1").state == SUSPENDED)
     assert StreamBroken(verifier.state("liar:1").last_error).reason_name == "CREDIT_EXCEEDED"
@@ -110,7 +110,7 @@ async def test_one_that_comes_back_as_another_all_the_time_is_suspended(
 
     liar = Returning(leave)
     verifier.network.listen("liar:1", liar.converse)
-    await verifier.pool.attach("liar:1", "")
+    await verifier.pool.membership.attach("liar:1", "")
     plain = await verifier.plain(order(max_tokens=60))
     async with asyncio.timeout(60):
         while verifier.state("liar:1").state != SUSPENDED:
@@ -122,14 +122,14 @@ async def test_a_suspended_address_stays_so_when_it_is_attached_anew(
     verifier: InProcessVerifier, listening: Callable[..., ScriptedDrafter]
 ) -> None:
     liar = listening("liar:1", lambda opening: [pb.DraftResponse(pong=pb.Pong(number=7))])
-    await verifier.pool.attach("liar:1", "")
+    await verifier.pool.membership.attach("liar:1", "")
     async with asyncio.timeout(60):
         while verifier.state("liar:1").state != SUSPENDED:
             await verifier.generate(order())
     assert len(liar.hellos) == 3, "an unasked pong is a fault"
-    await verifier.pool.detach("liar:1")
+    await verifier.pool.changes.detach("liar:1")
     with pytest.raises(ServiceError, match="suspended for 5 s, as it broke the protocol"):
-        await verifier.pool.attach("liar:1", "another name")
+        await verifier.pool.membership.attach("liar:1", "another name")
     assert len(liar.hellos) == 3
 
 
@@ -149,7 +149,7 @@ class TestEcho:
         verifier.engine.drafts_awaited = False
         plain = await verifier.plain(order(max_tokens=60))
         liar = listening("liar:1", echo)
-        await verifier.pool.attach("liar:1", "")
+        await verifier.pool.membership.attach("liar:1", "")
         assert (await verifier.generate(order(max_tokens=60))).token_ids == plain.token_ids
         await verifier.until(lambda: liar.errors)
         assert StreamBroken(liar.errors[0].status).reason_name == "CREDIT_EXCEEDED"
@@ -188,10 +188,10 @@ class TestAccount:
         quiet, liar = listening("quiet:1"), listening("liar:1", lambda opening: [said(opening)] * 42)
         told = {}
         for drafter, address in ((quiet, "quiet:1"), (liar, "liar:1")):
-            await verifier.pool.attach(address, "")
+            await verifier.pool.membership.attach(address, "")
             assert (await verifier.generate(order(max_tokens=60))).token_ids == plain.token_ids
             told[address] = len(drafter.credits)
-            await verifier.pool.detach(address)
+            await verifier.pool.changes.detach(address)
         assert told["quiet:1"] > 40
         assert told["liar:1"] < 15
 
@@ -200,12 +200,12 @@ class TestAccount:
     ) -> None:
         verifier.engine.drafts_awaited = False
         drafter = listening("a:1")
-        link = await verifier.pool.attach("a:1", "")
-        link.credit.price(0.05, 0.0)
-        while not link.credit.rests:
-            link.credit.stepped(1)
-        await verifier.pool.detach("a:1")
-        verifier.pool.register("a:1", "me", leaving=False)
+        attached = await verifier.pool.membership.attach("a:1", "")
+        attached.credit.price(0.05, 0.0)
+        while not attached.credit.rests:
+            attached.credit.stepped(1)
+        await verifier.pool.changes.detach("a:1")
+        verifier.pool.membership.register("a:1", "me", leaving=False)
         await verifier.until(lambda: verifier.state("me") is not None and verifier.state("me").state == READY)
         assert verifier.state("me").resting
         said: list[bool] = []
@@ -244,7 +244,7 @@ class TestSpeed:
             return answers
 
         listening("quick:1", quick)
-        await verifier.pool.attach("quick:1", "")
+        await verifier.pool.membership.attach("quick:1", "")
         began = time.now
         output = await verifier.generate(order())
         assert output.token_ids == plain.token_ids
@@ -264,7 +264,7 @@ class TestSpeed:
             return answer(opening)
 
         listening("honest:1", honest)
-        await verifier.pool.attach("honest:1", "")
+        await verifier.pool.membership.attach("honest:1", "")
         for _ in range(4):
             time.now += 5  # nobody asks for anything
             await verifier.generate(order())
@@ -278,8 +278,8 @@ class TestHonest:
     ) -> None:
         first = listening("a:1", lambda opening: [batch(opening.proposal([199]))])
         other = listening("b:1", lambda opening: [batch(opening.proposal([199]))])
-        await verifier.pool.attach("a:1", "me")
-        await verifier.pool.attach("b:1", "")
+        await verifier.pool.membership.attach("a:1", "me")
+        await verifier.pool.membership.attach("b:1", "")
         for _ in range(10):
             await verifier.generate(order(max_tokens=4))
         time.now += 61  # models do not change every minute
@@ -303,14 +303,14 @@ class TestHonest:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         first = listening("a:1")
-        await verifier.pool.attach("a:1", "me")
+        await verifier.pool.membership.attach("a:1", "me")
         second = listening("a:1", greeting=greeting("second"))
         await first.say(replaced())
         await verifier.until(lambda: verifier.state("me").model.model_id == "second")
         delays: list[float] = []
         begin = verifier.pool._replacements.begin
         monkeypatch.setattr(
-            verifier.pool._replacements, "begin", lambda link, delay: delays.append(delay) or begin(link, 0.0)
+            verifier.pool._replacements, "begin", lambda drafter, delay: delays.append(delay) or begin(drafter, 0.0)
         )
         listening("a:1", greeting=greeting("third"))
         await second.say(replaced())

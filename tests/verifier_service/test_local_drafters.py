@@ -40,7 +40,7 @@ class TestNoTokenDependsOnThem:
     async def test_alone(self, verifier: InProcessVerifier, address: str, sampling: Any) -> None:
         requests = [order(REPEATED, 60, sampling=sampling), order([3, 4], 60, sampling=sampling)]
         plain = [await verifier.plain(request) for request in requests]
-        await verifier.pool.attach(address, "")
+        await verifier.pool.membership.attach(address, "")
         outputs = await asyncio.gather(*(verifier.generate(request) for request in requests * 3))
         assert [output.token_ids for output in outputs] == [output.token_ids for output in plain] * 3
         drafter = verifier.state(address)
@@ -53,8 +53,8 @@ class TestNoTokenDependsOnThem:
     ) -> None:
         request = order(REPEATED, 60, sampling=sampling, speculation=SpeculationOptions(drafters=2))
         plain = await verifier.plain(request)
-        await verifier.pool.attach(address, "")
-        await verifier.pool.attach("twin:1", "")
+        await verifier.pool.membership.attach(address, "")
+        await verifier.pool.membership.attach("twin:1", "")
         output = await verifier.generate(request)
         assert output.token_ids == plain.token_ids
         assert "twin:1" in output.sources
@@ -64,7 +64,7 @@ class TestNoTokenDependsOnThem:
 async def test_a_draft_model_in_the_verifier(verifier: InProcessVerifier, checkpoint: Path, sampling: Any) -> None:
     requests = [order(REPEATED, 40, sampling=sampling), order([3, 4], 40, sampling=sampling)]
     plain = [await verifier.plain(request) for request in requests]
-    await verifier.pool.attach(f"local:draft?model={checkpoint}", "twin")
+    await verifier.pool.membership.attach(f"local:draft?model={checkpoint}", "twin")
     outputs = await asyncio.gather(*(verifier.generate(request) for request in requests))
     assert [output.token_ids for output in outputs] == [output.token_ids for output in plain]
     assert verifier.state("twin").step_time.ToNanoseconds() > 0
@@ -78,7 +78,7 @@ async def test_pairs(verifier: InProcessVerifier, checkpoint: Path, pair: tuple[
         for each in sampling
     ]
     for name, address in zip(("first", "second"), pair, strict=True):
-        await verifier.pool.attach(address + str(checkpoint) if address.endswith("=") else address, name)
+        await verifier.pool.membership.attach(address + str(checkpoint) if address.endswith("=") else address, name)
     plain = [await verifier.plain(request) for request in requests]
     outputs = await asyncio.gather(*(verifier.generate(request) for request in requests))
     assert [output.token_ids for output in outputs] == [output.token_ids for output in plain]
@@ -89,13 +89,13 @@ async def test_pairs(verifier: InProcessVerifier, checkpoint: Path, pair: tuple[
 async def test_another_tokenizers_model_is_refused(verifier: InProcessVerifier, tmp_path: Path) -> None:
     address = f"local:draft?model={write_checkpoint(tmp_path, words=50)}"
     with pytest.raises(ServiceError, match=r"its tokenizer, [0-9a-f]{12}, is not the target's") as caught:
-        await verifier.pool.attach(address, "")
+        await verifier.pool.membership.attach(address, "")
     assert caught.value.reason_name == "UNSUPPORTED_DRAFTER"
 
 
 async def test_what_was_said_before_is_drafted(verifier: InProcessVerifier) -> None:
     """A tiny random model repeats itself when it is greedy: lookup then knows what comes."""
-    await verifier.pool.attach("local:ngram", "")
+    await verifier.pool.membership.attach("local:ngram", "")
     plain = await verifier.plain(order(max_tokens=200))
     output = await verifier.generate(order(max_tokens=200))
     assert output.token_ids == plain.token_ids
@@ -105,7 +105,7 @@ async def test_what_was_said_before_is_drafted(verifier: InProcessVerifier) -> N
 
 class TestInThePool:
     async def test_it_is_described(self, verifier: InProcessVerifier) -> None:
-        await verifier.pool.attach("local:ngram?max=5&min=3", "", {"domain": "code"})
+        await verifier.pool.membership.attach("local:ngram?max=5&min=3", "", {"domain": "code"})
         (drafter,) = verifier.pool.describe()
         assert (drafter.name, drafter.address, drafter.state) == (*["local:ngram?min=3&max=5"] * 2, READY)
         assert dict(drafter.labels) == {"domain": "code"}
@@ -113,7 +113,7 @@ class TestInThePool:
         assert drafter.attached_at.seconds > 0
 
     async def test_its_times_are_told(self, verifier: InProcessVerifier) -> None:
-        await verifier.pool.attach(NGRAM, "lookup")
+        await verifier.pool.membership.attach(NGRAM, "lookup")
         await verifier.generate(order())
         assert verifier.state("lookup").step_time.ToNanoseconds() > 0
         assert not verifier.state("lookup").HasField("response_time"), "it is never waited for"
@@ -122,9 +122,12 @@ class TestInThePool:
         assert [each.drafter for each in status.planner.calibrations] == ["lookup"]
 
     async def test_again_is_the_same(self, verifier: InProcessVerifier) -> None:
-        first = await verifier.pool.attach("local:ngram?min=3&max=5", "")
-        assert await verifier.pool.attach("local:ngram?max=5&min=3", "") is first
-        assert await failure(verifier.pool.attach("local:ngram", first.name)) == ("ALREADY_EXISTS", "DRAFTER_EXISTS")
+        first = await verifier.pool.membership.attach("local:ngram?min=3&max=5", "")
+        assert await verifier.pool.membership.attach("local:ngram?max=5&min=3", "") is first
+        assert await failure(verifier.pool.membership.attach("local:ngram", first.name)) == (
+            "ALREADY_EXISTS",
+            "DRAFTER_EXISTS",
+        )
 
     async def test_one_that_cannot_be_made_is_refused_and_says_why(
         self, verifier: InProcessVerifier, monkeypatch: pytest.MonkeyPatch
@@ -134,10 +137,10 @@ class TestInThePool:
 
         monkeypatch.setitem(METHODS, "ngram", Method(NgramOptions, refuse))
         with pytest.raises(ServiceError, match=r"local:ngram\?min=1: nothing fits \d+ tokens") as caught:
-            await verifier.pool.attach(NGRAM, "")
+            await verifier.pool.membership.attach(NGRAM, "")
         assert caught.value.reason_name == "UNSUPPORTED_DRAFTER"
         assert verifier.pool.describe() == []
-        verifier.pool.add(NGRAM)
+        verifier.pool.membership.add(NGRAM)
         await verifier.until(lambda: verifier.state(NGRAM).state == DrafterState.DRAFTER_STATE_UNREACHABLE)
         assert "nothing fits" in verifier.state(NGRAM).last_error.message
         assert (await verifier.generate(order())).finished.speculation.steps > 0
@@ -149,32 +152,32 @@ class TestInThePool:
             ("models/no-draft", "model models/no-draft: no such directory$"),
         ):
             with pytest.raises(ServiceError, match=words) as caught:
-                await verifier.pool.attach(f"local:draft?model={model}", "")
+                await verifier.pool.membership.attach(f"local:draft?model={model}", "")
             assert caught.value.reason_name == "UNSUPPORTED_DRAFTER"
         assert verifier.pool.describe() == []
 
     async def test_one_that_needs_another_target_is_refused(self, verifier: InProcessVerifier) -> None:
         with pytest.raises(ServiceError, match="layers: must be from 1 to 1, since the model has 2 layers") as caught:
-            await verifier.pool.attach("local:early_exit?layers=2", "")
+            await verifier.pool.membership.attach("local:early_exit?layers=2", "")
         assert (caught.value.code.name, caught.value.reason_name) == ("FAILED_PRECONDITION", "UNSUPPORTED_DRAFTER")
 
     async def test_at_start(self, verifier: InProcessVerifier) -> None:
-        verifier.pool.add("local:ngram")
+        verifier.pool.membership.add("local:ngram")
         await verifier.until(lambda: verifier.state("local:ngram").state == READY)
 
     async def test_a_request_that_runs_gets_it_and_loses_it(self, verifier: InProcessVerifier) -> None:
         async with Running(verifier):
-            await verifier.pool.attach(NGRAM, "")
+            await verifier.pool.membership.attach(NGRAM, "")
             assert verifier.state(NGRAM).sequences == 1
             verifier.engine.hold(3)
             await verifier.until(lambda: verifier.engine._permits == 0)
-            assert (await verifier.pool.detach(NGRAM)).sequences == 0
+            assert (await verifier.pool.changes.detach(NGRAM)).sequences == 0
         assert verifier.pool.describe() == []
 
     async def test_by_name(self, verifier: InProcessVerifier, listening: Any) -> None:
         service = listening("a:1")
-        await verifier.pool.attach("a:1", "")
-        await verifier.pool.attach(NGRAM, "")
+        await verifier.pool.membership.attach("a:1", "")
+        await verifier.pool.membership.attach(NGRAM, "")
         async with Running(verifier, speculation=SpeculationOptions(drafter=NGRAM)):
             await verifier.until(lambda: verifier.state(NGRAM).sequences == 1)
         assert not service.opened
@@ -185,7 +188,7 @@ class TestInThePool:
     async def test_swaps_with_a_service(self, verifier: InProcessVerifier, twin: InProcessDrafter) -> None:
         request = order(max_tokens=60, sampling=sampled())
         plain = await verifier.plain(request)
-        await verifier.pool.attach("twin:1", "")
+        await verifier.pool.membership.attach("twin:1", "")
         verifier.engine.hold(3)
         output, moved = Output(), 0
         at, other = "twin:1", NGRAM
@@ -193,7 +196,7 @@ class TestInThePool:
             async for event in running.events():
                 output.take(event)
                 if event.WhichOneof("event") != "finished":
-                    moved += (await verifier.pool.swap(at, other))[1]
+                    moved += (await verifier.pool.changes.swap(at, other))[1]
                     at, other = other, at
                     verifier.engine.hold(3)
         assert output.token_ids == plain.token_ids
@@ -202,11 +205,11 @@ class TestInThePool:
 
     async def test_a_roll_out(self, verifier: InProcessVerifier, listening: Any) -> None:
         listening("a:1")
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier):
-            rollout = await verifier.pool.start_rollout("a:1", NGRAM, 1.0)
+            rollout = await verifier.pool.changes.start_rollout("a:1", NGRAM, 1.0)
             assert (rollout.new.name, rollout.new.sequences) == (NGRAM, 1)
-            await verifier.pool.finish_rollout(NGRAM, promote=True)
+            await verifier.pool.changes.finish_rollout(NGRAM, promote=True)
         assert [drafter.name for drafter in verifier.pool.describe()] == [NGRAM]
 
 
@@ -232,7 +235,7 @@ class TestAddresses:
     )
     async def test_bad_ones(self, verifier: InProcessVerifier, address: str, reason: str, words: str) -> None:
         with pytest.raises(ServiceError) as caught:
-            await verifier.pool.attach(address, "")
+            await verifier.pool.membership.attach(address, "")
         assert (caught.value.code.name, caught.value.reason_name) == ("INVALID_ARGUMENT", reason)
         (violation,) = caught.value.field_violations
         assert violation.field == "address"
@@ -240,13 +243,13 @@ class TestAddresses:
         assert verifier.pool.describe() == []
 
     async def test_a_bad_one_to_swap_to(self, verifier: InProcessVerifier) -> None:
-        await verifier.pool.attach("local:ngram", "")
+        await verifier.pool.membership.attach("local:ngram", "")
         with pytest.raises(ServiceError) as caught:
-            await verifier.pool.swap("local:ngram", "local:ngram?max=0")
+            await verifier.pool.changes.swap("local:ngram", "local:ngram?max=0")
         assert [violation.field for violation in caught.value.field_violations] == ["new_name"]
         assert verifier.state("local:ngram").state == READY
 
     async def test_none_announces_itself(self, verifier: InProcessVerifier) -> None:
         with pytest.raises(ServiceError) as caught:
-            verifier.pool.register("local:ngram", "", leaving=False)
+            verifier.pool.membership.register("local:ngram", "", leaving=False)
         assert caught.value.reason_name == "UNSUPPORTED_DRAFTER"

@@ -63,7 +63,7 @@ class TestNoTokenDependsOnThem:
         requests = [order(prompt, 60, sampling=sampling) for prompt in PROMPTS]
         plain = [await verifier.plain(request) for request in requests]
         address = f"local:medusa?heads={heads}"
-        await verifier.pool.attach(address, "medusa")
+        await verifier.pool.membership.attach(address, "medusa")
         outputs = await asyncio.gather(*(verifier.generate(request) for request in requests * 2))
         assert [output.token_ids for output in outputs] == [output.token_ids for output in plain] * 2
         assert verifier.state("medusa").draft_tokens > 0
@@ -71,7 +71,7 @@ class TestNoTokenDependsOnThem:
     async def test_in_a_service(self, verifier: InProcessVerifier, remote: ModelChanges, sampling: Any) -> None:
         requests = [order(prompt, 60, sampling=sampling) for prompt in PROMPTS]
         plain = [await verifier.plain(request) for request in requests]
-        await verifier.pool.attach(REMOTE, "")
+        await verifier.pool.membership.attach(REMOTE, "")
         outputs = await asyncio.gather(*(verifier.generate(request) for request in requests))
         assert [output.token_ids for output in outputs] == [output.token_ids for output in plain]
         drafter = verifier.state(REMOTE)
@@ -86,7 +86,7 @@ class TestNoTokenDependsOnThem:
         request = order(max_tokens=60, sampling=sampling)
         plain = await verifier.plain(request)
         verifier.engine.drafts_awaited = False
-        await verifier.pool.attach(REMOTE, "")
+        await verifier.pool.membership.attach(REMOTE, "")
         verifier.engine.hold(3)
         output, moved = Output(), 0
         at, other = REMOTE, f"local:medusa?heads={heads}"
@@ -94,7 +94,7 @@ class TestNoTokenDependsOnThem:
             async for event in running.events():
                 output.take(event)
                 if event.WhichOneof("event") != "finished":
-                    moved += (await verifier.pool.swap(at, other))[1]
+                    moved += (await verifier.pool.changes.swap(at, other))[1]
                     at, other = other, at
                     verifier.engine.hold(3)
         assert output.token_ids == plain.token_ids
@@ -116,7 +116,7 @@ async def test_only_those_that_asked_get_states(verifier: InProcessVerifier, lis
     for address, capabilities in (("asks:1", ["hidden-states"]), ("does-not:1", [])):
         drafter = Watching(greeting=hello(capabilities=capabilities))
         verifier.network.listen(address, drafter.converse)
-        await verifier.pool.attach(address, "")
+        await verifier.pool.membership.attach(address, "")
     await verifier.generate(order(max_tokens=20, speculation=SpeculationOptions(drafters=2)))
     assert len(seen["asks"]) > 10
     assert all(seen["asks"][2:])
@@ -131,8 +131,8 @@ async def test_only_those_that_asked_get_states(verifier: InProcessVerifier, lis
 async def test_beside_another_drafter(verifier: InProcessVerifier, heads: Path, other: str) -> None:
     request = order(max_tokens=60, sampling=sampled(), speculation=SpeculationOptions(drafters=2))
     plain = await verifier.plain(request)
-    await verifier.pool.attach(f"local:medusa?heads={heads}", "medusa")
-    await verifier.pool.attach(other, "other")
+    await verifier.pool.membership.attach(f"local:medusa?heads={heads}", "medusa")
+    await verifier.pool.membership.attach(other, "other")
     output = await verifier.generate(request)
     assert output.token_ids == plain.token_ids
     assert all(drafter.sequences == 0 for drafter in verifier.pool.describe())
@@ -143,10 +143,10 @@ async def test_bad_heads_are_refused_and_the_verifier_goes_on(verifier: InProces
     MedusaHeads(1, 1, 16, VOCABULARY).save(tmp_path / "other", "", torch.float32)
     for directory, words in ((tmp_path / "none", "no such directory"), (tmp_path / "other", "a hidden size of 16")):
         with pytest.raises(ServiceError, match=words) as caught:
-            await verifier.pool.attach(f"local:medusa?heads={directory}", "")
+            await verifier.pool.membership.attach(f"local:medusa?heads={directory}", "")
         assert caught.value.reason_name == "UNSUPPORTED_DRAFTER"
     with pytest.raises(ServiceError, match="option heads of local:medusa must name a directory"):
-        await verifier.pool.attach("local:medusa", "")
+        await verifier.pool.membership.attach("local:medusa", "")
     assert verifier.pool.describe() == []
     assert (await verifier.generate(order())).finished.speculation.steps > 0
 
@@ -159,7 +159,7 @@ async def test_heads_of_another_hidden_size_in_a_service(verifier: InProcessVeri
         verifier.network.listen(REMOTE, DrafterServicer(changes, 4).converse)
         request = order(max_tokens=40)
         plain = await verifier.plain(request)
-        await verifier.pool.attach(REMOTE, "")
+        await verifier.pool.membership.attach(REMOTE, "")
         output = await verifier.generate(request)
         assert output.token_ids == plain.token_ids
         await verifier.until(lambda: verifier.state(REMOTE).last_error.message)
@@ -170,7 +170,7 @@ async def test_a_verifier_has_no_states_for_nobody(checkpoint: Path) -> None:
     async with in_process_verifier(checkpoint) as verifier:
         verifier.engine.model.forward_with_states = None  # type: ignore[assignment, method-assign]
         try:
-            await verifier.pool.attach("local:ngram?min=1", "")
+            await verifier.pool.membership.attach("local:ngram?min=1", "")
             await verifier.generate(order())
         finally:
             del verifier.engine.model.forward_with_states

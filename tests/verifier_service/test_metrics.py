@@ -73,8 +73,8 @@ def speculation(outputs: list[Output], rule: AcceptanceRule) -> dict[str, Any]:
 async def test_values_are_what_responses_say(
     verifier: InProcessVerifier, metrics: Metrics, twin: InProcessDrafter, stranger: InProcessDrafter
 ) -> None:
-    await verifier.pool.attach("twin:1", "good")
-    await verifier.pool.attach("stranger:1", "bad")
+    await verifier.pool.membership.attach("twin:1", "good")
+    await verifier.pool.membership.attach("stranger:1", "bad")
     whole = await verifier.plain(order(max_tokens=24))
     typical = AcceptanceRule.ACCEPTANCE_RULE_TYPICAL
     lossy = SpeculationOptions(acceptance=typical, drafter="bad")
@@ -127,7 +127,7 @@ async def test_values_are_what_responses_say(
 
 
 async def test_a_scrape_changes_nothing(verifier: InProcessVerifier, metrics: Metrics, twin: InProcessDrafter) -> None:
-    await verifier.pool.attach("twin:1", "good")
+    await verifier.pool.membership.attach("twin:1", "good")
     await verifier.generate(order())
     first, second = metrics.series(), metrics.series()
     assert first == second
@@ -178,17 +178,17 @@ async def test_a_drafters_series_end_with_it(
     verifier: InProcessVerifier, metrics: Metrics, listening: Any, twin: InProcessDrafter
 ) -> None:
     for number in range(3):
-        await verifier.pool.attach("twin:1", f"drafter-{number}")
+        await verifier.pool.membership.attach("twin:1", f"drafter-{number}")
     await verifier.generate(order())
     for number in range(3):
-        await verifier.pool.detach(f"drafter-{number}")
+        await verifier.pool.changes.detach(f"drafter-{number}")
     await verifier.until(lambda: not verifier.engine.planner.models)
     before = metrics.series()
     counted = metrics("spec_decode_num_draft_tokens_total", rule="coupled")
     for number in range(30):
-        await verifier.pool.attach("twin:1", f"another-{number}")
+        await verifier.pool.membership.attach("twin:1", f"another-{number}")
         assert metrics.all("drafter_up", "drafter") == {f"another-{number}": 1}
-        await verifier.pool.detach(f"another-{number}")
+        await verifier.pool.changes.detach(f"another-{number}")
     await verifier.until(lambda: not verifier.engine.planner.models)
     assert metrics.series() == before
     assert metrics.all("drafters", "state") == {}
@@ -200,25 +200,25 @@ async def test_fall_backs_and_swaps_outlive_their_drafters(
     verifier: InProcessVerifier, metrics: Metrics, listening: Any
 ) -> None:
     drafter = listening("a:1")
-    await verifier.pool.attach("a:1", "first")
+    await verifier.pool.membership.attach("a:1", "first")
     async with Running(verifier):
         await verifier.until(lambda: drafter.open)
         other = listening("b:1")
-        await verifier.pool.swap("first", "b:1")
+        await verifier.pool.changes.swap("first", "b:1")
         await verifier.until(lambda: other.open)
         assert metrics("drafter_swaps_total", result="done") == 1
         assert metrics("drafter_moved_sequences_total") == 1
         assert metrics.all("drafter_fallbacks_total", "reason") == {}
         with pytest.raises(ServiceError):
-            await verifier.pool.swap("b:1", "nowhere:1")
+            await verifier.pool.changes.swap("b:1", "nowhere:1")
         await verifier.network.kill("b:1")
         await verifier.until(lambda: metrics("drafter_fallbacks_total", reason="lost") == 1)
         third = listening("c:1")
-        await verifier.pool.attach("c:1", "")
+        await verifier.pool.membership.attach("c:1", "")
         await verifier.until(lambda: third.open)
-        await verifier.pool.detach("c:1")
+        await verifier.pool.changes.detach("c:1")
         assert metrics.all("drafter_fallbacks_total", "reason") == {"lost": 1, "released": 1}
-        await verifier.pool.detach("b:1")
+        await verifier.pool.changes.detach("b:1")
     assert metrics.all("drafter_fallbacks_total", "reason") == {"lost": 1, "released": 1}
     assert metrics("drafter_swaps_total", result="done") == 1
 
@@ -231,7 +231,7 @@ async def test_drafts_that_are_right_count_as_faster(
     before = metrics("plain_decode_seconds_total")
     assert before == pytest.approx(metrics("step_seconds_sum"))
     listening("a:1", right([*PROMPT, *plain.token_ids]))
-    await verifier.pool.attach("a:1", "")
+    await verifier.pool.membership.attach("a:1", "")
     verifier.engine.drafts_awaited = True
     output = await verifier.generate(order())
     accepted = output.finished.speculation.accepted_tokens
@@ -243,7 +243,7 @@ async def test_drafts_that_are_right_count_as_faster(
 async def test_every_metric_is_documented(
     verifier: InProcessVerifier, metrics: Metrics, twin: InProcessDrafter
 ) -> None:
-    await verifier.pool.attach("twin:1", "good")
+    await verifier.pool.membership.attach("twin:1", "good")
     await verifier.generate(order())
     # A ping comes when the connection begins; its answer need not be there yet.
     await verifier.until(lambda: metrics("drafter_round_trip_seconds", drafter="good"))

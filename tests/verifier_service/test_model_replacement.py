@@ -30,7 +30,7 @@ def greeting(model: str, **changes: Any) -> DraftResponse:
 
 async def test_its_sequences_move_and_the_name_stays(verifier: InProcessVerifier, listening: Any) -> None:
     first: ScriptedDrafter = listening("a:1")
-    await verifier.pool.attach("a:1", "me", {"domain": "code"})
+    await verifier.pool.membership.attach("a:1", "me", {"domain": "code"})
     async with Running(verifier) as running:
         await verifier.until(lambda: first.open)
         text = [*PROMPT, *running.plain.token_ids]
@@ -57,9 +57,9 @@ async def test_what_was_learned_of_the_old_model_is_not_the_new_ones(
     verifier.engine.drafts_awaited = True
     plain = await verifier.plain(order())
     first = listening("a:1", right([*PROMPT, *plain.token_ids]))
-    link = await verifier.pool.attach("a:1", "")
+    attached = await verifier.pool.membership.attach("a:1", "")
     await verifier.generate(order())
-    old_source = link.source
+    old_source = attached.source
     learned = verifier.engine.planner.models[old_source].next_probability()
     assert verifier.state("a:1").accepted_per_second > 0
     listening("a:1", greeting=greeting("newer"))
@@ -81,7 +81,7 @@ async def test_a_model_that_does_not_fit_is_not_followed(
 ) -> None:
     monkeypatch.setattr(drafter_standing, "REPLACEMENT_SECONDS", 0.0)
     first = listening("a:1")
-    await verifier.pool.attach("a:1", "")
+    await verifier.pool.membership.attach("a:1", "")
     async with Running(verifier):
         await verifier.until(lambda: first.open)
         listening("a:1", greeting=greeting("foreign", tokenizer_sha256="beef"))
@@ -98,11 +98,11 @@ async def test_a_model_that_does_not_fit_is_not_followed(
 
 async def test_it_waits_for_a_swap_to_end(verifier: InProcessVerifier, listening: Any) -> None:
     first = listening("a:1")
-    await verifier.pool.attach("a:1", "")
+    await verifier.pool.membership.attach("a:1", "")
     async with Running(verifier):
         await verifier.until(lambda: first.open)
         second = listening("b:1", says_opened=False)
-        swapping = asyncio.create_task(verifier.pool.swap("a:1", "b:1"))
+        swapping = asyncio.create_task(verifier.pool.changes.swap("a:1", "b:1"))
         await verifier.until(lambda: second.opened)
         third = listening("b:1", greeting=greeting("newer"))
         await second.say(replaced())
@@ -114,7 +114,7 @@ async def test_it_waits_for_a_swap_to_end(verifier: InProcessVerifier, listening
 
 async def test_the_old_stream_breaks_meanwhile(verifier: InProcessVerifier, listening: Any) -> None:
     first = listening("a:1")
-    await verifier.pool.attach("a:1", "")
+    await verifier.pool.membership.attach("a:1", "")
     async with Running(verifier):
         await verifier.until(lambda: first.open)
         second = listening("a:1", greeting=greeting("newer"))
@@ -129,15 +129,15 @@ async def test_real_models(verifier: InProcessVerifier, twin: InProcessDrafter, 
     """The address of one real drafter is taken over by another while requests run."""
     requests = [order([index + 3, 8], max_tokens=50, sampling=sampled()) for index in range(3)]
     alone = [await verifier.plain(request) for request in requests]
-    await verifier.pool.attach("stranger:1", "drafter")
+    await verifier.pool.membership.attach("stranger:1", "drafter")
     verifier.engine.hold(4)
     running = [asyncio.create_task(verifier.generate(request)) for request in requests]
     await verifier.until(lambda: verifier.state("drafter").sequences == 3)
     verifier.network.listen("stranger:1", twin.servicer.converse)
-    old = verifier.pool._roster.named("drafter")
+    old = verifier.pool.roster.named("drafter")
     old.replaced()
-    await verifier.until(lambda: verifier.pool._roster.named("drafter") is not old)
-    await verifier.until(lambda: old not in verifier.pool._roster.links)
+    await verifier.until(lambda: verifier.pool.roster.named("drafter") is not old)
+    await verifier.until(lambda: old not in verifier.pool.roster.alive)
     verifier.engine.go_on()
     outputs = await asyncio.gather(*running)
     assert [output.token_ids for output in outputs] == [output.token_ids for output in alone]
@@ -149,13 +149,13 @@ async def test_a_drafter_on_its_way_to_another_model_can_be_detached(
     verifier: InProcessVerifier, listening: Any
 ) -> None:
     first: ScriptedDrafter = listening("a:1")
-    await verifier.pool.attach("a:1", "me")
+    await verifier.pool.membership.attach("a:1", "me")
     async with Running(verifier):
         await verifier.until(lambda: first.open)
         second = listening("a:1", greeting=greeting("newer"), says_opened=False)
         await first.say(replaced())
         await verifier.until(lambda: second.opened)
-        detaching = asyncio.create_task(verifier.pool.detach("me"))
+        detaching = asyncio.create_task(verifier.pool.changes.detach("me"))
         await second.say(opened(second.opened[-1]))
         described = await detaching
     assert described.model.model_id == "newer"

@@ -42,8 +42,8 @@ class TestNoTokenDependsOnIt:
 
     async def test_beside_drafters(self, verifier: InProcessVerifier, twin: InProcessDrafter, sampling: Any) -> None:
         plain = await verifier.plain(order(sampling=sampling))
-        await verifier.pool.attach("local:ngram?min=1", "")
-        await verifier.pool.attach("twin:1", "")
+        await verifier.pool.membership.attach("local:ngram?min=1", "")
+        await verifier.pool.membership.attach("twin:1", "")
         right = expecting(Prediction(token_ids=plain.token_ids), drafters=2)
         output = await verifier.generate(order(sampling=sampling, speculation=right))
         assert output.token_ids == plain.token_ids
@@ -79,7 +79,7 @@ async def test_what_was_learned_of_it_goes_with_the_request(verifier: InProcessV
 
 
 async def test_its_name_is_taken(verifier: InProcessVerifier) -> None:
-    assert await failure(verifier.pool.attach("a:1", "prediction")) == ("INVALID_ARGUMENT", "INVALID_FIELD")
+    assert await failure(verifier.pool.membership.attach("a:1", "prediction")) == ("INVALID_ARGUMENT", "INVALID_FIELD")
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ async def test_conversations_say_the_same(
 ) -> None:
     """Four at once, of two turns each, that begin with the same tokens."""
     if address is not None:
-        await verifier.pool.attach(address, "")
+        await verifier.pool.membership.attach(address, "")
     verifier.engine.drafts_awaited = address == "twin:1"
     turns = [order([*LONG, 60 + number], 20, sampling=sampling) for number in range(4)]
     for turn in range(2):

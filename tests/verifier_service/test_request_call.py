@@ -83,7 +83,7 @@ async def test_a_request_and_its_parts(traced: InProcessVerifier, recorded: Reco
 async def test_a_drafter_is_told_the_name_and_the_span(traced: InProcessVerifier, recorded: RecordedSpans) -> None:
     drafter = ScriptedDrafter()
     traced.network.listen("a:1", drafter.converse)
-    await traced.pool.attach("a:1", "one")
+    await traced.pool.membership.attach("a:1", "one")
     await generate(traced, order(max_tokens=8))
     request = recorded.one("text_completion target")
     (opening,) = drafter.opened
@@ -97,7 +97,7 @@ async def test_a_drafter_is_told_the_name_and_the_span(traced: InProcessVerifier
 async def test_a_lost_drafter_is_an_event(traced: InProcessVerifier, recorded: RecordedSpans) -> None:
     drafter = ScriptedDrafter()
     traced.network.listen("a:1", drafter.converse)
-    await traced.pool.attach("a:1", "one")
+    await traced.pool.membership.attach("a:1", "one")
     traced.engine.hold(1)
     async with called(traced, order(max_tokens=8)) as running:
         await traced.until(lambda: drafter.opened)
@@ -157,7 +157,7 @@ async def test_a_fault_of_the_engine_is_told(
 async def test_where_nothing_is_traced(verifier: InProcessVerifier, recorded: RecordedSpans) -> None:
     drafter = ScriptedDrafter()
     verifier.network.listen("a:1", drafter.converse)
-    await verifier.pool.attach("a:1", "one")
+    await verifier.pool.membership.attach("a:1", "one")
     await generate(verifier, order(max_tokens=4))
     (opening,) = drafter.opened
     assert opening.request_id == "mine"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from drafter_pool.changes import rollout as drafter_rollout
-from drafter_pool.changes.rollout import DrafterRollout
+from drafter_pool.changes import rollouts as drafter_rollouts
+from drafter_pool.changes.rollouts import DrafterRollout
 from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import RolloutState
@@ -51,30 +51,30 @@ async def finish(verifier: InProcessVerifier, requests: list[asyncio.Task[Any]])
 
 async def test_running_requests_move_and_new_ones_keep_the_share(verifier: InProcessVerifier, listening: Any) -> None:
     first, second = listening("a:1"), listening("b:1")
-    await verifier.pool.attach("a:1", "")
+    await verifier.pool.membership.attach("a:1", "")
     requests = await many(verifier, 8)
     await verifier.until(lambda: len(first.open) == 8)
-    rollout = await verifier.pool.start_rollout("a:1", "b:1", 0.25)
+    rollout = await verifier.pool.changes.start_rollout("a:1", "b:1", 0.25)
     assert (rollout.old.name, rollout.new.name, rollout.share, rollout.state) == ("a:1", "b:1", 0.25, RUNNING)
     assert (rollout.old.sequences, rollout.new.sequences) == (6, 2)
     requests += [asyncio.create_task(verifier.generate(order())) for _ in range(4)]
     await verifier.until(lambda: len(first.opened) == 8 + 3)
     assert len(second.opened) == 3
-    rollout = await verifier.pool.start_rollout("a:1", "b:1", 0.75)
+    rollout = await verifier.pool.changes.start_rollout("a:1", "b:1", 0.75)
     assert (rollout.old.sequences, rollout.new.sequences) == (3, 9)
-    rollout = await verifier.pool.start_rollout("a:1", "b:1", 0.5)
+    rollout = await verifier.pool.changes.start_rollout("a:1", "b:1", 0.5)
     assert (rollout.old.sequences, rollout.new.sequences) == (6, 6)
-    assert len(verifier.pool.describe_rollouts()) == 1
+    assert len(verifier.pool.rollouts.describe()) == 1
     await finish(verifier, requests)
 
 
 async def test_promoting(verifier: InProcessVerifier, listening: Any) -> None:
     first, second = listening("a:1"), listening("b:1")
-    await verifier.pool.attach("a:1", "")
+    await verifier.pool.membership.attach("a:1", "")
     requests = await many(verifier, 4)
     await verifier.until(lambda: len(first.open) == 4)
-    await verifier.pool.start_rollout("a:1", "b:1", 0.5)
-    rollout = await verifier.pool.finish_rollout("b:1", promote=True)
+    await verifier.pool.changes.start_rollout("a:1", "b:1", 0.5)
+    rollout = await verifier.pool.changes.finish_rollout("b:1", promote=True)
     assert (rollout.state, rollout.reason) == (PROMOTED, "promoted")
     assert rollout.ended_at.seconds >= rollout.started_at.seconds > 0
     assert [drafter.name for drafter in verifier.pool.describe()] == ["b:1"]
@@ -84,32 +84,35 @@ async def test_promoting(verifier: InProcessVerifier, listening: Any) -> None:
 
 async def test_a_promotion_that_fails_changes_nothing(verifier: InProcessVerifier, listening: Any) -> None:
     first = listening("a:1")
-    await verifier.pool.attach("a:1", "")
+    await verifier.pool.membership.attach("a:1", "")
     requests = await many(verifier, 2)
     await verifier.until(lambda: len(first.open) == 2)
     listening("b:1")
-    await verifier.pool.start_rollout("a:1", "b:1", 0.5)
+    await verifier.pool.changes.start_rollout("a:1", "b:1", 0.5)
     await verifier.network.kill("b:1")
     await verifier.until(lambda: verifier.state("a:1").sequences == 2)
-    assert (await failure(verifier.pool.finish_rollout("b:1", promote=True)))[1] == "DRAFTER_UNREACHABLE"
-    assert [each.state for each in verifier.pool.describe_rollouts()] == [RUNNING]
+    assert (await failure(verifier.pool.changes.finish_rollout("b:1", promote=True)))[1] == "DRAFTER_UNREACHABLE"
+    assert [each.state for each in verifier.pool.rollouts.describe()] == [RUNNING]
     assert verifier.state("a:1").sequences == 2
     await finish(verifier, requests)
 
 
 async def test_withdrawing(verifier: InProcessVerifier, listening: Any) -> None:
     first, second = listening("a:1"), listening("b:1")
-    await verifier.pool.attach("a:1", "")
+    await verifier.pool.membership.attach("a:1", "")
     requests = await many(verifier, 4)
     await verifier.until(lambda: len(first.open) == 4)
-    await verifier.pool.start_rollout("a:1", "b:1", 0.5)
-    rollout = await verifier.pool.finish_rollout("b:1", promote=False)
+    await verifier.pool.changes.start_rollout("a:1", "b:1", 0.5)
+    rollout = await verifier.pool.changes.finish_rollout("b:1", promote=False)
     assert (rollout.state, rollout.reason) == (WITHDRAWN, "withdrawn")
     assert [drafter.name for drafter in verifier.pool.describe()] == ["a:1"]
     assert verifier.state("a:1").sequences == 4
     await verifier.until(lambda: second.ended)
-    assert await failure(verifier.pool.finish_rollout("b:1", promote=False)) == ("NOT_FOUND", "ROLLOUT_NOT_FOUND")
-    assert [each.state for each in verifier.pool.describe_rollouts()] == [WITHDRAWN]
+    assert await failure(verifier.pool.changes.finish_rollout("b:1", promote=False)) == (
+        "NOT_FOUND",
+        "ROLLOUT_NOT_FOUND",
+    )
+    assert [each.state for each in verifier.pool.rollouts.describe()] == [WITHDRAWN]
     await finish(verifier, requests)
 
 
@@ -120,9 +123,9 @@ async def test_a_worse_one_is_withdrawn_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The target itself against a drafter that is hardly ever right, until the numbers speak."""
-    monkeypatch.setattr(drafter_rollout, "SAMPLE_STEPS", 8)
-    await verifier.pool.attach("twin:1", "")
-    await verifier.pool.start_rollout("twin:1", "stranger:1", 0.5)
+    monkeypatch.setattr(drafter_rollouts, "SAMPLE_STEPS", 8)
+    await verifier.pool.membership.attach("twin:1", "")
+    await verifier.pool.changes.start_rollout("twin:1", "stranger:1", 0.5)
     requests = [order([3 + index, 9], max_tokens=100) for index in range(6)]
     alone = [await verifier.plain(request) for request in requests]
     for _ in range(10):
@@ -130,7 +133,7 @@ async def test_a_worse_one_is_withdrawn_by_itself(
         assert [output.token_ids for output in outputs] == [output.token_ids for output in alone]
         if verifier.state("stranger:1") is None:
             break
-    (rollout,) = verifier.pool.describe_rollouts()
+    (rollout,) = verifier.pool.rollouts.describe()
     assert rollout.state == WITHDRAWN
     assert "significantly worse" in rollout.reason
     assert "accepted tokens a step" in rollout.reason
@@ -145,28 +148,28 @@ async def test_a_worse_one_is_withdrawn_by_itself(
 async def test_an_equal_one_is_not(
     verifier: InProcessVerifier, listening: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drafter_rollout, "SAMPLE_STEPS", 8)
+    monkeypatch.setattr(drafter_rollouts, "SAMPLE_STEPS", 8)
     verifier.engine.drafts_awaited = True
     plain = await verifier.plain(order(max_tokens=100))
     text = [*PROMPT, *plain.token_ids]
     for address in ("a:1", "b:1"):
         listening(address, right(text, 1))
-    await verifier.pool.attach("a:1", "")
-    await verifier.pool.start_rollout("a:1", "b:1", 0.5)
+    await verifier.pool.membership.attach("a:1", "")
+    await verifier.pool.changes.start_rollout("a:1", "b:1", 0.5)
     for _ in range(3):
         await asyncio.gather(*(verifier.generate(order(max_tokens=100)) for _ in range(6)))
-    (rollout,) = verifier.pool.describe_rollouts()
+    (rollout,) = verifier.pool.rollouts.describe()
     assert rollout.state == RUNNING
     assert rollout.new.accepted_tokens > 0
-    assert min(side.sample.count for side in verifier.pool._rollouts._running[0].sides) >= 8
+    assert min(side.sample.count for side in verifier.pool.rollouts._running[0].sides) >= 8
 
 
 async def test_requests_that_name_a_side_stay_there(verifier: InProcessVerifier, listening: Any) -> None:
     first, second = listening("a:1"), listening("b:1")
-    await verifier.pool.attach("a:1", "")
+    await verifier.pool.membership.attach("a:1", "")
     async with Running(verifier, speculation=SpeculationOptions(drafter="a:1")):
         await verifier.until(lambda: first.open)
-        await verifier.pool.start_rollout("a:1", "b:1", 1.0)
+        await verifier.pool.changes.start_rollout("a:1", "b:1", 1.0)
         assert first.open
         assert not second.opened
 
@@ -175,28 +178,31 @@ class TestFaults:
     async def test_calls(self, verifier: InProcessVerifier, listening: Any) -> None:
         for index in (1, 2, 3, 4):
             listening(f"a:{index}")
-            await verifier.pool.attach(f"a:{index}", "")
+            await verifier.pool.membership.attach(f"a:{index}", "")
         pool = verifier.pool
         for share in (0.0, -1.0, 1.1, float("nan")):
-            assert await failure(pool.start_rollout("a:1", "a:2", share)) == ("INVALID_ARGUMENT", "INVALID_FIELD")
-        assert (await failure(pool.start_rollout("nobody", "a:2", 0.5)))[1] == "DRAFTER_NOT_FOUND"
-        assert (await failure(pool.start_rollout("a:1", "a:1", 0.5)))[1] == "INVALID_FIELD"
-        assert (await failure(pool.start_rollout("a:1", "b:9", 0.5)))[1] == "DRAFTER_UNREACHABLE"
-        assert (await failure(pool.finish_rollout("a:2", True)))[1] == "ROLLOUT_NOT_FOUND"
-        await pool.start_rollout("a:1", "a:2", 0.5)
-        assert (await failure(pool.finish_rollout("a:1", True)))[1] == "ROLLOUT_NOT_FOUND"
+            assert await failure(pool.changes.start_rollout("a:1", "a:2", share)) == (
+                "INVALID_ARGUMENT",
+                "INVALID_FIELD",
+            )
+        assert (await failure(pool.changes.start_rollout("nobody", "a:2", 0.5)))[1] == "DRAFTER_NOT_FOUND"
+        assert (await failure(pool.changes.start_rollout("a:1", "a:1", 0.5)))[1] == "INVALID_FIELD"
+        assert (await failure(pool.changes.start_rollout("a:1", "b:9", 0.5)))[1] == "DRAFTER_UNREACHABLE"
+        assert (await failure(pool.changes.finish_rollout("a:2", True)))[1] == "ROLLOUT_NOT_FOUND"
+        await pool.changes.start_rollout("a:1", "a:2", 0.5)
+        assert (await failure(pool.changes.finish_rollout("a:1", True)))[1] == "ROLLOUT_NOT_FOUND"
         for call in (
-            pool.start_rollout("a:1", "a:3", 0.5),
-            pool.start_rollout("a:3", "a:2", 0.5),
-            pool.start_rollout("a:2", "a:1", 0.5),
-            pool.swap("a:1", "a:3"),
-            pool.swap("a:3", "a:2"),
-            pool.detach("a:1"),
-            pool.detach("a:2"),
+            pool.changes.start_rollout("a:1", "a:3", 0.5),
+            pool.changes.start_rollout("a:3", "a:2", 0.5),
+            pool.changes.start_rollout("a:2", "a:1", 0.5),
+            pool.changes.swap("a:1", "a:3"),
+            pool.changes.swap("a:3", "a:2"),
+            pool.changes.detach("a:1"),
+            pool.changes.detach("a:2"),
         ):
             assert await failure(call) == ("FAILED_PRECONDITION", "BUSY")
-        await pool.start_rollout("a:3", "a:4", 0.5)
-        assert len(pool.describe_rollouts()) == 2
+        await pool.changes.start_rollout("a:3", "a:4", 0.5)
+        assert len(pool.rollouts.describe()) == 2
 
     @pytest.mark.parametrize(("leaver", "state"), [("a:1", PROMOTED), ("b:1", WITHDRAWN)])
     async def test_a_side_that_leaves_ends_it(
@@ -205,18 +211,18 @@ class TestFaults:
         listening("a:1")
         listening("b:1")
         for address in ("a:1", "b:1"):
-            verifier.pool.register(address, "", leaving=False)
-            await verifier.until(lambda address=address: verifier.pool._roster.named(address).ready)
-        await verifier.pool.start_rollout("a:1", "b:1", 0.5)
-        verifier.pool.register(leaver, "", leaving=True)
+            verifier.pool.membership.register(address, "", leaving=False)
+            await verifier.until(lambda address=address: verifier.pool.roster.named(address).ready)
+        await verifier.pool.changes.start_rollout("a:1", "b:1", 0.5)
+        verifier.pool.membership.register(leaver, "", leaving=True)
         await verifier.until(lambda: verifier.state(leaver) is None)
-        (rollout,) = verifier.pool.describe_rollouts()
+        (rollout,) = verifier.pool.rollouts.describe()
         assert (rollout.state, rollout.reason) == (state, f"{leaver} is gone")
 
     async def test_over_the_servicer(self, verifier: InProcessVerifier, listening: Any) -> None:
         listening("a:1")
         listening("b:1", lambda opening: [wrong_batch(opening, [])])
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         servicer = DrafterPoolServicer(verifier.pool)
         started = await servicer.StartRollout(pb.StartRolloutRequest(old_name="a:1", new_name="b:1", share=1.0), None)
         assert started.rollout.state == RUNNING

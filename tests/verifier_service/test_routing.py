@@ -27,9 +27,9 @@ CODE = SpeculationOptions(labels={"domain": "code"})
 class TestLabels:
     async def test_only_drafters_that_carry_all(self, verifier: InProcessVerifier, listening: Any) -> None:
         prose, code, both = (listening(address) for address in ("prose:1", "code:1", "both:1"))
-        await verifier.pool.attach("prose:1", "", {"domain": "prose"})
-        await verifier.pool.attach("code:1", "", {"domain": "code"})
-        await verifier.pool.attach("both:1", "", {"domain": "code", "size": "small"})
+        await verifier.pool.membership.attach("prose:1", "", {"domain": "prose"})
+        await verifier.pool.membership.attach("code:1", "", {"domain": "code"})
+        await verifier.pool.membership.attach("both:1", "", {"domain": "code", "size": "small"})
         asked = {"domain": "code", "size": "small"}
         async with Running(verifier, speculation=SpeculationOptions(labels=asked)):
             await verifier.until(lambda: both.open)
@@ -40,23 +40,23 @@ class TestLabels:
 
     async def test_plainly_until_one_is_there(self, verifier: InProcessVerifier, listening: Any) -> None:
         prose = listening("prose:1")
-        await verifier.pool.attach("prose:1", "")
+        await verifier.pool.membership.attach("prose:1", "")
         async with Running(verifier, speculation=CODE):
             assert not prose.opened
             code = listening("code:1")
-            await verifier.pool.attach("code:1", "", {"domain": "code"})
+            await verifier.pool.membership.attach("code:1", "", {"domain": "code"})
             await verifier.until(lambda: code.open)
 
     async def test_a_swap_takes_a_request_only_where_it_may_go(
         self, verifier: InProcessVerifier, listening: Any
     ) -> None:
         first, second, third = (listening(address) for address in ("a:1", "b:1", "c:1"))
-        await verifier.pool.attach("a:1", "", {"domain": "code"})
-        await verifier.pool.attach("b:1", "")
+        await verifier.pool.membership.attach("a:1", "", {"domain": "code"})
+        await verifier.pool.membership.attach("b:1", "")
         async with Running(verifier, speculation=CODE):
             await verifier.until(lambda: first.open)
-            await verifier.pool.attach("c:1", "", {"domain": "code"})
-            assert (await verifier.pool.swap("a:1", "b:1"))[1] == 0
+            await verifier.pool.membership.attach("c:1", "", {"domain": "code"})
+            assert (await verifier.pool.changes.swap("a:1", "b:1"))[1] == 0
             await verifier.until(lambda: third.open)
         assert not second.opened
 
@@ -98,15 +98,15 @@ class TestLabels:
 
 class TestByWorth:
     async def test_the_better_one_gets_the_requests(self, verifier: InProcessVerifier, listening: Any) -> None:
-        verifier.pool._choice._rng.random = lambda: 1.0  # no exploring
+        verifier.pool.drafting._choice._rng.random = lambda: 1.0  # no exploring
         verifier.engine.drafts_awaited = True
         plain = await verifier.plain(order())
         text = [*PROMPT, *plain.token_ids]
         wrong = [(token + 1) % 200 for token in text]
         good = listening("good:1", right(text))
         bad = listening("bad:1", lambda opening: [wrong_batch(opening, wrong)])
-        await verifier.pool.attach("bad:1", "")
-        await verifier.pool.attach("good:1", "")
+        await verifier.pool.membership.attach("bad:1", "")
+        await verifier.pool.membership.attach("good:1", "")
         outputs = [await verifier.generate(order()) for _ in range(14)]
         assert all(output.token_ids == plain.token_ids for output in outputs)
         assert len(bad.opened) <= 4, "each is tried; then the choice is clear"
@@ -129,7 +129,7 @@ class TestSeveralAtOnce:
     async def test_so_many_draft_and_a_lost_one_is_replaced(self, verifier: InProcessVerifier, listening: Any) -> None:
         drafters: dict[str, ScriptedDrafter] = {f"a:{index}": listening(f"a:{index}") for index in (1, 2, 3)}
         for address in drafters:
-            await verifier.pool.attach(address, "")
+            await verifier.pool.membership.attach(address, "")
         async with Running(verifier, speculation=SpeculationOptions(drafters=2)):
             await verifier.until(lambda: sum(bool(each.open) for each in drafters.values()) == 2)
             lost = next(address for address, each in drafters.items() if each.open)
@@ -139,17 +139,17 @@ class TestSeveralAtOnce:
 
     async def test_more_than_there_are(self, verifier: InProcessVerifier, listening: Any) -> None:
         first = listening("a:1")
-        await verifier.pool.attach("a:1", "")
+        await verifier.pool.membership.attach("a:1", "")
         async with Running(verifier, speculation=SpeculationOptions(drafters=5)):
             await verifier.until(lambda: first.open)
             second = listening("b:1")
-            await verifier.pool.attach("b:1", "")
+            await verifier.pool.membership.attach("b:1", "")
             await verifier.until(lambda: second.open)
 
     async def test_one_that_is_named_is_alone(self, verifier: InProcessVerifier, listening: Any) -> None:
         first, second = listening("a:1"), listening("b:1")
-        await verifier.pool.attach("a:1", "")
-        await verifier.pool.attach("b:1", "")
+        await verifier.pool.membership.attach("a:1", "")
+        await verifier.pool.membership.attach("b:1", "")
         async with Running(verifier, speculation=SpeculationOptions(drafter="b:1", drafters=2)):
             await verifier.until(lambda: second.open)
         assert not first.opened
@@ -157,7 +157,7 @@ class TestSeveralAtOnce:
     async def test_by_their_names(self, verifier: InProcessVerifier, listening: Any) -> None:
         first, second, third = (listening(address) for address in ("a:1", "b:1", "c:1"))
         for address in ("a:1", "b:1", "c:1", "local:ngram"):
-            await verifier.pool.attach(address, "")
+            await verifier.pool.membership.attach(address, "")
         named = SpeculationOptions(drafter_names=["a:1", "c:1", "local:ngram"])
         async with Running(verifier, speculation=named):
             await verifier.until(lambda: first.open and third.open)
@@ -169,12 +169,12 @@ class TestSeveralAtOnce:
     async def test_a_swap_changes_one_of_the_names(self, verifier: InProcessVerifier, listening: Any) -> None:
         for address in ("a:1", "b:1", "c:1"):
             listening(address)
-            await verifier.pool.attach(address, "")
+            await verifier.pool.membership.attach(address, "")
         async with Running(verifier, speculation=SpeculationOptions(drafter_names=["a:1", "b:1"])):
             await verifier.until(lambda: verifier.state("a:1").sequences == verifier.state("b:1").sequences == 1)
-            assert (await verifier.pool.swap("a:1", "c:1"))[1] == 1
+            assert (await verifier.pool.changes.swap("a:1", "c:1"))[1] == 1
             assert (verifier.state("b:1").sequences, verifier.state("c:1").sequences) == (1, 1)
-            assert (await verifier.pool.swap("c:1", "b:1"))[1] == 1
+            assert (await verifier.pool.changes.swap("c:1", "b:1"))[1] == 1
             assert verifier.state("b:1").sequences == 1
 
     @pytest.mark.parametrize(
@@ -191,12 +191,12 @@ class TestSeveralAtOnce:
 
     async def test_swapping_one_for_the_other_leaves_a_place(self, verifier: InProcessVerifier, listening: Any) -> None:
         first, second, third = (listening(address) for address in ("a:1", "b:1", "c:1"))
-        await verifier.pool.attach("a:1", "")
-        await verifier.pool.attach("b:1", "")
+        await verifier.pool.membership.attach("a:1", "")
+        await verifier.pool.membership.attach("b:1", "")
         async with Running(verifier, speculation=SpeculationOptions(drafters=2)):
             await verifier.until(lambda: first.open and second.open)
-            await verifier.pool.attach("c:1", "")
-            assert (await verifier.pool.swap("a:1", "b:1"))[1] == 1
+            await verifier.pool.membership.attach("c:1", "")
+            assert (await verifier.pool.changes.swap("a:1", "b:1"))[1] == 1
             await verifier.until(lambda: third.open and second.open)
             assert len(second.opened) == 1, "it had the sequence already"
 
@@ -209,7 +209,7 @@ class TestSeveralAtOnce:
             alone = [await hedging.plain(request) for request in requests]
             for address in ("stranger:1", "twin:1"):
                 hedging.network.listen(address, verifier.network._handlers[address])
-                await hedging.pool.attach(address, "")
+                await hedging.pool.membership.attach(address, "")
             outputs = await asyncio.gather(*(hedging.generate(request) for request in requests))
             assert [output.token_ids for output in outputs] == [output.token_ids for output in alone]
             assert all(output.finished.speculation.accepted_tokens > 0 for output in outputs)

@@ -131,10 +131,10 @@ class TestNoTokenDependsOnDrafters:
         plain = [(await drafted.plain(request)).token_ids for request in requests]
         assert plain[::2] == plain[1::2]
         assert [(await drafted.generate(request)).token_ids for request in requests] == plain
-        await drafted.pool.attach("draft:1", "")
+        await drafted.pool.membership.attach("draft:1", "")
         drafted.engine.drafts_awaited = True
         assert [(await drafted.generate(request)).token_ids for request in requests] == plain
-        await drafted.pool.attach("local:ngram?min=1", "")
+        await drafted.pool.membership.attach("local:ngram?min=1", "")
         for request in requests:
             request.speculation.drafters = 2
         outputs = await asyncio.gather(*(drafted.generate(request) for request in requests))
@@ -144,7 +144,7 @@ class TestNoTokenDependsOnDrafters:
     async def test_a_swap_in_the_middle(self, drafted: InProcessVerifier, on: bool) -> None:
         request = asking(drafted, ahead(FORM, on), sampling=warm())
         plain = await drafted.plain(request)
-        await drafted.pool.attach("draft:1", "")
+        await drafted.pool.membership.attach("draft:1", "")
         drafted.engine.hold(3)
         output, moved = Output(), 0
         old, new = "draft:1", "draft:2"
@@ -152,7 +152,7 @@ class TestNoTokenDependsOnDrafters:
             async for event in running.events():
                 output.take(event)
                 if event.WhichOneof("event") == "chunk":
-                    moved += (await drafted.pool.swap(old, new))[1]
+                    moved += (await drafted.pool.changes.swap(old, new))[1]
                     old, new = new, old
                     drafted.engine.hold(3)
         assert output.token_ids == plain.token_ids
@@ -160,7 +160,7 @@ class TestNoTokenDependsOnDrafters:
 
     @pytest.mark.parametrize("rule", ["REJECTION", "TYPICAL", "THRESHOLD"])
     async def test_other_rules_keep_to_the_form(self, drafted: InProcessVerifier, rule: str) -> None:
-        await drafted.pool.attach("draft:1", "")
+        await drafted.pool.membership.attach("draft:1", "")
         drafted.engine.drafts_awaited = True
         number = AcceptanceRule.Value(f"ACCEPTANCE_RULE_{rule}")
         for seed in range(3):
@@ -193,11 +193,11 @@ class TestJumpAhead:
 
     async def test_no_drafter_may_have_its_name(self, drafted: InProcessVerifier) -> None:
         with pytest.raises(ServiceError, match="grammar"):
-            await drafted.pool.attach("draft:1", "grammar")
+            await drafted.pool.membership.attach("draft:1", "grammar")
 
 
 async def test_what_the_form_forbids_is_not_verified(drafted: InProcessVerifier) -> None:
-    await drafted.pool.attach("draft:1", "")
+    await drafted.pool.membership.attach("draft:1", "")
     drafted.engine.drafts_awaited = True
     form = StructuredOutput(regex="[#@]{12}", jump_ahead=False)
     held = await drafted.generate(asking(drafted, form))
@@ -209,7 +209,7 @@ async def test_a_batch_gives_what_each_gives_alone(drafted: InProcessVerifier) -
     forms = [FORM, None, SCHEMAS["recursion"], OTHERS["regex"][0], None, FORM, SCHEMAS["tuple"], OTHERS["choice"][0]]
     requests = [asking(drafted, form, sampling=warm(seed), max_tokens=60) for seed, form in enumerate(forms)]
     alone = [(await drafted.plain(request)).token_ids for request in requests]
-    await drafted.pool.attach("draft:1", "")
+    await drafted.pool.membership.attach("draft:1", "")
     together = await asyncio.gather(*(drafted.generate(request) for request in requests))
     assert [output.token_ids for output in together] == alone
 

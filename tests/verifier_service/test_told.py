@@ -56,9 +56,9 @@ def told(output: Output) -> Any:
 async def speculating(
     kind: str, verifier: InProcessVerifier, twin: InProcessDrafter, other: Path
 ) -> AsyncIterator[SpeculationOptions]:
-    await verifier.pool.attach("twin:1", "")
+    await verifier.pool.membership.attach("twin:1", "")
     if kind == "n-grams and a draft model":
-        await verifier.pool.attach("local:ngram?min=1", "")
+        await verifier.pool.membership.attach("local:ngram?min=1", "")
         yield SpeculationOptions(drafters=2)
     elif kind == "a swap in the middle":
         async with in_process_drafter(other) as drafter:
@@ -67,7 +67,7 @@ async def speculating(
             swapping = asyncio.create_task(_swap(verifier))
             yield SpeculationOptions()
             await swapping
-            await verifier.pool.detach("other:1")
+            await verifier.pool.changes.detach("other:1")
     else:
         yield SpeculationOptions()
 
@@ -75,7 +75,7 @@ async def speculating(
 async def _swap(verifier: InProcessVerifier) -> None:
     await verifier.until(lambda: verifier.engine._permits == 0)
     verifier.engine.hold(2)
-    swap = asyncio.create_task(verifier.pool.swap("twin:1", "other:1"))
+    swap = asyncio.create_task(verifier.pool.changes.swap("twin:1", "other:1"))
     verifier.engine.go_on()
     await swap
 

@@ -51,7 +51,7 @@ async def test_finished_requests_are_told(sharing: InProcessVerifier) -> None:
 
 
 async def test_a_drafters_share_is_told(sharing: InProcessVerifier, checkpoint: Path) -> None:
-    await sharing.pool.attach("local:suffix?shared=true", "memory")
+    await sharing.pool.membership.attach("local:suffix?shared=true", "memory")
     stream = follow(sharing)
     await anext(stream)
     await sharing.generate(order())

@@ -52,7 +52,7 @@ async def test_it_changes_no_token(verifier: InProcessVerifier, translating: InP
     """A random target says any bytes at all, halves of characters among them."""
     request = order(PROMPT, max_tokens=48, sampling=SAMPLINGS[name])
     plain = await verifier.generate(request)
-    await verifier.pool.attach("translating:1", "drafter")
+    await verifier.pool.membership.attach("translating:1", "drafter")
     output = await verifier.generate(request)
     assert (output.token_ids, output.text) == (plain.token_ids, plain.text)
     assert output.finished.speculation.draft_tokens > 0
@@ -68,7 +68,7 @@ async def test_swaps_between_tokenizers_within_a_request(
     plain = await verifier.plain(request)
     async with in_process_drafter(target) as twin:
         verifier.network.listen("twin:1", twin.servicer.converse)
-        await verifier.pool.attach("twin:1", "")
+        await verifier.pool.membership.attach("twin:1", "")
         verifier.engine.hold(3)
         output, moved, at = Output(), 0, "twin:1"
         async with asyncio.timeout(PATIENCE), verifier.running(request) as running:
@@ -76,7 +76,7 @@ async def test_swaps_between_tokenizers_within_a_request(
                 output.take(event)
                 if event.WhichOneof("event") != "finished":
                     new = {"twin:1": "translating:1", "translating:1": "twin:1"}[at]
-                    moved += (await verifier.pool.swap(at, new))[1]
+                    moved += (await verifier.pool.changes.swap(at, new))[1]
                     at = new
                     verifier.engine.hold(3)
         assert output.token_ids == plain.token_ids
@@ -89,7 +89,7 @@ async def test_a_request_that_is_resumed_goes_on_as_it_was(
 ) -> None:
     request = order(PROMPT, max_tokens=40, sampling=SAMPLINGS["T 0.8"])
     plain = await verifier.plain(request)
-    await verifier.pool.attach("translating:1", "")
+    await verifier.pool.membership.attach("translating:1", "")
     for known in (1, 17):
         resumed = order(
             PROMPT,
@@ -104,7 +104,7 @@ async def test_a_request_that_is_resumed_goes_on_as_it_was(
 async def test_a_killed_one_costs_no_token(verifier: InProcessVerifier, translating: InProcessDrafter) -> None:
     request = order(PROMPT, max_tokens=60)
     plain = await verifier.plain(request)
-    await verifier.pool.attach("translating:1", "")
+    await verifier.pool.membership.attach("translating:1", "")
     verifier.engine.hold(4)
     running = asyncio.create_task(verifier.generate(request))
     await verifier.until(lambda: verifier.state("translating:1").draft_tokens > 0)
@@ -120,7 +120,7 @@ async def test_one_that_translates_for_another_target_is_refused(verifier: InPro
     async with in_process_drafter(checkpoint, target_tokenizer=str(elsewhere)) as drafter:
         verifier.network.listen("other:1", drafter.servicer.converse)
         with pytest.raises(ServiceError) as refused:
-            await verifier.pool.attach("other:1", "")
+            await verifier.pool.membership.attach("other:1", "")
         presented = drafter.changes.serving.hello.model.tokenizer_sha256
     assert refused.value.reason_name == "TOKENIZER_MISMATCH"
     for named in ("draft", presented, "target", verifier.verifier.info.tokenizer_sha256):

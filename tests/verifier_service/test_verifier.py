@@ -195,7 +195,7 @@ async def test_what_it_says_of_itself(verifier: InProcessVerifier) -> None:
 
 
 async def test_it_tells_what_it_decides_and_by_what(verifier: InProcessVerifier, twin: InProcessDrafter) -> None:
-    await verifier.pool.attach("twin:1", "good")
+    await verifier.pool.membership.attach("twin:1", "good")
     output = await verifier.generate(order(max_tokens=40))
     planner = verifier.verifier.status().planner
     assert [(each.rows, each.time.ToMilliseconds()) for each in planner.step_costs] == [(1, 50), (256, 50)]
@@ -207,7 +207,7 @@ async def test_it_tells_what_it_decides_and_by_what(verifier: InProcessVerifier,
     assert calibration.response_time.ToNanoseconds() > 0 and calibration.proposal_interval.ToNanoseconds() > 0
     assert {each.rank for each in calibration.classes} == {0, 1, 2}
     assert all(0 < each.acceptance < 1 <= each.observations for each in calibration.classes)
-    await verifier.pool.detach("good")
+    await verifier.pool.changes.detach("good")
     await verifier.until(lambda: not verifier.verifier.status().planner.calibrations)
 
 

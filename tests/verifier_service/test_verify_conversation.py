@@ -268,7 +268,7 @@ class TestBesideThePool:
         known = await text(verifier, request)
         drafter = ScriptedDrafter(right(known))
         verifier.network.listen("good:1", drafter.converse)
-        await verifier.pool.attach("good:1", "good")
+        await verifier.pool.membership.attach("good:1", "good")
         verifier.engine.drafts_awaited = True
         for drafters, opened in ((None, 1), (1, 1), (2, 2)):
             speculation = {} if drafters is None else {"drafters": drafters}
@@ -282,8 +282,8 @@ class TestBesideThePool:
 
     async def test_its_name_is_taken(self, verifier: InProcessVerifier) -> None:
         for change in (
-            lambda: verifier.pool.add("good:1", "caller"),
-            lambda: verifier.pool.register("good:1", "caller", leaving=False),
+            lambda: verifier.pool.membership.add("good:1", "caller"),
+            lambda: verifier.pool.membership.register("good:1", "caller", leaving=False),
         ):
             with pytest.raises(ServiceError) as caught:
                 change()

@@ -20,7 +20,7 @@ async def test_a_drafter_sees_the_requests_it_drafts_for_and_no_others(
 ) -> None:
     drafters = {name: listening(f"{name}:1") for name in ("a", "b")}
     for name in drafters:
-        await verifier.pool.attach(f"{name}:1", name)
+        await verifier.pool.membership.attach(f"{name}:1", name)
     await asyncio.gather(
         verifier.generate(for_drafter("a", 3)),
         verifier.generate(for_drafter("b", 4)),
@@ -34,7 +34,7 @@ async def test_a_drafter_is_told_what_it_needs_to_guess_and_nothing_of_who_asks(
     verifier: InProcessVerifier, listening: Any
 ) -> None:
     drafter = listening("a:1")
-    await verifier.pool.attach("a:1", "")
+    await verifier.pool.membership.attach("a:1", "")
     sampling = SamplingParams(temperature=0.5, seed=3, logit_bias={7: 2.0}, banned_token_ids=[8])
     await verifier.generate(order(max_tokens=8, sampling=sampling, stop=["w1 w2"], request_id="mine"))
     told = {field.name for field, _ in drafter.opened[0].ListFields()}

@@ -29,7 +29,7 @@ def read_local_address(field: str, address: str) -> str:
     return f"{_SCHEME}{name}?{text}" if text else f"{_SCHEME}{name}"
 
 
-def local_drafter(address: str, target: PackedModel, *, hub: bool) -> Drafter:
+def make_drafter(address: str, target: PackedModel, *, hub: bool) -> Drafter:
     """The drafter that an address in its one form names. hub: whether its model may be a hub id. May take its time.
     Raises ServiceError."""
     _, method, options = _parse("address", address)

@@ -1,4 +1,4 @@
-"""The conversation of one Draft stream, whatever carries it."""
+"""The drafter's end of one Draft stream, whatever carries the stream."""
 
 import asyncio
 from collections import OrderedDict
@@ -45,7 +45,7 @@ _RETRY_SECONDS = 1.0
 _Stream = MessageStream[drafter_service_pb2.DraftResponse, drafter_service_pb2.DraftRequest]
 
 
-class DraftConversation:
+class DraftingSession:
     """Talks with one verifier: takes its openings and verdicts to the draft loop and brings proposals back.
 
     Node ids are consecutive, so a proposal cannot be left out once it is drafted. Credit bounds what a verifier that

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from drafter_pool.announcing.drafter_fields import check_text
-from drafter_pool.drafter.pooled_drafter import MemberOwner, PoolMember
+from drafter_pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
 from drafter_pool.drafter.speculated_request import SpeculatedRequest
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
-from draftwire.v1.verdict_pb2 import Verdict
 from service_runtime.errors import ServiceError
 from service_runtime.process.logs import get_logger
 from speculative_engine.drafters.drafter import Drafter
+from speculative_engine.engine.step_result import SequenceOutcome
 from speculative_engine.tree.proposal import ProposalError
-from verifier_service.reading.local_address import local_drafter, read_local_address
+from verifier_service.reading.local_address import make_drafter, read_local_address
 from verifier_service.step_loop import StepLoop
 
 log = get_logger(__name__)
 
 
-class LocalDrafterLink(PoolMember):
-    """Nothing travels here: the engine itself opens a sequence when the drafter is attached to it, and tells what was
-    committed. So this drafter, once made, is always ready and never full, late or lost."""
+class EngineDrafter(PooledDrafter):
+    """A drafter in the engine's thread. No message travels: the engine opens a sequence when the drafter is attached to
+    it, and commits to it. So this drafter, once made, is always ready and never full, late or lost."""
 
-    def __init__(self, name: str, address: str, make: Callable[[], Drafter], steps: StepLoop, owner: MemberOwner):
-        """make: called in a thread of its own; raises ServiceError, which is what the drafter then shows for good."""
-        super().__init__(name, address, owner)
+    def __init__(self, name: str, address: str, make: Callable[[], Drafter], steps: StepLoop, events: DrafterEvents):
+        """make: called in a thread of its own; raises ServiceError, which the drafter then shows for good."""
+        super().__init__(name, address, events)
         self.trusted = True
         self._make = make
         self._steps = steps
@@ -35,21 +35,21 @@ class LocalDrafterLink(PoolMember):
 
     @property
     def sequences(self) -> int:
-        """See PoolMember."""
+        """Number of open sequences."""
         return len(self._open)
 
     @property
     def has_room(self) -> bool:
-        """See PoolMember."""
+        """True: the engine bounds its sequences itself."""
         return True
 
     @property
     def full_seconds(self) -> float:
-        """See PoolMember."""
+        """0: the drafter is never full."""
         return 0.0
 
     async def run(self) -> None:
-        """See PoolMember."""
+        """Makes the drafter and gives it to the engine, then waits for the release."""
         try:
             drafter = await asyncio.to_thread(self._make)
         except ServiceError as error:
@@ -65,44 +65,44 @@ class LocalDrafterLink(PoolMember):
         self._set_state(DrafterState.DRAFTER_STATE_READY)
         self.contact.set_result(None)
         log.info("drafter ready", drafter=self.name, address=self.address)
-        self._owner.link_ready(self)
+        self._events.drafter_ready(self)
         await self._released.wait()
 
     def release(self) -> bool:
-        """See PoolMember."""
+        """Stop drafting; `run` then returns by itself."""
         self._open.clear()
         self._released.set()
         return True
 
     def has(self, sequence_id: int) -> bool:
-        """See PoolMember."""
+        """Whether a sequence is open."""
         return sequence_id in self._open
 
     def open(self, request: SpeculatedRequest, max_tree_nodes: int) -> None:
-        """See PoolMember."""
+        """Count a sequence, which the engine itself opens with the drafter."""
         self.speed.count_opening()
         self._open.add(request.sequence_id)
 
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
-        """See PoolMember. It reads as fast as the target does, so there is nothing to wait for."""
+        """A future that is done: the drafter reads as fast as the target does."""
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         future.set_result(True)
         return future
 
-    def send_verdicts(self, verdicts: Iterable[Verdict]) -> None:
-        """See PoolMember. The engine tells it."""
+    def send_verdicts(self, outcomes: Sequence[SequenceOutcome]) -> None:
+        """Nothing is sent: the engine commits to the drafter itself."""
 
     def close(self, sequence_id: int) -> None:
-        """See PoolMember."""
+        """Forget a sequence; does nothing if it is not open."""
         self._open.discard(sequence_id)
 
     def refuse(self, sequence_id: int, epoch: int, error: ProposalError) -> bool:
-        """See PoolMember. Its proposals are not read from a wire: a fault in one is a fault of this program."""
+        """False: a fault in a proposal that no wire carried is a fault of this program."""
         return False
 
 
-class LocalDrafters:
-    """See the pool's protocol of this name."""
+class EngineDrafterFactory:
+    """Makes drafters of the engine's thread from `local:` addresses."""
 
     def __init__(self, steps: StepLoop, uses_hub: Callable[[str], bool]):
         """uses_hub: whether the model of an address, in its one form, may be a hub id."""
@@ -110,11 +110,11 @@ class LocalDrafters:
         self._uses_hub = uses_hub
 
     def read(self, field: str, address: str) -> str:
-        """See the protocol."""
+        """The address of a request's field in its one form. Raises ServiceError."""
         check_text(field, address)
         return read_local_address(field, address)
 
-    def make(self, name: str, address: str, owner: MemberOwner) -> LocalDrafterLink:
-        """See the protocol."""
+    def make(self, name: str, address: str, events: DrafterEvents) -> EngineDrafter:
+        """The drafter of an address in its one form; its model is loaded when it runs."""
         target, hub = self._steps.engine.model, self._uses_hub(address)
-        return LocalDrafterLink(name, address, lambda: local_drafter(address, target, hub=hub), self._steps, owner)
+        return EngineDrafter(name, address, lambda: make_drafter(address, target, hub=hub), self._steps, events)

@@ -1,0 +1,68 @@
+"""Makes the drafters of a pool from their addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from drafter_pool.announcing.drafter_fields import is_local, read_service_address
+from drafter_pool.drafter.clocks import DrafterClocks
+from drafter_pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
+from drafter_pool.drafter.proposal_sink import ProposalSink
+from drafter_pool.drafter.service_drafter import Connect, ServiceDrafter
+from drafter_pool.drafter.standings import DrafterStandings
+from draftwire.v1.model_info_pb2 import PeerInfo
+
+
+class LocalDrafterFactory(Protocol):
+    """Makes drafters that run in the verifier's own process, from `local:` addresses."""
+
+    def read(self, field: str, address: str) -> str:
+        """The address of a request's field in its one form. Raises ServiceError."""
+
+    def make(self, name: str, address: str, events: DrafterEvents) -> PooledDrafter:
+        """The drafter of an address in its one form."""
+
+
+class DrafterFactory:
+    """Makes drafters of both kinds: services that are reached over a stream, and those in the verifier."""
+
+    def __init__(
+        self,
+        sink: ProposalSink,
+        events: DrafterEvents,
+        identity: PeerInfo,
+        connect: Callable[[str], Connect],
+        local: LocalDrafterFactory | None,
+        clocks: DrafterClocks,
+    ) -> None:
+        """sink, events: of every drafter. identity: the verifier's, for handshakes. connect: opens calls to an address.
+        local: makes the drafters that need no service; None refuses their addresses."""
+        self._sink = sink
+        self._events = events
+        self._identity = identity
+        self._connect = connect
+        self._local = local
+        self._clocks = clocks
+        self._standings = DrafterStandings(clocks)
+
+    def read(self, field: str, address: str) -> str:
+        """The address of a request's field in its one form. Raises ServiceError."""
+        if self._local is not None and is_local(address):
+            return self._local.read(field, address)
+        return read_service_address(field, address)
+
+    def make(self, name: str, address: str) -> PooledDrafter:
+        """The drafter of an address in its one form. Raises ServiceError if a service there may not be called."""
+        if self._local is not None and is_local(address):
+            return self._local.make(name, address, self._events)
+        return ServiceDrafter(
+            name,
+            address,
+            self._connect(address),
+            self._identity,
+            self._sink,
+            self._events,
+            self._standings.of(address),
+            self._clocks,
+        )

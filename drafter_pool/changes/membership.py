@@ -1,0 +1,184 @@
+"""Drafters that come and go: attached and detached by calls, or registered by their own heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from drafter_pool.announcing.announcement_rules import AnnouncementRules, check_announcer
+from drafter_pool.announcing.drafter_fields import is_local, read_name, read_service_address
+from drafter_pool.announcing.heartbeats import Heartbeats
+from drafter_pool.changes.drafter_factory import DrafterFactory
+from drafter_pool.changes.pool_operations import PoolOperations
+from drafter_pool.changes.rollouts import Rollouts
+from drafter_pool.changes.swap import empty
+from drafter_pool.drafter.pooled_drafter import PooledDrafter
+from drafter_pool.routing.drafting import Drafting
+from drafter_pool.routing.pool_watch import PoolWatch
+from drafter_pool.routing.roster import Roster, check_address
+from draftwire.v1.drafter_pool_service_pb2 import Drafter as DrafterMessage
+from service_runtime.process.logs import get_logger
+from service_runtime.process.tasks import BackgroundTasks
+from service_runtime.security.caller import Caller
+
+log = get_logger(__name__)
+
+
+class Membership:
+    """Adds drafters to the pool and removes them. Used in the event loop only."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        drafting: Drafting,
+        rollouts: Rollouts,
+        operations: PoolOperations,
+        factory: DrafterFactory,
+        watch: PoolWatch,
+        tasks: BackgroundTasks,
+        trusted: Collection[str],
+        announcements: AnnouncementRules,
+    ) -> None:
+        """trusted: addresses of drafters that are trusted whoever attaches them. announcements: which are heeded."""
+        self._roster = roster
+        self._drafting = drafting
+        self._rollouts = rollouts
+        self._operations = operations
+        self._factory = factory
+        self._watch = watch
+        self._tasks = tasks
+        self._trusted = frozenset(trusted)
+        self._announcements = announcements
+        self._heartbeats = Heartbeats(self._fell_silent)
+
+    def read_address(self, field: str, address: str) -> str:
+        """The address of a request's field in its one form. Raises ServiceError."""
+        return self._factory.read(field, address)
+
+    async def attach(
+        self, address: str, name: str, labels: Mapping[str, str] | None = None, trusted: bool | None = None
+    ) -> PooledDrafter:
+        """Attach a drafter and wait until it is ready. Raises ServiceError; then it is not attached."""
+        known = set(self._roster.members)
+        drafter = self.add(address, name, labels, trusted)
+        self._heartbeats.welcome(drafter.name)
+        try:
+            await drafter.wait_ready()
+        finally:
+            if not drafter.ready and drafter not in known:
+                self._remove(drafter)
+        return drafter
+
+    def add(
+        self, address: str, name: str = "", labels: Mapping[str, str] | None = None, trusted: bool | None = None
+    ) -> PooledDrafter:
+        """Attach a drafter without waiting; the same name and address again give the same one.
+
+        trusted: None leaves it as it is.
+
+        Raises ServiceError: the address has no form this verifier serves, the name stands for another address, or
+        there are as many drafters as there may be.
+        """
+        drafter = self._enter(self.read_address("address", address), read_name("name", name), labels)
+        drafter.given = True
+        if trusted is not None:
+            self._trust(drafter, trusted)
+        return drafter
+
+    def register(
+        self,
+        address: str,
+        name: str,
+        leaving: bool,
+        labels: Mapping[str, str] | None = None,
+        caller: Caller | None = None,
+    ) -> bool:
+        """Take an announcement of a drafter: that it is there, its heartbeat, or that it leaves.
+
+        caller: whose token the announcement came with; None where tokens are not asked for. Returns whether anything
+        changed, as a heartbeat does not. Raises ServiceError.
+        """
+        address = read_service_address("address", address)
+        self._announcements.check(address)
+        name = read_name("name", name) or address
+        drafter = self._roster.get(name)
+        if drafter is not None:
+            check_address(drafter, address)
+            check_announcer(drafter, caller, leaving=leaving)
+        if leaving:
+            self._heartbeats.stop(name)
+            if drafter is not None:
+                self._tasks.spawn(self._leave(drafter), name=f"leave of {name}")
+            return True
+        before, first = self._watch.version, False
+        if not self._heartbeats.is_dismissed(name):
+            drafter = self._enter(address, name, labels)
+            first = not drafter.announced
+            drafter.announced = True
+            drafter.announcer = drafter.announcer if caller is None else caller.name
+        self._heartbeats.beat(name)
+        return first or self._watch.version != before
+
+    def dismiss(self, drafter: PooledDrafter) -> DrafterMessage:
+        """Release a drafter that was detached or replaced; its heartbeats do not bring it back. Returns its last
+        state."""
+        self._heartbeats.dismiss(drafter.name)
+        return self._remove(drafter)
+
+    def shut_down(self) -> None:
+        """Release all drafters."""
+        self._heartbeats.shut_down()
+        for drafter in self._roster.alive:
+            self._remove(drafter)
+
+    def _enter(self, address: str, name: str, labels: Mapping[str, str] | None) -> PooledDrafter:
+        name = name or address
+        drafter, new = self._roster.enter(name, address, lambda: self._factory.make(name, address))
+        relabelled = bool(labels) and drafter.labels != labels
+        if labels and relabelled:
+            drafter.labels = dict(labels)
+            self._drafting.refill()
+        if new and address in self._trusted:
+            drafter.trusted = True
+        if new or relabelled:
+            self._watch.notify()
+        return drafter
+
+    def _trust(self, drafter: PooledDrafter, trusted: bool) -> None:
+        """Trust a drafter, or no longer: its requests with the rule of rejection then go to others."""
+        if trusted != drafter.trusted and not is_local(drafter.address):
+            drafter.trusted = trusted
+            self._drafting.recheck(drafter)
+            self._watch.notify()
+
+    def _remove(self, drafter: PooledDrafter) -> DrafterMessage:
+        described = self._roster.describe(drafter)
+        if self._roster.end(drafter):
+            self._drafting.abandon(drafter)
+            self._rollouts.removed(drafter.name)
+            self._watch.notify()
+        return described
+
+    async def _leave(self, drafter: PooledDrafter) -> None:
+        """Empty and remove a drafter that goes by itself. An operation on it that is under way ends first, or fails
+        because the drafter is gone."""
+
+        async def work() -> None:
+            await empty(self._drafting, drafter)
+            self._remove(drafter)
+
+        drafter.drain()
+        await self._operations.wait_until_free(drafter.name)
+        if self._roster.get(drafter.name) is drafter:
+            await self._operations.run(("leave", drafter.name), [drafter.name], work)
+
+    def _fell_silent(self, name: str) -> None:
+        """The heartbeats of a drafter have stopped: it is removed, unless it was also attached by a call."""
+        drafter = self._roster.get(name)
+        if drafter is None:
+            return
+        log.warning("heartbeat stayed out", drafter=name)
+        if drafter.given:
+            drafter.announced, drafter.announcer = False, None
+            self._watch.notify()
+        else:
+            self._tasks.spawn(self._leave(drafter), name=f"expiry of {name}")

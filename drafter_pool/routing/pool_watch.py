@@ -1,0 +1,36 @@
+"""A version number of the pool's state, and waiting for the next one."""
+
+from __future__ import annotations
+
+import asyncio
+
+from service_runtime.errors import shutting_down
+
+
+class PoolWatch:
+    """Counts changes of what lists of drafters show. Used in the event loop only."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        """Number of changes so far."""
+        self._changed = asyncio.Event()
+        self._ending = False
+
+    def notify(self) -> None:
+        """Count a change, and wake those who wait for one."""
+        self.version += 1
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def change_after(self, version: int) -> int:
+        """Return the version as soon as it differs from `version`. Raises ServiceError after `end`."""
+        while self.version == version and not self._ending:
+            await self._changed.wait()
+        if self._ending:
+            raise shutting_down()
+        return self.version
+
+    def end(self) -> None:
+        """End every wait, present and future: one that lasts for ever would hold up a graceful stop."""
+        self._ending = True
+        self._changed.set()
