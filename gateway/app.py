@@ -18,23 +18,26 @@ from starlette.responses import Response
 
 from draftwire import AsyncClient, DraftwireError, SpreadPolicy, __version__
 from draftwire.shortened import shortened
-from gateway import completion_routes, model_routes, status_routes, token_routes
-from gateway.api_keys import ApiKeys, KeyCheck
+from gateway.choices.responder import Generations
 from gateway.console.routes import console_routes
-from gateway.disconnect import ClientLeft
-from gateway.errors import GatewayError, from_draftwire, from_validation
-from gateway.generations import Generations
-from gateway.host_check import HostCheck, allowed_hosts
+from gateway.http.api_keys import ApiKeys, KeyCheck
+from gateway.http.disconnect import ClientLeft
+from gateway.http.errors import GatewayError, from_draftwire, from_validation
+from gateway.http.host_check import HostCheck, allowed_hosts
+from gateway.http.origin_check import OriginCheck
+from gateway.http.request_body import BodyLimit
+from gateway.http.request_log import RequestLog
 from gateway.logs import get_logger
-from gateway.metrics import Metrics
-from gateway.origin_check import OriginCheck
-from gateway.request_body import BodyLimit
-from gateway.request_log import RequestLog
+from gateway.observability.metrics import Metrics
+from gateway.observability.tracing import TELEMETRY
+from gateway.openai.served_model import ServedModel
+from gateway.routes import completions as completion_routes
+from gateway.routes import models as model_routes
+from gateway.routes import status as status_routes
+from gateway.routes import tokens as token_routes
+from gateway.routes.state import State
 from gateway.security import client_options
-from gateway.served_model import ServedModel
 from gateway.settings import GatewaySettings
-from gateway.state import State
-from gateway.tracing import TELEMETRY
 
 log = get_logger(__name__)
 

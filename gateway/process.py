@@ -16,13 +16,13 @@ from fastapi import FastAPI
 from draftwire.trace_export import TracingUnavailable
 from draftwire.variables import unknown_variables
 from draftwire.version import __version__
-from gateway.api_keys import ApiKeys, read_key_file
 from gateway.app import make_app
-from gateway.http_connection import bounded
+from gateway.http.api_keys import ApiKeys, read_key_file
+from gateway.http.connection import bounded
 from gateway.logs import configure_logs, get_logger
+from gateway.observability.tracing import FLUSH_SECONDS, start_tracing
 from gateway.security import HttpTls, http_tls
 from gateway.settings import GatewaySettings, given_settings, load_settings
-from gateway.tracing import FLUSH_SECONDS, start_tracing
 
 log = get_logger(__name__)
 

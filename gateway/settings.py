@@ -15,7 +15,7 @@ from draftwire.flag_parser import FlagParser, program_name
 from draftwire.trace_export import check_endpoint
 from draftwire.verifier import parse_verifiers
 from draftwire.version import __version__
-from gateway.host import host_of, is_origin
+from gateway.http.host import host_of, is_origin
 
 _ENV_PREFIX = "DRAFTWIRE_GATEWAY_"
 _KEYS_VARIABLE = "DRAFTWIRE_API_KEYS"
