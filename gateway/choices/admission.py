@@ -1,4 +1,4 @@
-"""How much is generated at once."""
+"""Admission of requests: a bounded number of choices is generated at once."""
 
 from __future__ import annotations
 

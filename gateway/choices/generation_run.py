@@ -44,13 +44,13 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something about a choice: a chunk of it, or its result at its end."""
+    """A chunk of a choice, or its result."""
 
     index: int
     chunk: Chunk | None
     result: Generation | None
     prompt: PromptReport | None
-    """With the first event of a choice: what it is told of its prompt."""
+    """The report on the prompt, with the first event of a choice."""
 
 
 class GenerationRun:

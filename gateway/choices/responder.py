@@ -1,32 +1,46 @@
-"""The way of a request through the gateway: admitted, generated, told."""
+"""The responder, which admits a request, has its choices generated, and makes the response, whole or streamed."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
+from typing import Protocol
 
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwire import AsyncClient, GenerateOptions, Generation
 from gateway.choices.admission import Admission
-from gateway.choices.generation_run import GenerationRun, Order
+from gateway.choices.generation_run import Event, GenerationRun, Order
 from gateway.http.disconnect import until_disconnect
 from gateway.http.errors import GatewayError
 from gateway.http.event_stream import DONE, EventStream, event
-from gateway.logs import get_logger
 from gateway.observability.metrics import Metrics
-from gateway.openai.response_parts import Writer
 from gateway.settings import GatewaySettings
+from service_runtime.process.logs import get_logger
 
 log = get_logger(__name__)
 
 
-class Generations:
-    """Runs requests."""
+class Writer(Protocol):
+    """Puts a request's results into the shape of its endpoint."""
+
+    def whole(self, results: Sequence[Generation]) -> BaseModel:
+        """Return the response of a request that does not stream; the fields that are set are sent."""
+
+    def chunks(self, event: Event, all_results: Sequence[Generation] | None) -> list[BaseModel]:
+        """Return the chunks of one event; with the last event come the results of all choices."""
+
+    def usage_chunk(self, results: Sequence[Generation]) -> BaseModel:
+        """Return the chunk that has the usage and no choice."""
+
+
+class Responder:
+    """Makes the responses of all requests, within one bound on the choices that are generated at once."""
 
     def __init__(self, client: AsyncClient, settings: GatewaySettings, metrics: Metrics) -> None:
-        """Start with none."""
+        """Start with no request."""
         self._client = client
         self._most_choices = settings.max_choices
         self._seconds = settings.request_seconds
@@ -38,21 +52,21 @@ class Generations:
 
         Raises:
             GatewayError: there is no room, or a choice failed.
-            ClientLeft: nobody waits for it.
+            ClientLeft: the client closed the connection.
         """
         with self._admission.taken(len(orders)):
             results = await until_disconnect(request.receive, self._run(named(orders, request)))
         return Response(writer.whole(results).model_dump_json(exclude_unset=True), media_type="application/json")
 
     def stream(self, request: Request, orders: Sequence[Order], writer: Writer, usage: bool) -> Response:
-        """Return the response that tells the choices while they come, and the usage at its end where that is asked."""
+        """Return the response that streams the choices as they come, and at its end the usage where that is asked."""
         return EventStream(self._events(named(orders, request), writer, usage), self._seconds, self._metrics)
 
     def check_count(self, param: str, count: int) -> None:
         """Refuse too many choices.
 
         Raises:
-            GatewayError: there are.
+            GatewayError: there are too many.
         """
         if not 0 < count <= self._most_choices:
             raise GatewayError(

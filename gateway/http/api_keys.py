@@ -41,10 +41,10 @@ def read_key_file(path: str) -> list[str]:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"--api-key-file: cannot read {path}: {error}") from error
+        raise ValueError(f"cannot read {path}: {error}") from error
     keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if not keys:
-        raise ValueError(f"--api-key-file: {path} has no key")
+        raise ValueError(f"{path} has no key")
     return keys
 
 

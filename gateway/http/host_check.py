@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from draftwire.loopback import is_loopback_host
 from gateway.http.errors import GatewayError
 from gateway.http.host import host_of
-from gateway.settings import GatewaySettings
 
 _OPEN = ("/health", "/ping")
 """Asked by those who watch over processes, under whatever name; it tells nothing of requests."""
 
 
-def allowed_hosts(settings: GatewaySettings, *, keyed: bool) -> frozenset[str] | None:
-    """Return the hosts of the settings; without any None, for all, or, where all who can connect are on this machine
-    and need no key, those of loopback.
+def allowed_hosts(given: Sequence[str], listen: str, *, keyed: bool) -> frozenset[str] | None:
+    """Return the hosts under which clients may call; None for all.
 
-    A browser on this machine can connect, too, on behalf of any page whose name is made to resolve to it.
+    Without hosts given it is all of them, unless the gateway listens on loopback alone and asks for no key: then it is
+    those of loopback. A browser on this machine can connect, too, on behalf of any page whose name is made to resolve
+    to it.
+
+    Args:
+        given: hosts, perhaps with ports.
+        listen: address that the gateway listens on, HOST:PORT.
+        keyed: whether requests need a key.
     """
-    if settings.allowed_host:
-        return frozenset(host for host in map(host_of, settings.allowed_host) if host is not None)
-    listened = settings.listen.rpartition(":")[0]
+    if given:
+        return frozenset(host for host in map(host_of, given) if host is not None)
+    listened = listen.rpartition(":")[0]
     if keyed or not is_loopback_host(listened):
         return None
     own = host_of(listened)

@@ -10,9 +10,9 @@ import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.logs import get_logger
 from gateway.observability.metrics import Metrics
 from gateway.observability.tracing import name_span
+from service_runtime.process.logs import get_logger
 
 log = get_logger(__name__)
 _NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)

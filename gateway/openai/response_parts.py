@@ -1,15 +1,14 @@
-"""What the responses of both endpoints have in common."""
+"""The parts that the responses of both endpoints share."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
 from draftwire import Chunk, Generation
-from gateway.choices.generation_run import Event
 from gateway.http.request_log import MADE
 from gateway.openai.generation_request import GenerationRequest
 from gateway.openai.usage import speculation_report
@@ -26,21 +25,8 @@ class SourceReport(BaseModel):
     """Text of each token on its own."""
 
 
-class Writer(Protocol):
-    """Puts a request's results into the shape of its endpoint."""
-
-    def whole(self, results: Sequence[Generation]) -> BaseModel:
-        """Return the response of a request that does not stream; the fields that are set are sent."""
-
-    def chunks(self, event: Event, all_results: Sequence[Generation] | None) -> list[BaseModel]:
-        """Return the chunks that tell an event; with the last one come the results of all choices."""
-
-    def usage_chunk(self, results: Sequence[Generation]) -> BaseModel:
-        """Return the chunk that tells the usage alone."""
-
-
 class Head:
-    """What is the same in all chunks of a response."""
+    """The fields that are the same in all chunks of a response."""
 
     def __init__(self, prefix: str, request_id: str, model: str, fingerprint: str) -> None:
         """Name a response after its request, so that what a client keeps finds the request in the logs."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from draftwire import AsyncClient, VerifierInfo
 from draftwire.shortened import shortened
 from gateway.http.errors import GatewayError
-from gateway.logs import get_logger
+from service_runtime.process.logs import get_logger
 
 log = get_logger(__name__)
 

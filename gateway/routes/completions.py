@@ -12,13 +12,13 @@ from starlette.responses import Response
 
 from draftwire import GenerateOptions, Prompt
 from gateway.choices.generation_run import Order
+from gateway.choices.responder import Writer
 from gateway.http.field_names import FieldNames
 from gateway.openai.chat_request import ChatRequest
 from gateway.openai.chat_response import ChatResponse, ChatWriter
 from gateway.openai.completion_request import CompletionRequest
 from gateway.openai.completion_response import CompletionResponse, CompletionWriter
 from gateway.openai.generation_request import GenerationRequest, bounded
-from gateway.openai.response_parts import Writer
 from gateway.routes.state import GatewayState, State, errors
 
 _ERRORS = errors(400, 401, 404, 408, 413, 429, 500, 503, 504)
@@ -32,7 +32,7 @@ async def complete(asked: CompletionRequest, request: Request, state: GatewaySta
     """Continue prompts."""
     asked.check()
     prompts: Sequence[Prompt] = asked.prompts
-    state.generations.check_count("prompt" if asked.choices_each == 1 else "n", len(prompts) * asked.choices_each)
+    state.responder.check_count("prompt" if asked.choices_each == 1 else "n", len(prompts) * asked.choices_each)
     head = await state.head("cmpl", request, asked.model)
     options = asked.options(bounded(asked.most_tokens, state.settings.max_tokens), state.settings.request_seconds)
     options |= {"logprobs": asked.logprobs, "echo": bool(asked.echo)}
@@ -51,7 +51,7 @@ async def complete(asked: CompletionRequest, request: Request, state: GatewaySta
 async def chat(asked: ChatRequest, request: Request, state: GatewayState) -> Response:
     """Answer a conversation."""
     asked.check()
-    state.generations.check_count("n", asked.choices_each)
+    state.responder.check_count("n", asked.choices_each)
     head = await state.head("chatcmpl", request, asked.model)
     options = asked.options(bounded(asked.most_tokens, state.settings.max_tokens), state.settings.request_seconds)
     options |= {"logprobs": asked.alternatives}
@@ -66,5 +66,5 @@ async def _respond(
     state: State, request: Request, asked: GenerationRequest, orders: Sequence[Order], writer: Writer
 ) -> Response:
     if asked.stream:
-        return state.generations.stream(request, orders, writer, asked.include_usage)
-    return await state.generations.respond(request, orders, writer)
+        return state.responder.stream(request, orders, writer, asked.include_usage)
+    return await state.responder.respond(request, orders, writer)

@@ -1,4 +1,4 @@
-"""What the routes share."""
+"""The parts of a running gateway, as its routes use them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from draftwire import AsyncClient
-from gateway.choices.responder import Generations
+from gateway.choices.responder import Responder
 from gateway.http.errors import ErrorResponse
 from gateway.observability.metrics import Metrics
 from gateway.openai.response_parts import Head
@@ -24,7 +24,7 @@ class State:
     settings: GatewaySettings
     client: AsyncClient
     served: ServedModel
-    generations: Generations
+    responder: Responder
     metrics: Metrics
 
     async def head(self, prefix: str, request: Request, model: str | None) -> Head:
