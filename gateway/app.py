@@ -18,23 +18,23 @@ from starlette.responses import Response
 
 from draftwire import AsyncClient, DraftwireError, SpreadPolicy, __version__
 from draftwire.shortened import shortened
-from gateway import completion_routes, model_routes, status_routes, token_routes
-from gateway.api_keys import ApiKeys, KeyCheck
+from gateway.choices.responder import Responder
 from gateway.console.routes import console_routes
-from gateway.disconnect import ClientLeft
-from gateway.errors import GatewayError, from_draftwire, from_validation
-from gateway.generations import Generations
-from gateway.host_check import HostCheck, allowed_hosts
-from gateway.logs import get_logger
-from gateway.metrics import Metrics
-from gateway.origin_check import OriginCheck
-from gateway.request_body import BodyLimit
-from gateway.request_log import RequestLog
+from gateway.http.api_keys import ApiKeys, KeyCheck
+from gateway.http.disconnect import ClientLeft
+from gateway.http.errors import GatewayError, from_draftwire, from_validation
+from gateway.http.host_check import HostCheck, allowed_hosts
+from gateway.http.origin_check import OriginCheck
+from gateway.http.request_body import BodyLimit
+from gateway.http.request_log import RequestLog
+from gateway.observability.metrics import Metrics
+from gateway.observability.tracing import TELEMETRY
+from gateway.openai.served_model import ServedModel
+from gateway.routes import completions, models, status, tokens
+from gateway.routes.state import State
 from gateway.security import client_options
-from gateway.served_model import ServedModel
 from gateway.settings import GatewaySettings
-from gateway.state import State
-from gateway.tracing import TELEMETRY
+from service_runtime.process.logs import get_logger
 
 log = get_logger(__name__)
 
@@ -46,7 +46,7 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
     """Return the application; while it runs it has a client of the verifiers.
 
     Raises:
-        ValueError: the verifiers cannot be called as the settings say; the message names the flag.
+        StartupError: the verifiers cannot be called as the settings say; the message names the flag.
     """
     metrics = Metrics()
     options = client_options(settings)
@@ -57,7 +57,7 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
         async with AsyncClient(settings.verifier, spread=spread, **options) as client:
             metrics.verifiers.follow(client)
             served = ServedModel(client, settings.served_model_name)
-            app.state.gateway = State(settings, client, served, Generations(client, settings, metrics), metrics)
+            app.state.gateway = State(settings, client, served, Responder(client, settings, metrics), metrics)
             if settings.console:
                 app.router.routes.extend(console_routes(client))
             yield
@@ -73,16 +73,16 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
         telemetry=TELEMETRY,
     )
     keyed = [Depends(HTTPBearer(auto_error=False))] if keys else []  # for the description; KeyCheck does it
-    for router in (completion_routes.router, model_routes.router, token_routes.router):
+    for router in (completions.router, models.router, tokens.router):
         app.include_router(router, dependencies=keyed)
-    app.include_router(status_routes.router)
+    app.include_router(status.router)
     _describe(app)
     return app
 
 
 def _middleware(settings: GatewaySettings, keys: ApiKeys, metrics: Metrics) -> Sequence[Middleware]:
     """The first is the outermost."""
-    hosts = allowed_hosts(settings, keyed=bool(keys))
+    hosts = allowed_hosts(settings.allowed_host, settings.listen, keyed=bool(keys))
     cors = Middleware(
         CORSMiddleware,
         allow_origins=settings.allowed_origin,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 from collections.abc import Iterator, Sequence
@@ -13,30 +12,36 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
-from draftwire.trace_export import TracingUnavailable
-from draftwire.variables import unknown_variables
-from draftwire.version import __version__
-from gateway.api_keys import ApiKeys, read_key_file
+from draftwire.trace_export import TraceExport, TracingUnavailable
 from gateway.app import make_app
-from gateway.http_connection import bounded
-from gateway.logs import configure_logs, get_logger
+from gateway.http.api_keys import ApiKeys, read_key_file
+from gateway.http.connection import bounded
 from gateway.security import HttpTls, http_tls
-from gateway.settings import GatewaySettings, given_settings, load_settings
-from gateway.tracing import FLUSH_SECONDS, start_tracing
+from gateway.settings import GatewaySettings
+from service_runtime.process.address import Address
+from service_runtime.process.lifecycle import log_start
+from service_runtime.process.logs import configure_logs, get_logger
+from service_runtime.process.settings import load_settings
+from service_runtime.process.startup_error import StartupError, named_flags
 
 log = get_logger(__name__)
 
+_FLUSH_SECONDS = 2.0
+"""Most time that the last spans have to get to the collector when the gateway ends."""
+
 
 class HttpServer(uvicorn.Server):
-    """uvicorn, with our log and signals: after a graceful end the process ends with status 0."""
+    """uvicorn's server with the project's log and signals: after a graceful end the process ends with status 0.
+
+    `run_service` is not for it: uvicorn ends its connections itself, within a grace time of its own.
+    """
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say where it listens."""
+        """Start, and log the address."""
         await super().startup(sockets)
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
-            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            log.info("listening", address=address, tls=self.config.ssl is not None)
+            log.info("listening", address=str(Address(host, port)), tls=self.config.ssl is not None)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -55,38 +60,26 @@ class HttpServer(uvicorn.Server):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the gateway until a signal ends it; return the exit status."""
-    settings = load_settings(argv)
-    configure_logs(settings.log_format, settings.log_level)
-    log.info("starting", build=f"draftwire {__version__}", settings=given_settings(settings))
-    for name, meant in unknown_variables(os.environ):
-        log.warning("unknown variable; it has no effect", variable=name, did_you_mean=meant)
+    settings = load_settings(GatewaySettings, argv)
+    configure_logs(settings.log_format, settings.log_level, with_logger=False)
+    log_start(settings)
     try:
         tls = http_tls(settings)
         keys = _keys(settings)
-        export = start_tracing(settings)
-    except ValueError as error:
+        with _tracing(settings):
+            return _serve(settings, make_app(settings, keys), tls)
+    except StartupError as error:
         log.error(str(error))
         return 1
-    except TracingUnavailable as error:
-        log.error(f"--trace-endpoint: {error}")
-        return 1
-    try:
-        return _serve(settings, make_app(settings, keys), tls)
-    except ValueError as error:
-        log.error(str(error))
-        return 1
-    finally:
-        if export is not None:
-            export.close(min(settings.shutdown_grace_seconds, FLUSH_SECONDS))
 
 
 def _serve(settings: GatewaySettings, app: FastAPI, tls: HttpTls | None) -> int:
-    host, _, port = settings.listen.rpartition(":")
+    listen = Address.parse(settings.listen)
     config = uvicorn.Config(
         app,
         http=bounded(settings.max_connections),
-        host=host.strip("[]"),
-        port=int(port),
+        host=listen.host,
+        port=listen.port,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -105,4 +98,23 @@ def _serve(settings: GatewaySettings, app: FastAPI, tls: HttpTls | None) -> int:
 
 def _keys(settings: GatewaySettings) -> ApiKeys:
     listed = [key.get_secret_value() for key in settings.api_key]
-    return ApiKeys([*listed, *(read_key_file(settings.api_key_file) if settings.api_key_file else ())])
+    with named_flags("--api-key-file"):
+        return ApiKeys([*listed, *(read_key_file(settings.api_key_file) if settings.api_key_file else ())])
+
+
+@contextlib.contextmanager
+def _tracing(settings: GatewaySettings) -> Iterator[None]:
+    """Trace inside the `with`, where the settings ask for it. Raises StartupError when a package is missing."""
+    if not settings.trace_endpoint:
+        yield
+        return
+    try:
+        export = TraceExport(settings.trace_endpoint, settings.trace_sample_ratio, "draftwire-gateway")
+    except TracingUnavailable as error:
+        raise StartupError(f"--trace-endpoint: {error}") from error
+    export.install()
+    log.info("tracing", endpoint=settings.trace_endpoint, sample_ratio=settings.trace_sample_ratio)
+    try:
+        yield
+    finally:
+        export.close(min(settings.shutdown_grace_seconds, _FLUSH_SECONDS))

@@ -1,18 +1,16 @@
-"""What protects the gateway's two sides, made from its settings."""
+"""TLS of the gateway's HTTP side, and the security of its calls of verifiers, made from its settings."""
 
 from __future__ import annotations
 
 import ssl
 from typing import Any
 
-from draftwire import Tls, TokenFile
-from draftwire.loopback import is_loopback
 from draftwire.pem import read_authorities, read_identity
-from draftwire.security import Security
-from draftwire.tls import PUBLIC
 from draftwire.verifier import parse_verifiers
 from draftwire.watched_files import WatchedFiles
 from gateway.settings import GatewaySettings
+from service_runtime.process.startup_error import named_flags
+from service_runtime.process.tls_settings import check_listen, peer_security
 
 
 class HttpTls:
@@ -57,49 +55,23 @@ def http_tls(settings: GatewaySettings) -> HttpTls | None:
     """Return the TLS of the HTTP side; None where it is not encrypted.
 
     Raises:
-        ValueError: a file cannot be used, or others could read what is not encrypted, which nobody allowed.
+        StartupError: a file cannot be used, or other machines could read what is not encrypted, without --insecure.
     """
+    check_listen(settings)
     if not settings.tls_cert:
-        if not settings.insecure and not is_loopback(settings.listen):
-            raise ValueError(
-                f"--listen: {settings.listen} is open to other machines, and nothing would be encrypted: give "
-                "--tls-cert and --tls-key, or allow it with --insecure"
-            )
         return None
-    try:
+    with named_flags("--tls-cert, --tls-key, --tls-client-ca"):
         return HttpTls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
-    except ValueError as error:
-        raise ValueError(f"--tls-cert, --tls-key, --tls-client-ca: {error}") from error
 
 
 def client_options(settings: GatewaySettings) -> dict[str, Any]:
     """Return the keyword arguments of the verifiers' client: ``tls``, ``token`` and ``insecure``.
 
     Raises:
-        ValueError: a file cannot be used, or a verifier would be called in the clear, which nobody allowed.
+        StartupError: a file cannot be used, or a verifier would be called without TLS and without --insecure.
     """
-    tls: Tls | None = None
-    if settings.tls_ca:
-        ca = None if settings.tls_ca == PUBLIC else settings.tls_ca
-        if ca is not None:
-            try:
-                read_authorities(ca)
-            except ValueError as error:
-                raise ValueError(f"--tls-ca: {error}") from error
-        cert, key = settings.tls_client_cert or settings.tls_cert, settings.tls_client_key or settings.tls_key
-        tls = Tls(ca, cert or None, key or None, settings.tls_server_name or None)
-    try:
-        token = TokenFile(settings.token_file) if settings.token_file else None
-    except ValueError as error:
-        raise ValueError(f"--token-file: {error}") from error
-    options = {"tls": tls, "token": token, "insecure": settings.insecure}
-    try:
-        security = Security(tls=tls, token=token, insecure=settings.insecure)
-    except ValueError as error:
-        raise ValueError(f"--tls-client-cert, --tls-client-key: {error}") from error
+    peers = peer_security(settings)
     for verifier in parse_verifiers(settings.verifier):
-        try:
-            security.check(verifier.address)
-        except ValueError as error:
-            raise ValueError(f"--verifier: {error}") from error
-    return options
+        with named_flags("--verifier"):
+            peers.security.check(verifier.address)
+    return {"tls": peers.tls, "token": peers.token, "insecure": settings.insecure}

@@ -11,10 +11,10 @@ from drafter_service.settings import DrafterSettings
 from draftwire.cli.app import app
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire_vllm.settings import AdapterSettings
-from gateway.chat_request import ChatRequest
-from gateway.completion_request import CompletionRequest
+from gateway.openai.chat_request import ChatRequest
+from gateway.openai.completion_request import CompletionRequest
+from gateway.openai.speculation_options import SpeculationOptions
 from gateway.settings import GatewaySettings
-from gateway.speculation_options import SpeculationOptions
 from scripts.module_catalogue import PACKAGES, catalogue
 from service_runtime.process.flags import flag_of
 from service_runtime.process.settings import ServiceSettings

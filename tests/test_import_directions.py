@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,16 @@ from tests.end_to_end.waiting import PATIENCE
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "pyproject.toml"
 LAYERS = "Imports run one way"
-INSIDE_ENGINE = "Inside the engine imports run one way"
-ENGINE = (
-    "in_process", "early_exit_calibration", "loading", "engine", "drafters", "acceptance", "model", "sampling",
-    "planning", "logits", "text", "checkpoint", "tree", "kernels", "kv", "field_error",
-)  # fmt: skip
+LAYERED = {
+    contract["containers"][0]: contract
+    for contract in tomllib.loads(CONFIG.read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    if contract.get("containers")
+}
+"""The contract on the layers of a package, by package."""
 NO_GRPC = "The engine knows no gRPC"
 NO_MODEL = "The SDK and the runtime know no model"
-GATEWAY = "The gateway knows the SDK alone"
+PROCESS = "The process code knows no gRPC"
+GATEWAY = "The gateway knows the SDK and the process code alone"
 SMALL_SDK = "The SDK needs grpcio, protobuf, typer and rich only"
 
 
@@ -52,9 +55,10 @@ def write_packages(directory: Path) -> None:
     ):
         (directory / package).mkdir()
         (directory / package / "__init__.py").touch()
-    for room in ENGINE:
-        (directory / "speculative_engine" / room).mkdir()
-        (directory / "speculative_engine" / room / "__init__.py").touch()
+    for package, contract in LAYERED.items():
+        for part in " | ".join(contract["layers"]).split(" | "):
+            (directory / package / part).mkdir()
+            (directory / package / part / "__init__.py").touch()
     for part in ("edge", "v1"):
         (directory / "draftwire" / part).mkdir()
         (directory / "draftwire" / part / "__init__.py").touch()
@@ -81,11 +85,16 @@ def test_imports_run_one_way() -> None:
         ("speculative_engine/model", "draft_training", LAYERS),
         ("draftwire", "draft_training", LAYERS),
         ("draftwire", "gateway", LAYERS),
-        ("gateway", "verifier_service", LAYERS),
-        ("gateway", "service_runtime", GATEWAY),
-        ("gateway", "speculative_engine", GATEWAY),
-        ("gateway", "torch", GATEWAY),
-        ("gateway", "grpc", GATEWAY),
+        ("gateway/http", "verifier_service", LAYERS),
+        ("gateway/http", "service_runtime.rpc", GATEWAY),
+        ("gateway/http", "service_runtime.security", GATEWAY),
+        ("gateway/http", "service_runtime.errors", GATEWAY),
+        ("gateway/http", "drafter_pool", GATEWAY),
+        ("gateway/http", "speculative_engine", GATEWAY),
+        ("gateway/http", "torch", GATEWAY),
+        ("gateway/http", "grpc", GATEWAY),
+        ("service_runtime/process", "grpc", PROCESS),
+        ("service_runtime/process", "draftwire.v1", PROCESS),
         ("draftwire", "fastapi", SMALL_SDK),
         ("speculative_engine/model", "grpc", NO_GRPC),
         ("service_runtime", "torch", NO_MODEL),
@@ -107,25 +116,42 @@ def test_a_forbidden_import_is_found(tmp_path: Path, package: str, forbidden: st
 
 
 @pytest.mark.parametrize(
-    ("room", "forbidden"),
-    [("drafters", "engine"), ("engine", "loading"), ("model", "drafters"), ("acceptance", "model"), ("kv", "model"),
-     ("logits", "sampling"), ("tree", "planning")],
-)  # fmt: skip
-def test_a_forbidden_import_inside_the_engine_is_found(tmp_path: Path, room: str, forbidden: str) -> None:
+    ("package", "room", "forbidden"),
+    [
+        ("speculative_engine", "drafters", "engine"),
+        ("speculative_engine", "engine", "loading"),
+        ("speculative_engine", "model", "drafters"),
+        ("speculative_engine", "acceptance", "model"),
+        ("speculative_engine", "kv", "model"),
+        ("speculative_engine", "logits", "sampling"),
+        ("speculative_engine", "tree", "planning"),
+        ("service_runtime", "process", "rpc"),
+        ("drafter_pool", "drafter", "routing"),
+        ("verifier_service", "reading", "running"),
+        ("drafter_service", "verifiers", "models"),
+        ("gateway", "http", "settings"),
+        ("gateway", "choices", "openai"),
+        ("gateway", "openai", "routes"),
+        ("gateway", "console", "routes"),
+        ("gateway", "observability", "http"),
+    ],
+)
+def test_a_forbidden_import_inside_a_package_is_found(tmp_path: Path, package: str, room: str, forbidden: str) -> None:
     write_packages(tmp_path)
-    (tmp_path / "speculative_engine" / room / "offender.py").write_text(f"import speculative_engine.{forbidden}\n")
+    (tmp_path / package / room / "offender.py").write_text(f"import {package}.{forbidden}\n")
     result = lint_imports(tmp_path, tmp_path)
     assert result.returncode == 1, result.stdout + result.stderr
     [broken] = [line for line in result.stdout.splitlines() if line.endswith("BROKEN")]
-    assert broken.startswith(INSIDE_ENGINE)
+    assert broken.startswith(LAYERED[package]["name"])
 
 
-def test_a_new_part_of_the_engine_needs_a_layer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("package", sorted(LAYERED))
+def test_a_new_part_of_a_package_needs_a_layer(tmp_path: Path, package: str) -> None:
     write_packages(tmp_path)
-    (tmp_path / "speculative_engine" / "attic.py").touch()
+    (tmp_path / package / "attic.py").touch()
     result = lint_imports(tmp_path, tmp_path)
     assert result.returncode == 1
-    assert "speculative_engine.attic" in result.stdout
+    assert f"{package}.attic" in result.stdout
 
 
 def test_allowed_imports_pass(tmp_path: Path) -> None:
@@ -135,7 +161,9 @@ def test_allowed_imports_pass(tmp_path: Path) -> None:
     (tmp_path / "speculative_engine" / "model" / "module.py").write_text(engine)
     (tmp_path / "drafter_service" / "module.py").write_text(service)
     (tmp_path / "verifier_service" / "module.py").write_text(service)
-    (tmp_path / "gateway" / "module.py").write_text("import draftwire\nimport fastapi\nimport uvicorn\n")
+    (tmp_path / "gateway" / "http" / "module.py").write_text(
+        "import draftwire\nimport fastapi\nimport service_runtime.process\nimport uvicorn\n"
+    )
     (tmp_path / "draft_training" / "module.py").write_text(
         "import draftwire\nimport speculative_engine\nimport torch\n"
     )

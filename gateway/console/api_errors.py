@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse
 
 from draftwire import DraftwireError
 from draftwire.shortened import shortened
-from gateway.field_names import FieldNames
+from gateway.http.field_names import FieldNames
 
 _STATUSES = {
     "INVALID_ARGUMENT": 400,

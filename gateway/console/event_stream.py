@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from draftwire import DraftwireError
 from gateway.console.api_errors import describe_error, error_response
-from gateway.disconnect import ClientLeft, until_disconnect
+from gateway.http.disconnect import ClientLeft, until_disconnect
 
 Event = tuple[str, dict[str, Any]]
 """A name and what is told."""

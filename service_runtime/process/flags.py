@@ -24,9 +24,13 @@ class Flags:
     """
 
     def __init__(
-        self, fields: Mapping[str, FieldInfo], description: str | None, variable: Callable[[str], str]
+        self,
+        fields: Mapping[str, FieldInfo],
+        description: str | None,
+        variable: Callable[[str], str],
+        config_variable: str | None,
     ) -> None:
-        """variable: the environment variable of a field, or of the file: "config"."""
+        """variable: the environment variable of a field; config_variable: that of --config, None for no such flag."""
         self._parser = FlagParser(
             prog=program_name(),
             description=(description or "").split("\n\n")[0],
@@ -35,9 +39,10 @@ class Flags:
         )
         version = f"%(prog)s {__version__}"
         self._parser.add_argument("--version", action="version", version=version, help="Print the version and exit.")
-        self._parser.add_argument(
-            "--config", metavar="FILE.toml", help=f"File with settings. Also: {variable('config')}."
-        )
+        if config_variable is not None:
+            self._parser.add_argument(
+                "--config", metavar="FILE.toml", help=f"File with settings. Also: {config_variable}."
+            )
         for name, field in fields.items():
             self._add(name, field, variable(name))
 
@@ -79,6 +84,6 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "Required."
     default = field.get_default(call_default_factory=False)
-    if default is None or default is PydanticUndefined or default == ():
+    if default is None or default is PydanticUndefined or default in ((), ""):
         return ""
-    return f"Default: {default}."
+    return f"Default: {', '.join(default) if isinstance(default, tuple) else default}."

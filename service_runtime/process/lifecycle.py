@@ -15,7 +15,7 @@ import uvloop
 from draftwire.variables import unknown_variables
 from draftwire.version import __version__
 from service_runtime.process.logs import configure_logs, get_logger
-from service_runtime.process.settings import ServiceSettings
+from service_runtime.process.settings import ProcessSettings, ServiceSettings
 from service_runtime.process.startup_error import StartupError
 
 log = get_logger(__name__)
@@ -81,7 +81,7 @@ def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings:
     would tear that thread out of foreign code, which aborts the process.
     """
     configure_logs(settings.log_format, settings.log_level)
-    _log_start(settings)
+    log_start(settings)
     # Verifier and drafter often share a host's cores. An OpenMP thread that spins while it waits for work takes the
     # other service's time; this has to be said before the library that uses OpenMP is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -101,9 +101,8 @@ def run_service(main: Callable[[Shutdown], Coroutine[Any, Any, None]], settings:
     return status
 
 
-def _log_start(settings: ServiceSettings) -> None:
-    """Logs which build starts with which settings, before anything takes its time, and names variables that nothing
-    reads."""
+def log_start(settings: ProcessSettings) -> None:
+    """Logs the build and its settings before anything takes time, and warns of variables that nothing reads."""
     log.info("starting", build=f"draftwire {__version__}", settings=settings.given)
     for name, meant in unknown_variables(os.environ):
         log.warning("unknown variable; it has no effect", variable=name, did_you_mean=meant)

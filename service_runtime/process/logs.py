@@ -1,4 +1,4 @@
-"""The log of a service: structlog, one line an event on standard error."""
+"""The log of a process: structlog, one line an event on standard error."""
 
 import logging
 import sys
@@ -11,12 +11,9 @@ from structlog.typing import EventDict, Processor
 
 # Local variables hold prompts: they are not to be logged, whatever structlog's defaults.
 _TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
-_SHARED: list[Processor] = [
-    structlog.contextvars.merge_contextvars,
-    structlog.stdlib.add_logger_name,
-    structlog.stdlib.add_log_level,
-    structlog.processors.TimeStamper(fmt="iso", utc=True),
-]
+_CONTEXT: list[Processor] = [structlog.contextvars.merge_contextvars]
+_LOGGER: list[Processor] = [structlog.stdlib.add_logger_name]
+_MOMENT: list[Processor] = [structlog.stdlib.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True)]
 
 
 class _GarbageOfPeers(logging.Filter):
@@ -39,8 +36,10 @@ class _GarbageOfPeers(logging.Filter):
 
 
 def _without_message(logger: object, method: str, event: EventDict) -> EventDict:
-    """Takes out what another handler has left in a record of the standard library: its text, once more."""
+    """Removes second copies of the text from a record of the standard library: the one that another handler has left
+    in it, and uvicorn's, with codes of colours."""
     event.pop("message", None)
+    event.pop("color_message", None)
     return event
 
 
@@ -55,13 +54,17 @@ def configure_logs(
     log_level: str = "info",
     stream: TextIO | None = None,
     names: Sequence[str] = ("",),
+    *,
+    with_logger: bool = True,
 ) -> None:
     """Sends structlog's and the standard library's records through one renderer; once, at the start of a process.
 
     `stream` is standard error by default. `names`: the loggers whose records are meant; all of them by default, less in
-    a program with a log of its own. Raises ValueError when the level is unknown.
+    a program with a log of its own. `with_logger`: each line has the name of its logger. Raises ValueError when the
+    level is unknown.
     """
     output = sys.stderr if stream is None else stream
+    shared = [*_CONTEXT, *(_LOGGER if with_logger else ()), *_MOMENT]
     renderers: list[Processor]
     if log_format == "json":
         renderers = [_TRACEBACKS, structlog.processors.JSONRenderer()]
@@ -69,14 +72,14 @@ def configure_logs(
         # The first argument, the width of the event's column, has another name in every structlog.
         plain = structlog.dev.plain_traceback
         renderers = [
-            _name_among_fields,
+            *((_name_among_fields,) if with_logger else ()),
             structlog.dev.ConsoleRenderer(0, colors=output.isatty(), exception_formatter=plain),
         ]
     handler = logging.StreamHandler(output)
     handler.addFilter(_GarbageOfPeers())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*_SHARED, structlog.stdlib.ExtraAdder(), _without_message],
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder(), _without_message],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
         )
     )
@@ -91,7 +94,7 @@ def configure_logs(
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
-            *_SHARED,
+            *shared,
             structlog.processors.StackInfoRenderer(),
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],

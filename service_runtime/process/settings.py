@@ -1,4 +1,4 @@
-"""Settings of a service: one frozen, typed object, read once at start-up."""
+"""Settings of a process: one frozen, typed object, read once at start-up."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -16,21 +16,22 @@ from pydantic_settings.sources import EnvSettingsSource, PydanticBaseSettingsSou
 from draftwire.trace_export import check_endpoint
 from service_runtime.process.address import ListenAddress, PeerAddress
 from service_runtime.process.flags import Flags, flag_of
+from service_runtime.process.tls_settings import check_tls_settings
 
 ENV_PREFIX = "DRAFTWIRE_"
-_CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
 
 
-def _split(value: object) -> object:
+def split_at_commas(value: object) -> object:
+    """Splits a text into a tuple of its items; any other value stays as it is."""
     if isinstance(value, str):
         return tuple(item.strip() for item in value.split(",") if item.strip())
     return value
 
 
-StringList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+StringList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_at_commas)]
 """Type of a settings field with several values: a repeated flag, a list in the file, commas in a variable."""
 
-PeerAddresses = Annotated[tuple[PeerAddress, ...], NoDecode, BeforeValidator(_split)]
+PeerAddresses = Annotated[tuple[PeerAddress, ...], NoDecode, BeforeValidator(split_at_commas)]
 """Type of a settings field that holds HOST:PORT of several services of somebody else."""
 
 
@@ -41,15 +42,23 @@ class Variable:
     name: str
 
 
-class ServiceSettings(BaseSettings):
-    """What every service can be told. A service subclasses it and adds fields, each with a docstring.
+@dataclass(frozen=True)
+class SharedVariable:
+    """A variable of a field beside the field's own, which wins over that: its whole name. To be put into Annotated."""
 
-    Flags win over DRAFTWIRE_* variables, those over the file, and the file over defaults. Read it with
-    `load_settings`, which explains what is wrong; building one directly raises pydantic.ValidationError.
+    name: str
+
+
+class ProcessSettings(BaseSettings):
+    """Settings that every process has. A program subclasses it, gives its variables a prefix, and adds fields, each
+    with a docstring.
+
+    Flags win over variables, those over the file, where there is one, and the file over defaults. Read it with
+    `load_settings`, which explains what is wrong; building one directly raises pydantic.ValidationError. A class with
+    secrets sets `hide_input_in_errors`: messages then repeat no value.
     """
 
     model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX,
         frozen=True,
         extra="forbid",
         use_attribute_docstrings=True,
@@ -57,14 +66,62 @@ class ServiceSettings(BaseSettings):
         allow_inf_nan=False,
     )
 
-    listen: ListenAddress = "127.0.0.1:0"
-    """Address to serve gRPC on, HOST:PORT. Port 0 picks a free one; the log says which."""
-    metrics_listen: ListenAddress | None = None
-    """Address to serve Prometheus' metrics on over plain HTTP, HOST:PORT; by default they are not served."""
+    CONFIG_VARIABLE: ClassVar[str | None] = None
+    """Variable that names the file with settings; None for a program that reads no file and has no --config."""
+
     log_format: Literal["console", "json"] = "console"
     """Form of the log on standard error: lines for people, or one JSON object a line."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged."""
+    trace_endpoint: Annotated[str, AfterValidator(check_endpoint)] = ""
+    """Collector to send traces to by OTLP over gRPC: http://HOST:PORT, https:// for TLS. Without one none is made."""
+    trace_sample_ratio: float = Field(default=1.0, ge=0, le=1)
+    """Share of the traces begun here that are recorded; those begun elsewhere are as was decided there."""
+
+    _places: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """See the base class."""
+        return init_settings, _Environment(settings_cls)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The settings that have no default value here, as the log may show them: none is a secret."""
+        return {field: getattr(self, field) for field in type(self).model_fields if field in self._places}
+
+    def place(self, field: str) -> str | None:
+        """The flag, variable or file that a field's value came from; None for a default."""
+        return self._places.get(field)
+
+    @classmethod
+    def problem_place(cls, field: str, source: str) -> str:
+        """The place that a message about a field's value begins with; `source`: the flag, variable or file that the
+        value came from."""
+        return source
+
+
+class ServiceSettings(ProcessSettings):
+    """Settings that every service has. A service subclasses it and adds fields, each with a docstring.
+
+    Its variables are DRAFTWIRE_*, and the file is that of --config or DRAFTWIRE_CONFIG.
+    """
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX)
+
+    CONFIG_VARIABLE: ClassVar[str | None] = ENV_PREFIX + "CONFIG"
+
+    listen: ListenAddress = "127.0.0.1:0"
+    """Address to serve gRPC on, HOST:PORT. Port 0 picks a free one; the log says which."""
+    metrics_listen: ListenAddress | None = None
+    """Address to serve Prometheus' metrics on over plain HTTP, HOST:PORT; by default they are not served."""
     max_message_bytes: int = Field(default=16 * 1024 * 1024, ge=64 * 1024, le=1024 * 1024 * 1024)
     """Largest gRPC message sent or taken, in bytes."""
     max_connections: int = Field(default=1024, ge=1, le=1_000_000)
@@ -96,49 +153,13 @@ class ServiceSettings(BaseSettings):
     reflection: bool | None = None
     """Serve gRPC's reflection; by default only when listening on this machine alone (loopback)."""
 
-    trace_endpoint: Annotated[str, AfterValidator(check_endpoint)] = ""
-    """Collector to send traces to by OTLP over gRPC: http://HOST:PORT, https:// for TLS. Without one none is made."""
-    trace_sample_ratio: float = Field(default=1.0, ge=0, le=1)
-    """Share of the traces begun here that are recorded; those begun elsewhere are as was decided there."""
-
-    _places: Mapping[str, str] = PrivateAttr(default_factory=dict)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """See the base class."""
-        return init_settings, _Environment(settings_cls)
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """The settings that have no default value here, as the log may show them: none is a secret."""
-        return {field: getattr(self, field) for field in type(self).model_fields if field in self._places}
-
-    def place(self, field: str) -> str | None:
-        """The flag, variable or file that a field's value came from; None for a default."""
-        return self._places.get(field)
-
     @model_validator(mode="after")
     def _tls_settings_go_together(self) -> Self:
-        for one, other in (("tls_cert", "tls_key"), ("tls_client_cert", "tls_client_key")):
-            if (getattr(self, one) is None) != (getattr(self, other) is None):
-                given, missing = (one, other) if getattr(self, other) is None else (other, one)
-                raise ValueError(f"{flag_of(given)}: needs {flag_of(missing)}, too")
-        if self.tls_client_ca is not None and self.tls_cert is None:
-            raise ValueError("--tls-client-ca: needs --tls-cert and --tls-key, too")
-        for field in ("tls_client_cert", "tls_server_name"):
-            if getattr(self, field) is not None and self.tls_ca is None:
-                raise ValueError(f"{flag_of(field)}: needs --tls-ca, too: without it no call is by TLS")
+        check_tls_settings(self)
         return self
 
 
-SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
+SettingsT = TypeVar("SettingsT", bound=ProcessSettings)
 
 
 def variable_of(cls: type[BaseSettings], field: str) -> str:
@@ -156,6 +177,9 @@ class _Environment(EnvSettingsSource):
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         """See the base class."""
+        for each in field.metadata:
+            if isinstance(each, SharedVariable) and each.name.lower() in self.env_vars:
+                return self.env_vars[each.name.lower()], field_name, False
         own = _variable_name(field_name, field)
         if own == field_name.upper():
             return super().get_field_value(field, field_name)
@@ -179,12 +203,12 @@ class SettingsError(ValueError):
 
 
 def load_settings(cls: type[SettingsT], argv: Sequence[str] | None = None) -> SettingsT:
-    """Reads settings from flags, DRAFTWIRE_* variables and the file of --config or DRAFTWIRE_CONFIG.
+    """Reads settings from flags, variables and, for a class with `CONFIG_VARIABLE`, the file of --config.
 
     `argv` is the command line without the program's name; sys.argv's by default. Raises SystemExit: status 2
     after one line for each problem on standard error, 0 after --help.
     """
-    flags = Flags(cls.model_fields, description=cls.__doc__, variable=lambda field: variable_of(cls, field))
+    flags = Flags(cls.model_fields, cls.__doc__, lambda field: variable_of(cls, field), cls.CONFIG_VARIABLE)
     config, values = flags.parse(sys.argv[1:] if argv is None else argv)
     try:
         return _read(cls, values, config)
@@ -216,7 +240,9 @@ def settings_from_environment(cls: type[SettingsT]) -> SettingsT:
 
 def _read(cls: type[SettingsT], flag_values: Mapping[str, Any], config: str | None) -> SettingsT:
     """Merges the sources and validates them at once. Raises SettingsError."""
-    path = config if config is not None else os.environ.get(_CONFIG_VARIABLE)
+    path = config
+    if path is None and cls.CONFIG_VARIABLE is not None:
+        path = os.environ.get(cls.CONFIG_VARIABLE)
     sources = [_Source(flag_values, flag_of), _Source(_Environment(cls)(), lambda field: variable_of(cls, field))]
     if path:
         sources.append(_Source(_read_file(Path(path)), lambda field: f"{field} in {path}"))
@@ -242,7 +268,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise SettingsError([f"--config: {path} is not valid TOML: {error}"]) from error
 
 
-def _problem(cls: type[BaseSettings], detail: Mapping[str, Any], sources: Sequence[_Source]) -> str:
+def _problem(cls: type[ProcessSettings], detail: Mapping[str, Any], sources: Sequence[_Source]) -> str:
     """One line for one of pydantic's error details."""
     location = [str(part) for part in detail["loc"]]
     if not location:  # a validator of the whole object names the fields itself
@@ -250,10 +276,11 @@ def _problem(cls: type[BaseSettings], detail: Mapping[str, Any], sources: Sequen
     field = location[0]
     if detail["type"] == "missing":
         return f"{flag_of(field)}: required; set it by this flag, {variable_of(cls, field)} or the file"
-    place = next(source.place(field) for source in sources if field in source.values)
+    place = cls.problem_place(field, next(source.place(field) for source in sources if field in source.values))
     if detail["type"] == "extra_forbidden":
         return f"{place}: there is no such setting"
     reason = str(detail["msg"]).removeprefix("Value error, ")
-    got = "" if repr(detail["input"]) in reason else f", got {detail['input']!r}"
+    hidden = cls.model_config.get("hide_input_in_errors") or repr(detail["input"]) in reason
+    got = "" if hidden else f", got {detail['input']!r}"
     index = "".join(f" (item {part})" for part in location[1:])
     return f"{place}{index}: {reason[:1].lower()}{reason[1:]}{got}"

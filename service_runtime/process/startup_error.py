@@ -1,11 +1,11 @@
-"""Why a service cannot start."""
+"""Causes that keep a process from starting, each said in one line."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class StartupError(Exception):
-    """A cause that the operator can mend, said in one line; `run_service` shows it without a traceback."""
+    """A cause that the operator can mend, said in one line; the log shows it without a traceback."""
 
 
 @contextmanager
@@ -15,3 +15,12 @@ def startup_errors(*kinds: type[Exception]) -> Iterator[None]:
         yield
     except kinds as error:
         raise StartupError(str(error)) from error
+
+
+@contextmanager
+def named_flags(flags: str) -> Iterator[None]:
+    """A ValueError becomes a StartupError that begins with these flags."""
+    try:
+        yield
+    except ValueError as error:
+        raise StartupError(f"{flags}: {error}") from error

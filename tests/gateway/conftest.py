@@ -14,8 +14,8 @@ import httpx
 import openai
 import pytest
 
-from gateway.api_keys import ApiKeys
 from gateway.app import make_app
+from gateway.http.api_keys import ApiKeys
 from gateway.settings import GatewaySettings
 from tests.end_to_end.conftest import RunningService, bad_drafter, good_drafter, logs, shared, verifier
 from tests.end_to_end.waiting import PATIENCE

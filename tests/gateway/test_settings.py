@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.settings import GatewaySettings, load_settings
+from gateway.settings import GatewaySettings
+from service_runtime.process.settings import load_settings
 from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.conftest import ROOT
 
@@ -15,23 +16,23 @@ from tests.gateway.conftest import ROOT
 def test_flags_win_over_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAFTWIRE_GATEWAY_VERIFIER", "a:1,b:2")
     monkeypatch.setenv("DRAFTWIRE_GATEWAY_LISTEN", "0.0.0.0:80")
-    settings = load_settings(["--listen", "[::1]:90", "--max-choices", "3"])
+    settings = load_settings(GatewaySettings, ["--listen", "[::1]:90", "--max-choices", "3"])
     assert settings.verifier == ("a:1", "b:2")
     assert (settings.listen, settings.max_choices, settings.max_tokens) == ("[::1]:90", 3, 0)
 
 
 @pytest.mark.parametrize("flags", [["--verifier", "a:1", "--verifier", "b:2"], ["--verifier", "a:1,b:2"]])
 def test_several_verifiers(flags: list[str]) -> None:
-    assert load_settings(flags).verifier == ("a:1", "b:2")
+    assert load_settings(GatewaySettings, flags).verifier == ("a:1", "b:2")
 
 
 def test_weights_of_verifiers() -> None:
     weighted = ("a:1?weight=2", "dns:///verifiers:50051")
-    assert load_settings(["--verifier", ",".join(weighted)]).verifier == weighted
+    assert load_settings(GatewaySettings, ["--verifier", ",".join(weighted)]).verifier == weighted
 
 
 def test_keys_stay_out_of_what_is_printed() -> None:
-    settings = load_settings(["--api-key", "secret-one", "--api-key", "secret-two"])
+    settings = load_settings(GatewaySettings, ["--api-key", "secret-one", "--api-key", "secret-two"])
     assert [key.get_secret_value() for key in settings.api_key] == ["secret-one", "secret-two"]
     assert "secret" not in repr(settings)
 
@@ -57,7 +58,7 @@ def test_keys_stay_out_of_what_is_printed() -> None:
 )
 def test_what_is_wrong_is_told(flags: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        load_settings(flags)
+        load_settings(GatewaySettings, flags)
     assert caught.value.code == 2
     assert told in capsys.readouterr().err
 
@@ -65,10 +66,10 @@ def test_what_is_wrong_is_told(flags: list[str], told: str, capsys: pytest.Captu
 def test_an_empty_variable_of_keys_does_not_open_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAFTWIRE_API_KEYS", " , ")
     with pytest.raises(SystemExit):
-        load_settings([])
+        load_settings(GatewaySettings, [])
     monkeypatch.setenv("DRAFTWIRE_API_KEYS", "one, two")
-    assert len(load_settings([]).api_key) == 2
-    assert len(load_settings(["--api-key=three"]).api_key) == 1
+    assert len(load_settings(GatewaySettings, []).api_key) == 2
+    assert len(load_settings(GatewaySettings, ["--api-key=three"]).api_key) == 1
 
 
 def test_settings_are_frozen_and_explained() -> None:
@@ -80,12 +81,13 @@ def test_settings_are_frozen_and_explained() -> None:
 def test_the_process_needs_no_torch() -> None:
     forbid = (
         "import sys\n"
-        "for name in ('torch', 'transformers', 'tokenizers', 'numpy', 'service_runtime', 'speculative_engine'):\n"
+        "for name in ('torch', 'transformers', 'tokenizers', 'numpy', 'speculative_engine', 'service_runtime.errors',\n"
+        "             'service_runtime.rpc', 'service_runtime.security', 'service_runtime.observability'):\n"
         "    sys.modules[name] = None\n"
     )
     run = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     done = run([sys.executable, "-c", forbid + "from gateway.process import main; main(['--help'])"])
     assert done.returncode == 0, done.stderr
     assert "--verifier" in done.stdout
-    caught = run([sys.executable, "-c", forbid + "import service_runtime"])
+    caught = run([sys.executable, "-c", forbid + "import service_runtime.errors"])
     assert caught.returncode != 0

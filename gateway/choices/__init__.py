@@ -1,0 +1,1 @@
+"""The choices of a request: admitted, generated side by side, and put into one response."""

@@ -1,0 +1,40 @@
+"""Admission of requests: a bounded number of choices is generated at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway.http.errors import RETRY_SECONDS, GatewayError
+from gateway.observability.metrics import Metrics
+
+
+class Admission:
+    """Places for choices that are being generated."""
+
+    def __init__(self, places: int, metrics: Metrics) -> None:
+        """Start with all places free."""
+        self._free = places
+        self._metrics = metrics
+
+    @contextmanager
+    def taken(self, choices: int) -> Iterator[None]:
+        """Hold places for a request's choices.
+
+        Raises:
+            GatewayError: there are not enough.
+        """
+        if choices > self._free:
+            raise GatewayError(
+                "too many requests at once",
+                status=429,
+                code="rate_limit_exceeded",
+                retry_after_seconds=RETRY_SECONDS,
+            )
+        self._free -= choices
+        self._metrics.generations.inc(choices)
+        try:
+            yield
+        finally:
+            self._free += choices
+            self._metrics.generations.dec(choices)

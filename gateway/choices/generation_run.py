@@ -1,0 +1,171 @@
+"""The choices of one HTTP request, generated side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self
+
+from draftwire import (
+    AsyncClient,
+    AsyncGenerationStream,
+    Chunk,
+    DraftwireError,
+    GenerateOptions,
+    Generation,
+    Prompt,
+    PromptReport,
+)
+from gateway.http.errors import from_draftwire
+from gateway.http.field_names import FIELD_NAMES, FieldNames
+from gateway.observability.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A choice that is to be generated: from a prompt, or from a conversation."""
+
+    options: GenerateOptions
+    prompt: Prompt | None = None
+    messages: Sequence[dict[str, str]] = ()
+    names: FieldNames = FIELD_NAMES
+    """The request's names of the fields that an error of this choice may name."""
+    prompt_alone: bool = False
+    """Whether the caller wants what there is of the prompt, and no token after it."""
+
+    def start(self, client: AsyncClient) -> AsyncGenerationStream:
+        """Start it."""
+        if self.prompt is None:
+            return client.stream_chat(self.messages, **self.options)
+        return client.stream(self.prompt, **self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A chunk of a choice, or its result."""
+
+    index: int
+    chunk: Chunk | None
+    result: Generation | None
+    prompt: PromptReport | None
+    """The report on the prompt, with the first event of a choice."""
+
+
+class GenerationRun:
+    """Iterate over the events of all choices as they come. Leaving the `with` cancels what is unfinished.
+
+    At most one event a choice waits to be read: behind it the verifier waits, too, and joins what comes.
+    """
+
+    def __init__(self, client: AsyncClient, orders: Sequence[Order], metrics: Metrics) -> None:
+        """Take the orders; entering the `with` starts them."""
+        self._client = client
+        self._orders = orders
+        self._metrics = metrics
+        self._events: asyncio.Queue[Event | Exception] = asyncio.Queue(maxsize=len(orders))
+        self._streams: list[AsyncGenerationStream] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._unfinished = len(orders)
+
+    async def __aenter__(self) -> Self:
+        """Start all choices.
+
+        Raises:
+            GatewayError: an order that the wire cannot carry.
+        """
+        try:
+            for order in self._orders:
+                self._streams.append(self._started(order))
+        except BaseException:
+            self._cancel()
+            raise
+        self._tasks = [asyncio.create_task(self._read(index, each)) for index, each in enumerate(self._streams)]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Cancel what is unfinished."""
+        self._cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def __aiter__(self) -> Self:
+        """Return the run itself."""
+        return self
+
+    async def __anext__(self) -> Event:
+        """Return the next event.
+
+        Raises:
+            GatewayError: a choice failed; the others are to be given up.
+        """
+        if not self._unfinished:
+            raise StopAsyncIteration
+        event = await self._events.get()
+        if isinstance(event, Exception):
+            raise event
+        if event.result is not None:
+            self._unfinished -= 1
+            self._metrics.finished(event.result)
+        return event
+
+    async def results(self) -> list[Generation]:
+        """Run all choices to their ends.
+
+        Raises:
+            GatewayError: a choice failed.
+        """
+        found: list[Any] = [None] * len(self._orders)
+        async for event in self:
+            if event.result is not None:
+                found[event.index] = event.result
+        return found
+
+    def _started(self, order: Order) -> AsyncGenerationStream:
+        try:
+            return order.start(self._client)
+        except DraftwireError as error:
+            raise from_draftwire(error, order.names) from error
+
+    async def _read(self, index: int, stream: AsyncGenerationStream) -> None:
+        order = self._orders[index]
+        try:
+            first = True
+            async for chunk in stream:
+                if order.prompt_alone:
+                    continue
+                await self._events.put(Event(index, chunk, None, stream.prompt if first else None))
+                first = False
+            result = _without_output(stream.result) if order.prompt_alone else stream.result
+            await self._events.put(Event(index, None, result, stream.prompt if first else None))
+        except DraftwireError as error:
+            failure = from_draftwire(error, order.names)
+            failure.__cause__ = error
+            await self._events.put(failure)
+        except Exception as error:  # noqa: BLE001 - raised again where the events are read
+            await self._events.put(error)
+
+    def _cancel(self) -> None:
+        for stream in self._streams:
+            stream.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+
+def _without_output(result: Generation) -> Generation:
+    """A result as if it had ended with its prompt. The verifier generates a token at least."""
+    usage = replace(result.usage, completion_tokens=0)
+    return replace(
+        result,
+        text="",
+        token_ids=[],
+        token_texts=[],
+        text_offsets=[],
+        logprobs=[],
+        finish_reason="length",
+        stop=None,
+        stop_token_id=None,
+        usage=usage,
+    )

@@ -1,0 +1,112 @@
+"""The responder, which admits a request, has its choices generated, and makes the response, whole or streamed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from draftwire import AsyncClient, GenerateOptions, Generation
+from gateway.choices.admission import Admission
+from gateway.choices.generation_run import Event, GenerationRun, Order
+from gateway.http.disconnect import until_disconnect
+from gateway.http.errors import GatewayError
+from gateway.http.event_stream import DONE, EventStream, event
+from gateway.observability.metrics import Metrics
+from gateway.settings import GatewaySettings
+from service_runtime.process.logs import get_logger
+
+log = get_logger(__name__)
+
+
+class Writer(Protocol):
+    """Puts a request's results into the shape of its endpoint."""
+
+    def whole(self, results: Sequence[Generation]) -> BaseModel:
+        """Return the response of a request that does not stream; the fields that are set are sent."""
+
+    def chunks(self, event: Event, all_results: Sequence[Generation] | None) -> list[BaseModel]:
+        """Return the chunks of one event; with the last event come the results of all choices."""
+
+    def usage_chunk(self, results: Sequence[Generation]) -> BaseModel:
+        """Return the chunk that has the usage and no choice."""
+
+
+class Responder:
+    """Makes the responses of all requests, within one bound on the choices that are generated at once."""
+
+    def __init__(self, client: AsyncClient, settings: GatewaySettings, metrics: Metrics) -> None:
+        """Start with no request."""
+        self._client = client
+        self._most_choices = settings.max_choices
+        self._seconds = settings.request_seconds
+        self._metrics = metrics
+        self._admission = Admission(settings.max_generations, metrics)
+
+    async def respond(self, request: Request, orders: Sequence[Order], writer: Writer) -> Response:
+        """Return the response with all choices.
+
+        Raises:
+            GatewayError: there is no room, or a choice failed.
+            ClientLeft: the client closed the connection.
+        """
+        with self._admission.taken(len(orders)):
+            results = await until_disconnect(request.receive, self._run(named(orders, request)))
+        return Response(writer.whole(results).model_dump_json(exclude_unset=True), media_type="application/json")
+
+    def stream(self, request: Request, orders: Sequence[Order], writer: Writer, usage: bool) -> Response:
+        """Return the response that streams the choices as they come, and at its end the usage where that is asked."""
+        return EventStream(self._events(named(orders, request), writer, usage), self._seconds, self._metrics)
+
+    def check_count(self, param: str, count: int) -> None:
+        """Refuse too many choices.
+
+        Raises:
+            GatewayError: there are too many.
+        """
+        if not 0 < count <= self._most_choices:
+            raise GatewayError(
+                f"{param}: must ask for 1 to {self._most_choices} choices, got {count}",
+                param=param,
+                code="invalid_value",
+            )
+
+    async def _run(self, orders: Sequence[Order]) -> list[Generation]:
+        async with GenerationRun(self._client, orders, self._metrics) as run:
+            return await run.results()
+
+    async def _events(self, orders: Sequence[Order], writer: Writer, usage: bool) -> AsyncGenerator[bytes, None]:
+        begun = False
+        results: dict[int, Generation] = {}
+        try:
+            with self._admission.taken(len(orders)):
+                async with GenerationRun(self._client, orders, self._metrics) as run:
+                    async for each in run:
+                        if each.result is not None:
+                            results[each.index] = each.result
+                        everything = [results[i] for i in range(len(orders))] if len(results) == len(orders) else None
+                        for chunk in writer.chunks(each, everything):
+                            begun = True
+                            yield event(chunk)
+        except GatewayError as error:
+            if not begun:
+                raise
+            log.warning("failed while streaming", error=type(error.__cause__ or error).__name__, status=error.status)
+            yield b"data: %s\n\n" % error.body
+        else:
+            if usage:
+                yield event(writer.usage_chunk([results[index] for index in range(len(orders))]))
+        yield DONE
+
+
+def named(orders: Sequence[Order], request: Request) -> list[Order]:
+    """Give the orders the request's name, for the verifier's log."""
+    name = request.state.request_id
+    return [
+        replace(order, options=GenerateOptions(**order.options, request_id=f"{name}-{index}"))
+        for index, order in enumerate(orders)
+    ]

@@ -1,0 +1,147 @@
+"""Errors in OpenAI's shape: ``{"error": {"message", "type", "param", "code"}}``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from draftwire import (
+    AtCapacityError,
+    ContextExceededError,
+    DeadlineExceededError,
+    DrafterNotFoundError,
+    DraftwireError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    MessageTooLargeError,
+    ModelMismatchError,
+    NotFoundError,
+    PermissionDeniedError,
+    RequestCancelledError,
+    ResourceExhaustedError,
+    UnauthenticatedError,
+    UnavailableError,
+    UnimplementedError,
+)
+from draftwire.shortened import shortened
+from gateway.http.field_names import FIELD_NAMES, FieldNames
+
+_MOST_MESSAGE, _MOST_PARAM = 1000, 200
+"""Characters. Both may repeat what came with a request."""
+RETRY_SECONDS = 1
+"""When to try again, where the verifier does not say."""
+_STATUS_BY_CLASS: tuple[tuple[type[DraftwireError], int], ...] = (  # the first that fits
+    (InvalidArgumentError, 400),
+    (NotFoundError, 404),
+    (MessageTooLargeError, 413),
+    (AtCapacityError, 503),
+    (ResourceExhaustedError, 503),
+    (UnavailableError, 503),
+    (RequestCancelledError, 503),
+    (ModelMismatchError, 503),
+    (FailedPreconditionError, 400),
+    (DeadlineExceededError, 504),
+    (UnimplementedError, 502),  # another service answers there
+    (UnauthenticatedError, 502),  # the gateway's own token, which is not the caller's fault
+    (PermissionDeniedError, 502),
+)
+_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+_OVERLOADED = 503
+
+
+class ErrorBody(BaseModel):
+    """What is wrong."""
+
+    message: str
+    """In a sentence."""
+    type: str
+    """Kind of error: invalid_request_error, authentication_error, rate_limit_error, not_found_error, server_error."""
+    param: str | None
+    """The field of the request that is wrong, if it is one."""
+    code: str | None
+    """Name of the fault, for programs."""
+
+
+class ErrorResponse(BaseModel):
+    """The body of a response whose status is not 200."""
+
+    error: ErrorBody
+
+
+class GatewayError(Exception):
+    """An error that the caller is told."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        """Make an error; its type follows from the status. Message and param are cut to a length that is bounded."""
+        self.message = shortened(message, _MOST_MESSAGE)
+        super().__init__(self.message)
+        self.status = status
+        self.param = None if param is None else shortened(param, _MOST_PARAM)
+        self.code = code
+        self.retry_after_seconds = retry_after_seconds
+
+    @property
+    def body(self) -> bytes:
+        """As JSON. What came with a request may be no text that UTF-8 has."""
+        kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
+        message, param = (text and text.encode(errors="replace").decode() for text in (self.message, self.param))
+        told = ErrorBody(message=message or "", type=kind, param=param, code=self.code)
+        return ErrorResponse(error=told).model_dump_json().encode()
+
+    def response(self) -> Response:
+        """Return the response that tells it."""
+        headers: dict[str, str] = {}
+        if self.retry_after_seconds is not None:
+            headers["retry-after"] = str(math.ceil(self.retry_after_seconds))
+        if self.status == 401:
+            headers["www-authenticate"] = "Bearer"
+        return Response(self.body, self.status, headers, "application/json")
+
+
+def from_draftwire(error: DraftwireError, names: FieldNames = FIELD_NAMES) -> GatewayError:
+    """Return what the caller is told of an error of the SDK; names: what its request calls the contract's fields."""
+    status = next((status for kind, status in _STATUS_BY_CLASS if isinstance(error, kind)), 500)
+    retry = error.retry_after_seconds
+    if retry is None and status == _OVERLOADED:
+        retry = RETRY_SECONDS
+    param = names.param(error.fields[0]) if error.fields else None
+    if isinstance(error, DrafterNotFoundError):
+        param = "speculation.drafter"
+    return GatewayError(names.message(error), status=status, param=param, code=_code(error), retry_after_seconds=retry)
+
+
+def _code(error: DraftwireError) -> str | None:
+    if isinstance(error, ContextExceededError):
+        return "context_length_exceeded"
+    return None if error.reason is None else str(error.reason).lower()
+
+
+def from_validation(problem: Mapping[str, Any]) -> GatewayError:
+    """Return what the caller is told of the first of pydantic's problems with a request."""
+    location = problem["loc"][1:]  # without "body"
+    kind = str(problem["type"])
+    message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    if kind == "json_invalid":
+        return GatewayError(f"the body is no JSON: {problem['ctx']['error']}", code="invalid_json")
+    if not location:
+        return GatewayError("the body must be a JSON object, sent as application/json", code="invalid_type")
+    param = ""
+    for part in location:
+        param += f"[{part}]" if isinstance(part, int) else f".{part}" if param else str(part)
+    if kind == "missing":
+        code, message = "missing_required_parameter", "is required"
+    else:
+        code = "invalid_type" if kind.endswith(("_type", "_parsing")) else "invalid_value"
+    return GatewayError(f"{param}: {message[:1].lower()}{message[1:]}", param=param, code=code)

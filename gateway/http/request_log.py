@@ -1,0 +1,64 @@
+"""A line in the log, and a count, for each request."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.observability.metrics import Metrics
+from gateway.observability.tracing import name_span
+from service_runtime.process.logs import get_logger
+
+log = get_logger(__name__)
+_NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+_UNKNOWN = "unknown"
+MADE = "req_"
+"""What the names begin with that are made here."""
+
+
+class RequestLog:
+    """ASGI middleware: names each request (``x-request-id``, the client's own where it brings one), logs and counts it.
+
+    Neither keys nor texts are logged.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        """Stand before `app`."""
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        name = given if _NAME.fullmatch(given) else f"{MADE}{secrets.token_hex(12)}"
+        scope.setdefault("state", {})["request_id"] = name
+        status = 0  # nobody was told: the client left
+
+        async def tell(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["x-request-id"] = name
+            await send(message)
+
+        began = time.monotonic()
+        with structlog.contextvars.bound_contextvars(request_id=name, **name_span(name)):
+            try:
+                await self._app(scope, receive, tell)
+            except Exception:
+                status = 500
+                raise
+            finally:
+                seconds = time.monotonic() - began
+                path = getattr(scope.get("route"), "path", None) or _UNKNOWN  # paths that do not exist are without end
+                self._metrics.requests.labels(path, status).inc()
+                self._metrics.seconds.labels(path).observe(seconds)
+                log.info("request", method=scope["method"], path=path, status=status, seconds=round(seconds, 4))

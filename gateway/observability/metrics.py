@@ -1,0 +1,71 @@
+"""What the gateway counts, for Prometheus."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import generate_latest
+
+from draftwire import Generation
+from gateway.observability.verifier_metrics import VerifierMetrics
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+
+class Metrics:
+    """The counters of one gateway, in a registry of their own."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        self.requests = Counter(
+            "draftwire:gateway_requests", "Requests that ended.", ("path", "status"), registry=self._registry
+        )
+        self.seconds = Histogram(
+            "draftwire:gateway_request_seconds",
+            "Time from a request's first byte to the end of its response.",
+            ("path",),
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self.first_token_seconds = Histogram(
+            "draftwire:gateway_first_token_seconds",
+            "Time from a choice's admission to its first token, by the verifier.",
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self.generations = Gauge(
+            "draftwire:gateway_generations", "Choices that are being generated.", registry=self._registry
+        )
+        self.disconnects = Counter(
+            "draftwire:gateway_disconnects",
+            "Requests whose client left before the end of the response.",
+            registry=self._registry,
+        )
+        self._tokens = Counter(
+            "draftwire:gateway_tokens",
+            "Tokens of finished choices: of the prompt, of it from the prefix cache, of the completion, drafted for it "
+            "and verified, and accepted.",
+            ("kind",),
+            registry=self._registry,
+        )
+
+        self.verifiers = VerifierMetrics()
+        self._registry.register(self.verifiers)
+
+    def finished(self, generation: Generation) -> None:
+        """Count a choice."""
+        usage, speculation = generation.usage, generation.speculation
+        for kind, tokens in (
+            ("prompt", usage.prompt_tokens),
+            ("cached", usage.cached_tokens),
+            ("completion", usage.completion_tokens),
+            ("draft", speculation.draft_tokens),
+            ("accepted", speculation.accepted_tokens),
+        ):
+            self._tokens.labels(kind).inc(tokens)
+        self.first_token_seconds.observe(usage.first_token_seconds)
+
+    def exposition(self) -> bytes:
+        """Return all of it in Prometheus' text format."""
+        return generate_latest(self._registry)

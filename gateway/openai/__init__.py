@@ -1,0 +1,1 @@
+"""Requests and responses in the shapes of OpenAI's API, with vLLM's extensions."""

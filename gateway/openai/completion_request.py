@@ -1,0 +1,67 @@
+"""Requests for completions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from draftwire import Prompt
+from gateway.http.errors import GatewayError
+from gateway.http.field_names import FieldNames
+from gateway.openai.generation_request import Count, GenerationRequest
+from gateway.openai.speculation_options import TokenId, one_of
+
+_DEFAULT_TOKENS = 16
+"""OpenAI's default."""
+
+
+class CompletionRequest(GenerationRequest):
+    """A request for completions."""
+
+    max_tokens: Count | None = None
+    """Most tokens to generate; 0 goes with echo alone, for the prompt's log-probabilities."""
+    prompt: Annotated[
+        str | list[str] | list[TokenId] | list[list[TokenId]],
+        one_of("a string, a list of strings, a list of token ids, or a list of such lists"),
+    ]
+    """What to continue."""
+    logprobs: Annotated[int, Field(ge=0, le=64)] | None = None
+    """Tell the log-probability of each token, and of so many of the likeliest."""
+    echo: bool | None = None
+    """Begin the text with the prompt."""
+    best_of: int | None = None
+    """Refused unless it is n."""
+
+    @property
+    def prompts(self) -> list[Prompt]:
+        """The prompts."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        tokens = [token for token in self.prompt if isinstance(token, int)]
+        return [tokens] if tokens else [prompt for prompt in self.prompt if not isinstance(prompt, int)]
+
+    def names_of(self, index: int) -> FieldNames:
+        """Return what this request calls the fields of the contract, for its prompt of that index."""
+        several = isinstance(self.prompt, list) and not any(isinstance(part, int) for part in self.prompt)
+        name = f"prompt[{index}]" if several else "prompt"
+        return FieldNames(self.field_names() | dict.fromkeys(("prompt", "text", "token_ids", "token_ids.ids"), name))
+
+    @property
+    def prompt_alone(self) -> bool:
+        """Whether no token is to be generated."""
+        return self.max_tokens == 0
+
+    @property
+    def most_tokens(self) -> int:
+        """Most tokens to have generated: one at least."""
+        return _DEFAULT_TOKENS if self.max_tokens is None else max(self.max_tokens, 1)
+
+    def check(self) -> None:
+        """Look at what no single field shows, too."""
+        super().check()
+        if self.prompt_alone and not self.echo:
+            raise GatewayError("max_tokens: 0 goes with echo alone", param="max_tokens", code="invalid_value")
+        if self.best_of is not None and self.best_of != self.choices_each:
+            message = "best_of: is not supported, unless it is n"
+            raise GatewayError(message, param="best_of", code="unsupported_parameter")

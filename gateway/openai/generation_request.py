@@ -1,0 +1,202 @@
+"""What requests for completions and for chat completions have in common."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from draftwire import GenerateOptions
+from draftwire.shortened import shortened
+from gateway.http.errors import GatewayError
+from gateway.openai.output_form import FormFields
+from gateway.openai.speculation_options import PredictedOutput, SpeculationOptions, TokenId, one_of, text_of
+
+_INT64_END, _UINT32_END, _UINT64_END = 1 << 63, 1 << 32, 1 << 64
+_MOST_CHOICES = 128
+_DIGITS = re.compile("[0-9]{1,10}")
+_SEED_BITS = 52
+"""Of a seed of ours: it and those after it are numbers that JavaScript has, too."""
+Count = Annotated[int, Field(ge=0, lt=_UINT32_END)]
+PositiveCount = Annotated[int, Field(ge=1, lt=_UINT32_END)]
+_REFUSED = {
+    "tools": "tools are not supported",
+    "functions": "functions are not supported",
+    "function_call": "functions are not supported",
+    "audio": "audio is not supported",
+    "web_search_options": "web search is not supported",
+    "suffix": "insertion before a suffix is not supported",
+    "use_beam_search": "beam search is not supported",
+    "chat_template": "another chat template than the model's is not supported",
+    "continue_final_message": "going on with a message is not supported",
+    "truncate_prompt_tokens": "truncating the prompt is not supported",
+}
+"""Fields that would change the output, and that nothing here reads."""
+_HARMLESS: dict[str, tuple[Any, ...]] = {"function_call": ("none",)}
+
+
+class StreamOptions(BaseModel):
+    """Options of streaming."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    include_usage: bool | None = None
+    """Send the usage in a last chunk without choices."""
+
+
+class GenerationRequest(FormFields):
+    """A request. Fields that are not known are ignored, as OpenAI does, unless they ask for another output."""
+
+    model_config = ConfigDict(
+        strict=True, extra="allow", use_attribute_docstrings=True, allow_inf_nan=False, populate_by_name=True
+    )
+
+    model: str | None = None
+    """Name of the model; without one, the one that is served."""
+    max_tokens: PositiveCount | None = None
+    """Most tokens to generate."""
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    """Softmax temperature; default 1. 0 is greedy."""
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Keep the smallest set of most likely tokens whose probability reaches this."""
+    n: Annotated[int, Field(ge=1, le=_MOST_CHOICES)] | None = None
+    """Choices for each prompt; the seed of the one with index i is `seed` + i."""
+    stream: bool | None = None
+    """Send chunks as server-sent events."""
+    stream_options: StreamOptions | None = None
+    """Options of streaming."""
+    stop: Annotated[str | list[str] | None, one_of("a string or a list of strings")] = None
+    """The output ends before the first of these strings."""
+    seed: Annotated[int, Field(ge=-_INT64_END, lt=_UINT64_END)] | None = None
+    """Key of the sampling noise: the same one gives the same output. Those below 0 count from 2**64 down."""
+    logit_bias: dict[str, float] | None = None
+    """Added to the logits of tokens, by id."""
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    """Subtracted from the logits of tokens in the output."""
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    """The same for each time that a token is in the output."""
+    prediction: PredictedOutput | None = None
+    """The output that is expected, to draft from."""
+    top_k: Annotated[int, Field(ge=-1, lt=_UINT32_END)] | None = None
+    """Keep the k most likely tokens; 0 and -1 keep all."""
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Keep tokens with at least this times the probability of the most likely one."""
+    typical_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Locally typical sampling."""
+    repetition_penalty: Annotated[float, Field(gt=0)] | None = None
+    """Divides the logits above 0, and multiplies those below, of tokens in prompt or output."""
+    min_tokens: Count | None = None
+    """Fewest tokens to generate."""
+    ignore_eos: bool | None = None
+    """Go on past end-of-sequence tokens."""
+    stop_token_ids: list[TokenId] | None = None
+    """The output ends with the first of these tokens."""
+    bad_words: list[str] | None = None
+    """Words that must not come."""
+    allowed_token_ids: list[TokenId] | None = None
+    """The only tokens that may come."""
+    banned_token_ids: list[TokenId] | None = None
+    """Tokens that must not come."""
+    include_stop_str_in_output: bool | None = None
+    """Keep in the text what ended it."""
+    prompt_logprobs: Annotated[int, Field(ge=0, le=64)] | None = None
+    """Tell the log-probabilities of the prompt's tokens."""
+    max_time: Annotated[float, Field(gt=0)] | None = None
+    """Seconds after which the output ends with what there is."""
+    speculation: SpeculationOptions | None = None
+    """What is asked of speculation."""
+
+    @property
+    def choices_each(self) -> int:
+        """Choices for each prompt."""
+        return self.n or 1
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with the usage."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def report_sources(self) -> bool:
+        """Whether a stream tells which drafter guessed each token."""
+        return self.speculation is not None and self.speculation.report_sources
+
+    def check(self) -> None:
+        """Look at what no single field shows.
+
+        Raises:
+            GatewayError: a field that is not served, or that goes with another one that is missing.
+        """
+        extra = self.model_extra or {}
+        for name, reason in _REFUSED.items():
+            if extra.get(name) and extra[name] not in _HARMLESS.get(name, ()):
+                raise GatewayError(f"{name}: {reason}", param=name, code="unsupported_parameter")
+        if self.stream_options is not None and not self.stream:
+            name = "stream_options"
+            raise GatewayError(f"{name}: goes with stream alone", param=name, code="invalid_value")
+
+    def field_names(self) -> dict[str, str]:
+        """Return what this request calls the fields of the contract that it may name in several ways."""
+        names = {"speculation.prediction": "speculation.prediction" if self.prediction is None else "prediction"}
+        if isinstance(self.stop, str):
+            names["stop[0]"] = "stop"
+        form = self.form_name()
+        return names if form is None else names | {"structured_output": form}
+
+    def seeds(self) -> list[int]:
+        """Return the seeds of a prompt's choices."""
+        first = secrets.randbits(_SEED_BITS) if self.seed is None else self.seed
+        return [(first + index) % _UINT64_END for index in range(self.choices_each)]
+
+    def options(self, max_tokens: int | None, seconds: float) -> GenerateOptions:
+        """Return the SDK's options, but seed and log-probabilities. The request may take so many seconds.
+
+        Raises:
+            GatewayError: fields that do not go together.
+        """
+        prediction = None if self.prediction is None else text_of(self.prediction.content)
+        options: GenerateOptions = {
+            "max_tokens": max_tokens,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k if self.top_k and self.top_k > 0 else None,
+            "min_p": self.min_p,
+            "typical_p": self.typical_p,
+            "repetition_penalty": self.repetition_penalty,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "logit_bias": self._bias(),
+            "allowed_token_ids": self.allowed_token_ids,
+            "banned_token_ids": self.banned_token_ids,
+            "bad_words": self.bad_words,
+            "min_tokens": self.min_tokens,
+            "ignore_eos": bool(self.ignore_eos),
+            "stop": self.stop,
+            "stop_token_ids": self.stop_token_ids,
+            "include_stop": bool(self.include_stop_str_in_output),
+            "max_time": self.max_time,
+            "prompt_logprobs": self.prompt_logprobs,
+            "timeout": seconds,
+            "speculation": (self.speculation or SpeculationOptions()).to_sdk(prediction),
+        }
+        return options | self.form()
+
+    def _bias(self) -> dict[int, float] | None:
+        if self.logit_bias is None:
+            return None
+        bias: dict[int, float] = {}
+        for key, value in self.logit_bias.items():
+            if not (_DIGITS.fullmatch(key) and int(key) < _UINT32_END):
+                name = "logit_bias"
+                raise GatewayError(f"{name}: {shortened(key)!r} is no token id", param=name, code="invalid_value")
+            bias[int(key)] = value
+        return bias
+
+
+def bounded(max_tokens: int | None, most: int) -> int | None:
+    """Return the smaller number, where None is the end of the context and 0 sets no bound."""
+    if not most:
+        return max_tokens
+    return most if max_tokens is None else min(max_tokens, most)

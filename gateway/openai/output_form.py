@@ -1,0 +1,132 @@
+"""What form the output of a request has to have: OpenAI's ``response_format`` and vLLM's structured outputs."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from draftwire import GenerateOptions
+from gateway.http.errors import GatewayError
+from gateway.openai.speculation_options import one_of
+
+Schema = Annotated[dict[str, Any] | str, one_of("a JSON schema, as an object or as text")]
+"""A JSON schema."""
+_STRICT = ConfigDict(strict=True, extra="ignore", populate_by_name=True)
+
+
+class NamedSchema(BaseModel):
+    """A JSON schema with a name."""
+
+    model_config = _STRICT
+
+    name: str | None = None
+    schema_: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(BaseModel):
+    """OpenAI's `response_format`."""
+
+    model_config = _STRICT
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema | None = None
+
+
+class StructuredOutputs(BaseModel):
+    """vLLM's `structured_outputs`."""
+
+    model_config = _STRICT
+
+    json_: Schema | None = Field(default=None, alias="json")
+    json_object: bool | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+
+
+class FormFields(BaseModel):
+    """The fields of a request that say something about the output's form; at most one may."""
+
+    response_format: ResponseFormat | None = None
+    """OpenAI's: text, json_object or json_schema."""
+    structured_outputs: StructuredOutputs | None = None
+    """vLLM's: json, json_object, regex, choice or grammar."""
+    guided_json: Schema | None = None
+    """vLLM's older name of structured_outputs.json."""
+    guided_regex: str | None = None
+    """vLLM's older name of structured_outputs.regex."""
+    guided_choice: list[str] | None = None
+    """vLLM's older name of structured_outputs.choice."""
+    guided_grammar: str | None = None
+    """vLLM's older name of structured_outputs.grammar."""
+
+    def form(self) -> GenerateOptions:
+        """Return the form as an option of the SDK, nothing where any text will do.
+
+        Raises:
+            GatewayError: more than one form, or a JSON schema that is missing or too deep.
+        """
+        found = self._forms()
+        if len(found) > 1:
+            names = [name for name, _ in found]
+            raise GatewayError(f"{names[-1]}: is given beside {names[0]}", param=names[-1], code="invalid_value")
+        return found[0][1] if found else {}
+
+    def form_name(self) -> str | None:
+        """Return the name of the field that says the form. Raises GatewayError as `form` does."""
+        return next((name for name, _ in self._forms()), None)
+
+    def _forms(self) -> list[tuple[str, GenerateOptions]]:
+        return [*self._own(), *self._structured(), *self._guided()]
+
+    def _own(self) -> list[tuple[str, GenerateOptions]]:
+        chosen = self.response_format
+        if chosen is None or chosen.type == "text":
+            return []
+        if chosen.type == "json_object":
+            return [("response_format", {"json_object": True})]
+        if chosen.json_schema is None:
+            name = "response_format.json_schema"
+            raise GatewayError(f"{name}: is required", param=name, code="missing_required_parameter")
+        return [("response_format", _json("response_format.json_schema.schema", chosen.json_schema.schema_))]
+
+    def _structured(self) -> list[tuple[str, GenerateOptions]]:
+        chosen, name = self.structured_outputs, "structured_outputs"
+        if chosen is None:
+            return []
+        found = _forms(name + ".", chosen.json_, chosen.regex, chosen.choice, chosen.grammar)
+        if chosen.json_object:
+            found.append((f"{name}.json_object", {"json_object": True}))
+        return found
+
+    def _guided(self) -> list[tuple[str, GenerateOptions]]:
+        return _forms("guided_", self.guided_json, self.guided_regex, self.guided_choice, self.guided_grammar)
+
+
+def _forms(
+    prefix: str,
+    schema: dict[str, Any] | str | None,
+    regex: str | None,
+    choice: list[str] | None,
+    grammar: str | None,
+) -> list[tuple[str, GenerateOptions]]:
+    found: list[tuple[str, GenerateOptions]] = []
+    if schema is not None:
+        found.append((f"{prefix}json", _json(f"{prefix}json", schema)))
+    if regex is not None:
+        found.append((f"{prefix}regex", {"regex": regex}))
+    if choice is not None:
+        found.append((f"{prefix}choice", {"choice": choice}))
+    if grammar is not None:  # as vLLM tells them apart: rules of the one are written "name ::=", of the other "name:"
+        found.append((f"{prefix}grammar", {"ebnf": grammar} if "::=" in grammar else {"grammar": grammar}))
+    return found
+
+
+def _json(name: str, schema: dict[str, Any] | str) -> GenerateOptions:
+    try:
+        return {"json_schema": schema if isinstance(schema, str) else json.dumps(schema)}
+    except RecursionError as error:
+        raise GatewayError(f"{name}: is too deep", param=name, code="invalid_value") from error

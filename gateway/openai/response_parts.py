@@ -1,0 +1,68 @@
+"""The parts that the responses of both endpoints share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from draftwire import Chunk, Generation
+from gateway.http.request_log import MADE
+from gateway.openai.generation_request import GenerationRequest
+from gateway.openai.usage import speculation_report
+
+FinishReason = Literal["stop", "length"]
+
+
+class SourceReport(BaseModel):
+    """Where the tokens of a chunk come from."""
+
+    sources: list[str | None]
+    """For each token the name of the drafter that guessed it, null for the target's own."""
+    token_texts: list[str]
+    """Text of each token on its own."""
+
+
+class Head:
+    """The fields that are the same in all chunks of a response."""
+
+    def __init__(self, prefix: str, request_id: str, model: str, fingerprint: str) -> None:
+        """Name a response after its request, so that what a client keeps finds the request in the logs."""
+        self.id = f"{prefix}-{request_id.removeprefix(MADE)}"
+        self.created = int(time.time())
+        self.model = model
+        self.fingerprint = fingerprint
+
+
+def finish_reason(result: Generation) -> FinishReason:
+    """Return why a choice ended, in OpenAI's words."""
+    return "stop" if result.finish_reason == "stop" else "length"
+
+
+def stop_reason(request: GenerationRequest, result: Generation) -> str | int | None:
+    """Return what ended a choice: the stop string, the token of stop_token_ids, or "max_time"."""
+    if result.finish_reason == "deadline":
+        return "max_time"
+    asked = result.stop_token_id in (request.stop_token_ids or ())
+    return result.stop_token_id if asked else result.stop
+
+
+def sources(request: GenerationRequest, chunk: Chunk | None) -> SourceReport | None:
+    """Return where a chunk's tokens come from, if the request asks for it."""
+    if chunk is None or not (request.report_sources and chunk.token_ids):
+        return None
+    return SourceReport(sources=chunk.sources, token_texts=chunk.token_texts)
+
+
+def stream_extras(
+    request: GenerationRequest, told: SourceReport | None, all_results: Sequence[Generation] | None
+) -> dict[str, Any]:
+    """Return what a chunk has beside its choice: with the last one, what speculation did."""
+    extras: dict[str, Any] = {"usage": None} if request.include_usage else {}
+    if told is not None:
+        extras["draftwire"] = told
+    if all_results is not None:
+        extras["speculation"] = speculation_report(all_results)
+    return extras

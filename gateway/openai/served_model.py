@@ -1,0 +1,89 @@
+"""The model that is served: its names, and what the verifier tells of it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Sequence
+
+from draftwire import AsyncClient, VerifierInfo
+from draftwire.shortened import shortened
+from gateway.http.errors import GatewayError
+from service_runtime.process.logs import get_logger
+
+log = get_logger(__name__)
+
+_FRESH_SECONDS = 10.0
+"""A restart with another model shows after so long."""
+_ASK_SECONDS = 5.0
+
+
+class ServedModel:
+    """Asks the verifier, and keeps the answer for a while."""
+
+    def __init__(self, client: AsyncClient, names: Sequence[str]) -> None:
+        """Ask nothing yet; without names the verifier's own is used."""
+        self._client = client
+        self._names = tuple(names)
+        self._info: VerifierInfo | None = None
+        self._asked = 0.0
+        self._asking: asyncio.Task[VerifierInfo] | None = None
+        self.since = int(time.time())
+        """Since when it is served, in seconds of Unix time."""
+
+    async def info(self) -> VerifierInfo:
+        """Return what the verifier tells. Only the first request waits for it; others get what was told last.
+
+        Raises:
+            DraftwireError: it was never told, and cannot be asked.
+        """
+        if self._info is None or time.monotonic() - self._asked > _FRESH_SECONDS:
+            asking = self._asking or self._begin_to_ask()
+            if self._info is None:
+                return await asyncio.shield(asking)
+        return self._info
+
+    def _begin_to_ask(self) -> asyncio.Task[VerifierInfo]:
+        asking = self._asking = asyncio.create_task(self._ask())
+        asking.add_done_callback(self._was_asked)
+        return asking
+
+    async def _ask(self) -> VerifierInfo:
+        self._info = await self._client.model_info(timeout=_ASK_SECONDS)
+        self._asked = time.monotonic()
+        return self._info
+
+    def _was_asked(self, asking: asyncio.Task[VerifierInfo]) -> None:
+        self._asking = None
+        if not asking.cancelled() and (error := asking.exception()) is not None:
+            log.warning("the verifier does not tell its model", error=str(error))
+
+    async def names(self) -> tuple[str, ...]:
+        """Return its names, the first of which responses carry."""
+        return self._names or ((await self.info()).model_id,)
+
+    async def check(self, name: str | None) -> str:
+        """Return the name that a response carries; none is asked for by its first.
+
+        Raises:
+            GatewayError: the name is another model's.
+        """
+        names = await self.names()
+        if name is None:
+            return names[0]
+        if name not in names:
+            message = f"the model {shortened(name)!r} does not exist; there is {', '.join(map(repr, names))}"
+            raise GatewayError(message, status=404, param="model", code="model_not_found")
+        return name
+
+    async def fingerprint(self) -> str:
+        """Return what stands for the target model and its numerics: with the same one, a seed gives the same tokens."""
+        info = await self.info()
+        return system_fingerprint(info.fingerprint, info.numerics)
+
+
+def system_fingerprint(fingerprint: str, numerics: str) -> str:
+    """Return the two in OpenAI's form. A verifier that reports no numerics is known by its fingerprint alone."""
+    both = hashlib.sha256(f"{fingerprint} {numerics}".encode()).hexdigest() if numerics else fingerprint
+    return f"fp_{both[:16]}"

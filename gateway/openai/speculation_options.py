@@ -1,0 +1,112 @@
+"""What a request may ask of speculation: ``"speculation": {...}`` in its body."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
+from pydantic.functional_validators import ModelWrapValidatorHandler
+
+from draftwire import Acceptance, Preset, Speculation
+from gateway.http.errors import GatewayError
+
+_UINT32_END = 1 << 32
+TokenId = Annotated[int, Field(ge=0, lt=_UINT32_END)]
+
+
+def one_of(description: str) -> WrapValidator:
+    """Tell one error where a value fits none of several types, instead of one for each."""
+
+    def validate(value: Any, handler: ModelWrapValidatorHandler[Any]) -> Any:
+        try:
+            return handler(value)
+        except ValidationError as error:
+            raise ValueError(f"must be {description}") from error
+
+    return WrapValidator(validate)
+
+
+class SpeculationOptions(BaseModel):
+    """Options of speculation. With coupled acceptance, the default, none of them changes a token of the output."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+    enabled: bool = True
+    """False decodes plainly."""
+    drafter: str | None = None
+    """Name of the attached drafter to use."""
+    drafters: Annotated[
+        Annotated[int, Field(ge=1, lt=_UINT32_END)] | list[str] | None,
+        one_of("a number of at least 1, or a list of names"),
+    ] = None
+    """How many drafters draft at once, or the names of those to use."""
+    labels: dict[str, str] | None = None
+    """Draft with drafters that carry all these labels."""
+    max_draft_tokens: Annotated[int, Field(ge=0, lt=_UINT32_END)] | None = None
+    """Most draft tokens verified in one step."""
+    acceptance: Acceptance | None = None
+    """How draft tokens are accepted."""
+    preset: Preset | None = None
+    """A threshold by what is written, for the rule `threshold`."""
+    threshold: float | None = None
+    """The least probability under the target, for the rule `threshold`."""
+    posterior_threshold: float | None = None
+    """For the rule `typical`."""
+    posterior_alpha: float | None = None
+    """For the rule `typical`."""
+    dynamic_temperature: bool = False
+    """Have drafters draft the cooler the less sure they are; not for `coupled`."""
+    prediction: Annotated[str | list[TokenId] | None, one_of("a string or a list of token ids")] = None
+    """The output that is expected, as text or token ids; see also the request's own `prediction`."""
+    report_sources: bool = False
+    """Tell in streamed chunks which drafter guessed each token."""
+
+    def to_sdk(self, prediction: str | None) -> Speculation:
+        """Return the SDK's options; `prediction` is what the request predicts beside them.
+
+        Raises:
+            GatewayError: two predictions.
+        """
+        if prediction is not None and self.prediction is not None:
+            raise GatewayError("speculation.prediction: is given beside prediction", param="speculation.prediction")
+        return Speculation(
+            enabled=self.enabled,
+            drafter=self.drafter,
+            max_draft_tokens=self.max_draft_tokens,
+            acceptance=self.acceptance,
+            preset=self.preset,
+            labels=self.labels,
+            drafters=self.drafters,
+            prediction=self.prediction if prediction is None else prediction,
+            threshold=self.threshold,
+            posterior_threshold=self.posterior_threshold,
+            posterior_alpha=self.posterior_alpha,
+            dynamic_temperature=self.dynamic_temperature,
+        )
+
+
+class TextPart(BaseModel):
+    """A part of a content that is a list."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    type: Literal["text"]
+    text: str
+
+
+Content = Annotated[str | list[TextPart], one_of("a string or a list of parts of the type text")]
+"""A text, whole or in parts."""
+
+
+def text_of(content: str | list[TextPart]) -> str:
+    """Return a content as one text."""
+    return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
+class PredictedOutput(BaseModel):
+    """The output that is expected."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    type: Literal["content"]
+    content: Content

@@ -1,0 +1,70 @@
+"""``/v1/completions`` and ``/v1/chat/completions``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from draftwire import GenerateOptions, Prompt
+from gateway.choices.generation_run import Order
+from gateway.choices.responder import Writer
+from gateway.http.field_names import FieldNames
+from gateway.openai.chat_request import ChatRequest
+from gateway.openai.chat_response import ChatResponse, ChatWriter
+from gateway.openai.completion_request import CompletionRequest
+from gateway.openai.completion_response import CompletionResponse, CompletionWriter
+from gateway.openai.generation_request import GenerationRequest, bounded
+from gateway.routes.state import GatewayState, State, errors
+
+_ERRORS = errors(400, 401, 404, 408, 413, 429, 500, 503, 504)
+_STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
+
+router = APIRouter()
+
+
+@router.post("/v1/completions", response_model=CompletionResponse, responses=_ERRORS | _STREAM)
+async def complete(asked: CompletionRequest, request: Request, state: GatewayState) -> Response:
+    """Continue prompts."""
+    asked.check()
+    prompts: Sequence[Prompt] = asked.prompts
+    state.responder.check_count("prompt" if asked.choices_each == 1 else "n", len(prompts) * asked.choices_each)
+    head = await state.head("cmpl", request, asked.model)
+    options = asked.options(bounded(asked.most_tokens, state.settings.max_tokens), state.settings.request_seconds)
+    options |= {"logprobs": asked.logprobs, "echo": bool(asked.echo)}
+    if asked.echo and asked.logprobs is not None and asked.prompt_logprobs is None:
+        options |= {"prompt_logprobs": asked.logprobs}
+    orders = [
+        Order(
+            GenerateOptions(**options, seed=seed), prompt, names=asked.names_of(index), prompt_alone=asked.prompt_alone
+        )
+        for (index, prompt), seed in product(enumerate(prompts), asked.seeds())
+    ]
+    return await _respond(state, request, asked, orders, CompletionWriter(asked, head))
+
+
+@router.post("/v1/chat/completions", response_model=ChatResponse, responses=_ERRORS | _STREAM)
+async def chat(asked: ChatRequest, request: Request, state: GatewayState) -> Response:
+    """Answer a conversation."""
+    asked.check()
+    state.responder.check_count("n", asked.choices_each)
+    head = await state.head("chatcmpl", request, asked.model)
+    options = asked.options(bounded(asked.most_tokens, state.settings.max_tokens), state.settings.request_seconds)
+    options |= {"logprobs": asked.alternatives}
+    names = FieldNames(asked.field_names())
+    orders = [
+        Order(GenerateOptions(**options, seed=seed), messages=asked.conversation, names=names) for seed in asked.seeds()
+    ]
+    return await _respond(state, request, asked, orders, ChatWriter(asked, head))
+
+
+async def _respond(
+    state: State, request: Request, asked: GenerationRequest, orders: Sequence[Order], writer: Writer
+) -> Response:
+    if asked.stream:
+        return state.responder.stream(request, orders, writer, asked.include_usage)
+    return await state.responder.respond(request, orders, writer)

@@ -1,0 +1,52 @@
+"""``/v1/models``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from gateway.routes.state import GatewayState, State, errors
+
+router = APIRouter()
+
+
+class ModelCard(BaseModel):
+    """A model that is served."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    """Since when the gateway serves it, in seconds of Unix time."""
+    owned_by: str = "draftwire"
+    root: str
+    """What the verifier calls it."""
+    max_model_len: int
+    """Most tokens of prompt and output together."""
+
+
+class ModelList(BaseModel):
+    """All models that are served."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelCard]
+
+
+@router.get("/v1/models", responses=errors(401, 500, 503, 504))
+async def list_models(state: GatewayState) -> ModelList:
+    """List the names of the model that is served."""
+    return ModelList(data=[await _card(state, name) for name in await state.served.names()])
+
+
+@router.get("/v1/models/{model:path}", responses=errors(400, 401, 404, 500, 503, 504))
+async def get_model(model: str, state: GatewayState) -> ModelCard:
+    """Tell of a model."""
+    return await _card(state, await state.served.check(model))
+
+
+async def _card(state: State, name: str) -> ModelCard:
+    info = await state.served.info()
+    return ModelCard(
+        id=name, created=state.served.since, root=info.model_id, max_model_len=info.limits.max_sequence_tokens
+    )

@@ -1,0 +1,50 @@
+"""The parts of a running gateway, as its routes use them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends
+from starlette.requests import Request
+
+from draftwire import AsyncClient
+from gateway.choices.responder import Responder
+from gateway.http.errors import ErrorResponse
+from gateway.observability.metrics import Metrics
+from gateway.openai.response_parts import Head
+from gateway.openai.served_model import ServedModel
+from gateway.settings import GatewaySettings
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The parts of a running gateway."""
+
+    settings: GatewaySettings
+    client: AsyncClient
+    served: ServedModel
+    responder: Responder
+    metrics: Metrics
+
+    async def head(self, prefix: str, request: Request, model: str | None) -> Head:
+        """Return what begins the response to a request, after a look at the model's name.
+
+        Raises:
+            GatewayError: there is no such model.
+        """
+        return Head(prefix, request.state.request_id, await self.served.check(model), await self.served.fingerprint())
+
+
+def _state(request: Request) -> State:
+    state: State = request.app.state.gateway
+    return state
+
+
+GatewayState = Annotated[State, Depends(_state)]
+"""Type of a route's parameter that holds the gateway's parts."""
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the error responses of a route, for the API's description."""
+    return {status: {"model": ErrorResponse} for status in statuses}

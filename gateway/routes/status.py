@@ -1,0 +1,84 @@
+"""``/health``, ``/ping``, ``/version`` and ``/metrics``, for those who run the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from draftwire import AsyncClient, DraftwireError, __version__
+from gateway.routes.state import GatewayState, errors
+
+_HEALTH_SECONDS = 2.0
+
+_TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+
+router = APIRouter()
+
+
+class Health(BaseModel):
+    """All is well."""
+
+    status: Literal["ok"] = "ok"
+
+
+@router.get("/health", responses=errors(500, 503, 504))
+async def health(state: GatewayState) -> Health:
+    """Tell whether a verifier answers."""
+    await _one_answers(state.client)
+    return Health()
+
+
+@router.get("/ping", responses=errors(500, 503, 504))
+async def ping(state: GatewayState) -> Health:
+    """Do as `/health`, which some load balancers know by this name."""
+    return await health(state)
+
+
+class Version(BaseModel):
+    """The gateway's build."""
+
+    version: str
+
+
+@router.get("/version")
+async def version() -> Version:
+    """Tell the gateway's version."""
+    return Version(version=__version__)
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses=errors(401) | _TEXT,
+)
+async def metrics(state: GatewayState) -> Response:
+    """Tell the counters, in Prometheus' text format."""
+    return Response(state.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+
+
+async def _one_answers(client: AsyncClient) -> None:
+    """Return as soon as one of the verifiers answers. Raises the last one's DraftwireError if none does."""
+    asked = [
+        asyncio.create_task(client.model_info(address=each.address, timeout=_HEALTH_SECONDS))
+        for each in client.verifiers
+    ]
+    try:
+        failure: DraftwireError | None = None
+        for answer in asyncio.as_completed(asked):
+            try:
+                await answer
+            except DraftwireError as error:
+                failure = error
+            else:
+                return
+        if failure is not None:
+            raise failure
+    finally:
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)

@@ -1,0 +1,96 @@
+"""``/tokenize`` and ``/detokenize``, in vLLM's shapes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from draftwire import DraftwireError
+from gateway.http.errors import GatewayError, from_draftwire
+from gateway.http.field_names import FieldNames
+from gateway.openai.chat_request import ChatMessage, conversation_of
+from gateway.openai.speculation_options import TokenId
+from gateway.routes.state import GatewayState, errors
+
+_DETOKENIZED = FieldNames({"token_ids": "tokens"})
+_ERRORS = errors(400, 401, 404, 408, 413, 500, 503, 504)
+
+router = APIRouter()
+
+
+class TokenizeRequest(BaseModel):
+    """Asks for the token ids of a text, or of a conversation."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", use_attribute_docstrings=True)
+
+    model: str | None = None
+    """Name of the model."""
+    prompt: str | None = None
+    """The text."""
+    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
+    """The conversation, rendered by the chat template."""
+    add_special_tokens: bool = True
+    """Add the special tokens that the tokenizer puts around a text. A chat template writes its own."""
+    return_token_strs: bool | None = None
+    """Tell the text of each token, too."""
+
+
+class TokenizeResponse(BaseModel):
+    """The token ids."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class DetokenizeRequest(BaseModel):
+    """Asks for the text of token ids."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", use_attribute_docstrings=True)
+
+    model: str | None = None
+    """Name of the model."""
+    tokens: list[TokenId]
+    """The token ids."""
+
+
+class DetokenizeResponse(BaseModel):
+    """The text."""
+
+    prompt: str
+
+
+@router.post("/tokenize", responses=_ERRORS)
+async def tokenize(asked: TokenizeRequest, state: GatewayState) -> TokenizeResponse:
+    """Return the token ids of a text or of a conversation."""
+    if (asked.prompt is None) == (asked.messages is None):
+        both = "and messages: only one of them can be given" if asked.messages else "or messages: one is required"
+        raise GatewayError(f"prompt {both}", param="prompt", code="missing_required_parameter")
+    await state.served.check(asked.model)
+    info = await state.served.info()
+    told = await state.client.tokenization(
+        asked.prompt,
+        messages=None if asked.messages is None else conversation_of(asked.messages),
+        add_special_tokens=asked.add_special_tokens and asked.messages is None,
+        timeout=state.settings.request_seconds,
+    )
+    return TokenizeResponse(
+        count=len(told.token_ids),
+        max_model_len=info.limits.max_sequence_tokens,
+        tokens=told.token_ids,
+        token_strs=told.token_texts if asked.return_token_strs else None,
+    )
+
+
+@router.post("/detokenize", responses=_ERRORS)
+async def detokenize(asked: DetokenizeRequest, state: GatewayState) -> DetokenizeResponse:
+    """Return the text of token ids."""
+    await state.served.check(asked.model)
+    try:
+        text = await state.client.detokenize(asked.tokens, timeout=state.settings.request_seconds)
+    except DraftwireError as error:
+        raise from_draftwire(error, _DETOKENIZED) from error
+    return DetokenizeResponse(prompt=text)

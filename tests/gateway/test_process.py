@@ -1,0 +1,50 @@
+"""The gateway's process: its log, and the causes that keep it from starting."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.waiting import PATIENCE
+from tests.gateway.conftest import StartGateway
+from tests.gateway.telling_verifier import TellingVerifier
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (
+            ["--listen", "0.0.0.0:0"],
+            "--listen: 0.0.0.0:0 is open to other machines, and nothing would be encrypted: give --tls-cert and "
+            "--tls-key, or allow it with --insecure",
+        ),
+        (["--verifier", "verifier.example:50051"], "--verifier: "),
+        (
+            ["--tls-cert", "MISSING", "--tls-key", "MISSING"],
+            "--tls-cert, --tls-key, --tls-client-ca: cannot read MISSING",
+        ),
+        (["--tls-ca", "MISSING"], "--tls-ca: cannot read MISSING"),
+        (["--token-file", "MISSING"], "--token-file: cannot read MISSING"),
+        (["--api-key-file", "MISSING"], "--api-key-file: cannot read MISSING"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_cause_that_keeps_it_from_starting_is_one_line(
+    start_gateway: StartGateway, tmp_path: Path, flags: list[str], told: str
+) -> None:
+    missing = str(tmp_path / "missing")
+    gateway = start_gateway(*(each.replace("MISSING", missing) for each in flags))
+    assert gateway.process.wait(PATIENCE) == 1
+    [cause] = [event for event in gateway.events() if event["level"] == "error"]
+    assert cause["event"].startswith(told.replace("MISSING", missing))
+    assert set(cause) == {"event", "level", "timestamp"}
+
+
+def test_lines_of_libraries_have_the_form_of_its_own(start_gateway: StartGateway, fake: TellingVerifier) -> None:
+    gateway = start_gateway("--verifier", fake.address, "--shutdown-grace-seconds", "0")
+    assert gateway.url
+    [library] = [event for event in gateway.events() if event["event"].startswith("Started server process")]
+    [own] = [event for event in gateway.events() if event["event"] == "starting"]
+    assert set(library) == {"event", "level", "timestamp"}
+    assert set(own) == {"event", "level", "timestamp", "build", "settings"}
+    assert "'shutdown_grace_seconds': 0" in str(own["settings"])
+    assert gateway.stop() == 0
