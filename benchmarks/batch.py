@@ -22,8 +22,7 @@ from benchmarks.prefix_cache import texts_of
 from benchmarks.report import Spread, print_report
 from benchmarks.services import Services, started
 from benchmarks.stream_batch import StreamBatch, quantile, run_batch
-from draftwire import AsyncClient, Speculation
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, BatchOptions, Speculation
 
 OFF, AUTO, LIMITED = "off", "auto", "limited"
 

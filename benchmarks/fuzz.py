@@ -30,8 +30,7 @@ from benchmarks.fuzzing_drafter import FuzzingDrafter
 from benchmarks.mutations import mutate, mutate_bytes, mutate_order
 from benchmarks.report import end_with_faults
 from benchmarks.services import MODELS, Services
-from draftwire import AsyncClient, DraftwireError, Speculation
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, BatchOptions, DraftwireError, Speculation
 from draftwire.v1.drafter_service_pb2 import DrafterServiceGetModelInfoRequest
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
 

@@ -36,8 +36,7 @@ from benchmarks.report import Spread, print_report
 from benchmarks.services import Services, started
 from benchmarks.stand_ins.hostile_drafter import KINDS, HostileDrafter
 from benchmarks.stream_batch import Stream, StreamBatch, run_batch
-from draftwire import AsyncClient, Drafter, Speculation
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, BatchOptions, Drafter, Speculation
 
 PLAIN, HONEST, HOSTILE, BOTH = "plain", "honest", "hostile", "both"
 SPECULATION = {

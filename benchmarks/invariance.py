@@ -24,8 +24,7 @@ from report import print_report
 from services import Service, Services
 from transformers import AutoModelForCausalLM
 
-from draftwire import AsyncClient, DrafterNotFoundError, Generation
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, BatchOptions, DrafterNotFoundError, Generation
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine

@@ -20,8 +20,7 @@ from benchmarks.open_load import Answer, Ask, asks, run_load
 from benchmarks.process_usage import Usage, grew
 from benchmarks.report import Spread
 from benchmarks.services import Service, Services, started
-from draftwire import AsyncClient, Speculation
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, BatchOptions, Speculation
 from draftwire.v1.verifier_service_pb2 import GetModelInfoRequest
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
 

@@ -27,8 +27,7 @@ from benchmarks.prefix_cache import texts_of
 from benchmarks.report import Spread, print_report
 from benchmarks.services import Services
 from benchmarks.stream_batch import Stream, StreamBatch, quantile, run_stream
-from draftwire import AsyncClient, Speculation
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, BatchOptions, Speculation
 
 BY_PREFIX, IN_TURN = "by prefix", "in turn"
 ROOMY, TIGHT = "room for all prefixes", "room for some prefixes"

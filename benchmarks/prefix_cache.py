@@ -24,8 +24,7 @@ from benchmarks.pair_options import add_run_options, cores
 from benchmarks.report import Spread, print_report
 from benchmarks.services import Services
 from benchmarks.stream_batch import StreamBatch, quantile, run_batch
-from draftwire import AsyncClient, Speculation
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, BatchOptions, Speculation
 
 CHATS, SYSTEM = "chats", "shared system prompt"
 PLAIN = Speculation(enabled=False)

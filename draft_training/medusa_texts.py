@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from draftwire.prompt_file import read_prompt_file
+from draftwire._program.prompt_file import read_prompt_file
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.plain_generation import generate_all
 from speculative_engine.engine.sequence import SequenceSpec

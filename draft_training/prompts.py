@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from draftwire.prompt_file import PromptEntry, read_prompt_file
+from draftwire._program.prompt_file import PromptEntry, read_prompt_file
 from speculative_engine.text.tokenizer import Tokenizer
 
 

@@ -20,8 +20,8 @@ from draft_training.traffic_follower import TrafficFollower
 from draft_training.trainer import Trainer, TrainingOptions
 from draft_training.trial import TrialOptions, Verdict, try_out
 from draft_training.verifier_teacher import VerifierTeacher
+from draftwire import ServedRequest
 from draftwire.errors import AtCapacityError
-from draftwire.traffic import ServedRequest
 
 _TELL_EVERY = 50
 """Steps between two lines of progress."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from draftwire.client import Client
+from draftwire import Client, ServedRequest
 from draftwire.errors import DraftwireError
-from draftwire.traffic import ServedRequest
 
 
 class TrafficFollower:

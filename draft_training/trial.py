@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from draft_training.traffic_follower import TrafficFollower
-from draftwire.client import Client
-from draftwire.drafters import new_request_id
+from draftwire import Client, ServedRequest
+from draftwire._sync.drafters import new_request_id
 from draftwire.errors import RolloutNotFoundError
-from draftwire.traffic import ServedRequest
 
 _POLL_SECONDS = 0.5
 _LOAD_SECONDS = 300.0

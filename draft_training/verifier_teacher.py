@@ -8,7 +8,7 @@ from typing import Any
 
 from draft_training.example import Example, example_of
 from draft_training.teacher import Question
-from draftwire.client import Client
+from draftwire import Client
 
 _CONCURRENCY = 8
 

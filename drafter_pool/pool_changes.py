@@ -14,7 +14,7 @@ from drafter_pool.pool_member import PoolMember
 from drafter_pool.pool_operations import PoolOperations
 from drafter_pool.rollouts import PROMOTED, Rollouts, check_share
 from drafter_pool.roster import Roster
-from draftwire.shortened import quoted
+from draftwire._types.quoting import quoted
 from draftwire.v1.drafter_pool_service_pb2 import Drafter, Rollout
 from service_runtime.errors import ServiceError, invalid_field
 from service_runtime.logs import get_logger

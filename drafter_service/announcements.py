@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from drafter_service.announcement import Announcement
 from drafter_service.verifier_pool import VerifierPool
-from draftwire.channel import AsyncChannels
+from draftwire._calls.channel import AsyncChannels
 from service_runtime.tasks import BackgroundTasks
 
 

@@ -11,7 +11,7 @@ from drafter_service.metrics import DrafterCollector
 from drafter_service.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
-from draftwire.channel import AsyncChannels
+from draftwire._calls.channel import AsyncChannels
 from draftwire.v1 import drafter_service_pb2_grpc
 from service_runtime.lifecycle import Shutdown, serve
 from service_runtime.logs import get_logger

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from draftwire.channel import AsyncChannels
+from draftwire._calls.channel import AsyncChannels
 from draftwire.v1.drafter_pool_service_pb2 import RegisterDrafterRequest
 from draftwire.v1.drafter_pool_service_pb2_grpc import DrafterPoolServiceStub
 

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwire import AsyncClient, DraftwireError, SpreadPolicy, __version__
-from draftwire.shortened import shortened
+from draftwire._types.quoting import shortened
 from gateway import completion_routes, model_routes, status_routes, token_routes
 from gateway.api_keys import ApiKeys, KeyCheck
 from gateway.console.routes import console_routes

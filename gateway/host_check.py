@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from draftwire.loopback import is_loopback_host
+from draftwire._types.address import is_loopback_host
 from gateway.errors import GatewayError
 from gateway.host import host_of
 from gateway.settings import GatewaySettings

@@ -13,8 +13,8 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
-from draftwire.trace_export import TracingUnavailable
-from draftwire.variables import unknown_variables
+from draftwire._program.trace_export import TracingUnavailable
+from draftwire._program.variables import unknown_variables
 from draftwire.version import __version__
 from gateway.api_keys import ApiKeys, read_key_file
 from gateway.app import make_app

@@ -6,12 +6,12 @@ import ssl
 from typing import Any
 
 from draftwire import Tls, TokenFile
-from draftwire.loopback import is_loopback
-from draftwire.pem import read_authorities, read_identity
-from draftwire.security import Security
-from draftwire.tls import PUBLIC
-from draftwire.verifier import parse_verifiers
-from draftwire.watched_files import WatchedFiles
+from draftwire._auth.pem import read_authorities, read_identity
+from draftwire._auth.security import Security
+from draftwire._auth.tls import PUBLIC
+from draftwire._auth.watched_files import WatchedFiles
+from draftwire._types.address import is_loopback
+from draftwire._types.verifier import parse_verifiers
 from gateway.settings import GatewaySettings
 
 

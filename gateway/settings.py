@@ -11,9 +11,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic_settings import BaseSettings, CliSettingsSource, NoDecode, SettingsConfigDict
 
 from draftwire import SpreadPolicy
-from draftwire.flag_parser import FlagParser, program_name
-from draftwire.trace_export import check_endpoint
-from draftwire.verifier import parse_verifiers
+from draftwire._program.flag_parser import FlagParser, program_name
+from draftwire._program.trace_export import check_endpoint
+from draftwire._types.verifier import parse_verifiers
 from draftwire.version import __version__
 from gateway.host import host_of, is_origin
 

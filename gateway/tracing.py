@@ -11,7 +11,7 @@ from typing import Any
 from fastapi.telemetry import TelemetryConfig
 from opentelemetry import trace
 
-from draftwire.trace_export import TraceExport
+from draftwire._program.trace_export import TraceExport
 from gateway.logs import get_logger
 from gateway.settings import GatewaySettings
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from draftwire.channel import AsyncChannels
-from draftwire.loopback import is_loopback_host
-from draftwire.pem import read_authorities, read_identity
-from draftwire.security import Security
-from draftwire.tls import PUBLIC, Tls
-from draftwire.token import TokenFile
+from draftwire import Tls, TokenFile
+from draftwire._auth.pem import read_authorities, read_identity
+from draftwire._auth.security import Security
+from draftwire._auth.tls import PUBLIC
+from draftwire._calls.channel import AsyncChannels
+from draftwire._types.address import is_loopback_host
 from service_runtime.accepted_tokens import AcceptedTokens
 from service_runtime.address import Address
 from service_runtime.channel import client_options

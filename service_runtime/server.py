@@ -10,7 +10,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from draftwire.loopback import is_loopback_host
+from draftwire._types.address import is_loopback_host
 from service_runtime.address import Address
 from service_runtime.channel import server_options
 from service_runtime.health import Health

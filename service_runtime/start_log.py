@@ -2,7 +2,7 @@
 
 import os
 
-from draftwire.variables import unknown_variables
+from draftwire._program.variables import unknown_variables
 from draftwire.version import __version__
 from service_runtime.logs import get_logger
 from service_runtime.settings import ServiceSettings

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from draftwire.trace_export import TraceExport, TracingUnavailable
+from draftwire._program.trace_export import TraceExport, TracingUnavailable
 from draftwire.v1.trace_context_pb2 import TraceContext
 from service_runtime.logs import get_logger
 from service_runtime.settings import ServiceSettings

@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from draftwire import Tls
-from draftwire.channel import AsyncChannels
-from draftwire.security import Security
+from draftwire._auth.security import Security
+from draftwire._calls.channel import AsyncChannels
 from service_runtime.server import ServiceServer
 from service_runtime.settings import ServiceSettings
 from service_runtime.startup_error import StartupError

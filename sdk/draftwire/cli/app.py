@@ -23,8 +23,8 @@ _MODULES = {
     "bench": "draftwire.cli.bench.command",
     "probe": "draftwire.cli.probe",
     "drafters": "draftwire.cli.drafters",
-    "calibrate": "draftwire.cli.calibrate",
-    "train": "draftwire.cli.train",
+    "calibrate": "draft_training.cli.calibrate",
+    "train": "draft_training.cli.train",
     "version": "draftwire.cli.version",
 }
 """The commands in the order of the help, each with the module that has it under its name."""
