@@ -11,7 +11,7 @@ from pathlib import Path
 
 from draft_training.traffic_follower import TrafficFollower
 from draftwire import Client, ServedRequest
-from draftwire._sync.drafters import new_request_id
+from draftwire._messages.requests import new_request_id
 from draftwire.errors import RolloutNotFoundError
 
 _POLL_SECONDS = 0.5

@@ -19,7 +19,12 @@ from edge_drafting.local_drafter import LocalDrafter
 
 
 class AsyncEdgeClient(AsyncClient):
-    """An ``AsyncClient`` whose requests are drafted for in this process; see ``EdgeClient``.
+    """A client whose requests are drafted for in this process, all in one batch. To be used on one event loop.
+
+    It has the methods, options, results and errors of ``AsyncClient``, and gives the same tokens. In
+    ``speculation.drafters`` of a result, and as the source of a token, this drafter is called ``"caller"``. Drafters of
+    the verifier draft beside it. A request resumed at another verifier is drafted for there as well. If the draft model
+    fails, that is logged (logger ``draftwire.edge``), and requests go on without it.
 
     Loading the draft model blocks, so a running loop is spared it by
 

@@ -1,4 +1,4 @@
-"""How the asyncio edge client makes its calls: the mirror of ``transport``, on grpc.aio."""
+"""Calls of the asyncio edge client: the mirror of ``transport``, on grpc.aio."""
 
 from __future__ import annotations
 

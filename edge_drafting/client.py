@@ -1,4 +1,6 @@
-"""The sync client that drafts by itself."""
+# Generated from edge_drafting/async_client.py by scripts/generate_sync.py. Do not edit.
+
+"""The synchronous client that drafts by itself."""
 
 from __future__ import annotations
 
@@ -18,12 +20,12 @@ from edge_drafting.transport import EdgeTransport
 
 
 class EdgeClient(Client):
-    """A ``Client`` whose requests are drafted for in this process, all in one batch. Safe to use from several threads.
+    """A client whose requests are drafted for in this process, all in one batch. Safe to use from several threads.
 
-    Same methods, options, results and errors; the tokens are the same, too. In ``speculation.drafters`` of a result,
-    and as the source of a token, this drafter is called ``"caller"``. Drafters of the verifier's own draft beside it.
-    A request resumed at another verifier is drafted for there as well. If the draft model fails, that is logged
-    (logger ``draftwire.edge``), and requests go on without it.
+    It has the methods, options, results and errors of ``Client``, and gives the same tokens. In
+    ``speculation.drafters`` of a result, and as the source of a token, this drafter is called ``"caller"``. Drafters of
+    the verifier draft beside it. A request resumed at another verifier is drafted for there as well. If the draft model
+    fails, that is logged (logger ``draftwire.edge``), and requests go on without it.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""One request on its Verify stream: what its messages mean to the local drafter. Nothing here waits or sends."""
+"""One request on its Verify stream, followed by the local drafter. Nothing here waits or sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the sync edge client makes its calls: requests go through Verify and look like Generate from outside."""
+"""Calls of the synchronous edge client: requests go through Verify and look like Generate from outside."""
 
 from __future__ import annotations
 

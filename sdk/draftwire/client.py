@@ -1,4 +1,4 @@
-"""The sync client."""
+"""The synchronous client."""
 
 from draftwire._sync.client import Client, GenerationStream
 

@@ -1,12 +1,10 @@
 """The asyncio client."""
 
-# ruff: noqa: ASYNC109 (the timeout is the call's deadline, which the service sees)
-
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
@@ -17,7 +15,7 @@ from draftwire._auth.bearer_token import TokenSource
 from draftwire._auth.security import Security
 from draftwire._auth.tls import Tls
 from draftwire._calls.async_transport import AsyncStream, AsyncTransport
-from draftwire._calls.batch import Batch
+from draftwire._calls.batch import Batch, run_batch_async
 from draftwire._calls.deadline import Deadline
 from draftwire._calls.failover import RetryPolicy
 from draftwire._calls.spreading import SpreadPolicy
@@ -129,8 +127,8 @@ class AsyncClient:
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> AsyncGenerationStream:
         """Continue a prompt and iterate over its chunks as they are committed.
 
-        The request starts at once; the call itself needs no ``await``, but a running event loop. Ending the iteration
-        early cancels it; see ``AsyncStream``.
+        The request starts at once. Ending the iteration early cancels it; see ``AsyncStream``.
+        The call itself needs no ``await``, but a running event loop.
 
         Args:
             prompt: text, or token ids.
@@ -263,7 +261,8 @@ class AsyncClient:
             DraftwireError: the call failed otherwise.
         """
         request = pb.DetokenizeRequest(token_ids=token_ids("token_ids", ids), skip_special_tokens=skip_special_tokens)
-        return (await self._transport.call(DETOKENIZE, request, timeout)).text
+        response = await self._transport.call(DETOKENIZE, request, timeout)
+        return response.text
 
     async def score(
         self, token_ids: Iterable[int], *, top: int = 16, first_position: int = 1, timeout: float | None = None
@@ -356,31 +355,7 @@ class AsyncClient:
 
     async def _run_all(self, batch: Batch, max_concurrency: int) -> None:
         """Run the requests of a batch to their ends. Cancels what is left when one failure is to end them all."""
-        slots = asyncio.Semaphore(max(1, max_concurrency))
-        streams: list[AsyncGenerationStream] = []
-
-        async def run(request: Prepared) -> Generation:
-            async with slots:
-                if batch.stopped:
-                    raise RequestCancelledError("another request of the batch failed")
-                stream = self._stream(request, whole=True)
-                streams.append(stream)
-                return await _finish(stream)
-
-        tasks = {asyncio.create_task(run(request)): index for index, request in batch.requests}
-        running = set(tasks)
-        try:
-            while running:
-                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    batch.take(tasks[task], task.result)
-                if batch.stopped:
-                    for stream in streams:
-                        stream.cancel()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await run_batch_async(batch, max_concurrency, partial(self._stream, whole=True), _finish)
 
     def _stream(self, request: Prepared, *, whole: bool = False) -> AsyncGenerationStream:
         """Start a request; whole: nobody gets its chunks before the result is there."""

@@ -1,12 +1,10 @@
-"""The drafters of a verifier, managed while requests run: the mirror of ``drafters``, for asyncio."""
-
-# ruff: noqa: ASYNC109 (the timeout is the call's deadline, which the service sees)
+"""The drafters of a verifier, managed while requests run, for asyncio."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from draftwire._calls.async_transport import AsyncStream, AsyncTransport
 from draftwire._messages.methods import (
     ATTACH_DRAFTER,
     DETACH_DRAFTER,
@@ -18,19 +16,17 @@ from draftwire._messages.methods import (
     START_ROLLOUT,
     SWAP_DRAFTER,
 )
-from draftwire._sync.drafters import WatchReader, new_request_id
+from draftwire._messages.requests import new_request_id
+from draftwire._messages.watching import WatchReader
 from draftwire._types.drafter import Drafter, DrafterList, Swap, read_drafter, read_drafters
 from draftwire._types.drafter_service import DrafterServiceInfo, ModelLoad, read_drafter_service_info, read_model_load
 from draftwire._types.rollout import Rollout, RolloutList, read_rollout
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1 import drafter_service_pb2 as drafter_pb
 
-if TYPE_CHECKING:
-    from draftwire._calls.async_transport import AsyncStream, AsyncTransport
-
 
 class AsyncDrafters:
-    """The drafters of the verifier in use: ``client.drafters`` of an ``AsyncClient``."""
+    """The drafters of the verifier in use: ``AsyncClient.drafters``."""
 
     def __init__(self, transport: AsyncTransport) -> None:
         """Used by ``AsyncClient``."""
@@ -42,7 +38,8 @@ class AsyncDrafters:
         Raises:
             DraftwireError: the call failed.
         """
-        return read_drafters((await self._transport.call(LIST_DRAFTERS, pb.ListDraftersRequest())).drafters)
+        response = await self._transport.call(LIST_DRAFTERS, pb.ListDraftersRequest())
+        return read_drafters(response.drafters)
 
     async def attach(
         self,
@@ -76,7 +73,8 @@ class AsyncDrafters:
         request = pb.AttachDrafterRequest(address=address, name=name or "", labels=labels)
         if trusted is not None:
             request.trusted = trusted
-        return read_drafter((await self._transport.call(ATTACH_DRAFTER, request, timeout)).drafter)
+        response = await self._transport.call(ATTACH_DRAFTER, request, timeout)
+        return read_drafter(response.drafter)
 
     async def detach(self, name: str, *, timeout: float | None = None) -> Drafter:
         """Remove a drafter and return it as it was at the end, once no sequence uses it.
@@ -90,7 +88,8 @@ class AsyncDrafters:
             DraftwireError: the call failed otherwise.
         """
         request = pb.DetachDrafterRequest(name=name)
-        return read_drafter((await self._transport.call(DETACH_DRAFTER, request, timeout)).drafter)
+        response = await self._transport.call(DETACH_DRAFTER, request, timeout)
+        return read_drafter(response.drafter)
 
     async def swap(self, old: str, new: str, request_id: str | None = None, *, timeout: float | None = None) -> Swap:
         """Move every sequence from one drafter to another and return once the old one is released.
@@ -134,7 +133,8 @@ class AsyncDrafters:
             DraftwireError: the call failed otherwise.
         """
         request = pb.StartRolloutRequest(old_name=old, new_name=new, share=share)
-        return read_rollout((await self._transport.call(START_ROLLOUT, request, timeout)).rollout)
+        response = await self._transport.call(START_ROLLOUT, request, timeout)
+        return read_rollout(response.rollout)
 
     async def promote(self, new: str, *, timeout: float | None = None) -> Rollout:
         """End a roll-out: the new drafter takes over all sequences, and the old one is released.
@@ -148,7 +148,8 @@ class AsyncDrafters:
             DraftwireError: the call failed otherwise.
         """
         request = pb.FinishRolloutRequest(new_name=new, promote=True)
-        return read_rollout((await self._transport.call(FINISH_ROLLOUT, request, timeout)).rollout)
+        response = await self._transport.call(FINISH_ROLLOUT, request, timeout)
+        return read_rollout(response.rollout)
 
     async def withdraw(self, new: str, *, timeout: float | None = None) -> Rollout:
         """End a roll-out: the new drafter gives its sequences back and is released.
@@ -162,7 +163,8 @@ class AsyncDrafters:
             DraftwireError: the call failed otherwise.
         """
         request = pb.FinishRolloutRequest(new_name=new, promote=False)
-        return read_rollout((await self._transport.call(FINISH_ROLLOUT, request, timeout)).rollout)
+        response = await self._transport.call(FINISH_ROLLOUT, request, timeout)
+        return read_rollout(response.rollout)
 
     async def rollouts(self) -> RolloutList:
         """Return the roll-outs under way, then those that ended lately, newest first.
@@ -216,8 +218,7 @@ class AsyncDrafters:
     def watch(self) -> AsyncStream[DrafterList]:
         """Iterate over the states of the pool: the present one at once, and one after every change.
 
-        To be used with ``async for``. The stream has no end; close it, or leave its ``async with`` block. It
-        reconnects when the connection breaks.
+        The stream has no end; close it, or leave its ``async with`` block. It reconnects when the connection breaks.
 
         Raises:
             DraftwireError: while iterating, when the call failed.

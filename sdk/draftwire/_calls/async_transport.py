@@ -1,4 +1,4 @@
-"""How the asyncio client makes its calls: the mirror of ``transport``, on grpc.aio."""
+"""Calls of the asyncio client: the mirror of ``transport``, on grpc.aio."""
 
 # ruff: noqa: ASYNC109 (the timeout is the call's deadline, which the service sees)
 

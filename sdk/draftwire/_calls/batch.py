@@ -1,12 +1,16 @@
-"""The requests of one call, and what comes of each: those of a batch, or the choices for one prompt."""
+"""The requests of one call, run side by side: those of a batch, or the choices for one prompt."""
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
+from draftwire._calls.async_transport import AsyncStream
+from draftwire._calls.transport import Stream
 from draftwire._messages.requests import Prepared, Prompt, batch_seeds, prepare
 from draftwire._types.generation import Generation
 from draftwire.errors import (
@@ -23,6 +27,8 @@ _PROMPT = re.compile(r"(?<![\w.])(?:prompt|text|token_ids(?:\.ids)?)(?=[:\[]|$)"
 """The prompt's name in errors of its request."""
 
 Outcome = Generation | DraftwireError
+StreamT = TypeVar("StreamT", bound=Stream[Any])
+AsyncStreamT = TypeVar("AsyncStreamT", bound=AsyncStream[Any])
 
 
 class Batch:
@@ -106,6 +112,84 @@ class Batch:
             self._first.results = found if self._named else None
             raise self._first
         return list(found)
+
+
+def run_batch(
+    batch: Batch,
+    max_concurrency: int,
+    begin: Callable[[Prepared], StreamT],
+    finish: Callable[[StreamT], Generation],
+) -> None:
+    """Run the requests of a batch to their ends, in threads. The rest is cancelled when one failure is to end them all.
+
+    Args:
+        batch: the requests, and where their outcomes go.
+        max_concurrency: most requests under way at a time.
+        begin: starts a request.
+        finish: reads a request to its end and returns its result.
+    """
+    if not batch.requests:
+        return
+    streams: list[StreamT] = []
+
+    def run(request: Prepared) -> Generation:
+        if batch.stopped:
+            raise RequestCancelledError("another request of the batch failed")
+        stream = begin(request)
+        streams.append(stream)
+        if batch.stopped:
+            stream.close()
+        return finish(stream)
+
+    def stop() -> None:
+        for stream in tuple(streams):
+            stream.close()
+
+    pool = ThreadPoolExecutor(max(1, min(max_concurrency, len(batch.requests))), "draftwire-batch")
+    futures = {pool.submit(run, request): index for index, request in batch.requests}
+    try:
+        for future in as_completed(futures):
+            batch.take(futures[future], future.result)
+            if batch.stopped:
+                stop()
+    finally:
+        batch.stopped = True
+        pool.shutdown(wait=False, cancel_futures=True)
+        stop()
+
+
+async def run_batch_async(
+    batch: Batch,
+    max_concurrency: int,
+    begin: Callable[[Prepared], AsyncStreamT],
+    finish: Callable[[AsyncStreamT], Awaitable[Generation]],
+) -> None:
+    """Run the requests of a batch to their ends, in tasks; otherwise as ``run_batch``."""
+    slots = asyncio.Semaphore(max(1, max_concurrency))
+    streams: list[AsyncStreamT] = []
+
+    async def run(request: Prepared) -> Generation:
+        async with slots:
+            if batch.stopped:
+                raise RequestCancelledError("another request of the batch failed")
+            stream = begin(request)
+            streams.append(stream)
+            return await finish(stream)
+
+    tasks = {asyncio.create_task(run(request)): index for index, request in batch.requests}
+    running = set(tasks)
+    try:
+        while running:
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                batch.take(tasks[task], task.result)
+            if batch.stopped:
+                for stream in streams:
+                    stream.cancel()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _name(error: DraftwireError, index: int) -> None:

@@ -1,4 +1,4 @@
-"""How the sync client makes its calls.
+"""Calls of the synchronous client.
 
 It uses grpc's own sync channels and not the asyncio client on a hidden thread: they may be shared between threads,
 ``cancel`` works at once from any of them, Ctrl-C gets through, and no loop has to be started, passed on or stopped.

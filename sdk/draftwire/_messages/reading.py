@@ -1,4 +1,4 @@
-"""Reads the responses of streams, for the sync and the asyncio client alike. Nothing here waits or sends."""
+"""Reads the responses of streams, for the synchronous and the asyncio client alike. Nothing here waits or sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds the requests, for the sync and the asyncio client alike.
+"""Builds the requests, for the synchronous and the asyncio client alike.
 
 Ranges are checked by the verifier, so that every client of the contract gets the same errors. Checked here is only
 what cannot be put on the wire: values of the wrong type (``option_types``), negative numbers in unsigned fields,
@@ -8,6 +8,7 @@ unknown acceptance rules and presets.
 from __future__ import annotations
 
 import secrets
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec
@@ -176,6 +177,11 @@ def _prompt_ids(prompt: Any) -> list[int]:
     if isinstance(prompt, Mapping) or not isinstance(prompt, Iterable):
         raise option_types.wrong_type("prompt", "a string or a sequence of token ids", prompt)
     return option_types.token_ids("prompt", prompt)
+
+
+def new_request_id() -> str:
+    """Return a name for a change, by which a service recognizes it when it is asked for twice."""
+    return uuid.uuid4().hex
 
 
 def batch_seeds(seed: int | Sequence[int] | None, count: int) -> list[int | None]:

@@ -1,10 +1,12 @@
-"""The sync client."""
+# Generated from sdk/draftwire/_async/client.py by scripts/generate_sync.py. Do not edit.
+
+"""The synchronous client."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
@@ -13,7 +15,7 @@ import grpc
 from draftwire._auth.bearer_token import TokenSource
 from draftwire._auth.security import Security
 from draftwire._auth.tls import Tls
-from draftwire._calls.batch import Batch
+from draftwire._calls.batch import Batch, run_batch
 from draftwire._calls.deadline import Deadline
 from draftwire._calls.failover import RetryPolicy
 from draftwire._calls.spreading import SpreadPolicy
@@ -44,8 +46,9 @@ class Client:
     alike to the same verifier (``SpreadPolicy``). A request that breaks off is resumed at another one, without a token
     lost, doubled or different. Everything else goes to the one in use (``address``), which changes when it is lost.
 
-        client = Client("localhost:50051")
-        print(client.generate("def fib(n):", max_tokens=64).text)
+        with Client("localhost:50051") as client:
+            for chunk in client.stream("def fib(n):", max_tokens=64):
+                print(chunk.text, end="")
 
     The methods that generate take the keyword parameters of ``GenerateOptions``.
     """
@@ -255,7 +258,8 @@ class Client:
             DraftwireError: the call failed otherwise.
         """
         request = pb.DetokenizeRequest(token_ids=token_ids("token_ids", ids), skip_special_tokens=skip_special_tokens)
-        return self._transport.call(DETOKENIZE, request, timeout).text
+        response = self._transport.call(DETOKENIZE, request, timeout)
+        return response.text
 
     def score(
         self, token_ids: Iterable[int], *, top: int = 16, first_position: int = 1, timeout: float | None = None
@@ -348,34 +352,7 @@ class Client:
 
     def _run_all(self, batch: Batch, max_concurrency: int) -> None:
         """Run the requests of a batch to their ends. Cancels what is left when one failure is to end them all."""
-        if not batch.requests:
-            return
-        streams: list[GenerationStream] = []
-
-        def run(request: Prepared) -> Generation:
-            if batch.stopped:
-                raise RequestCancelledError("another request of the batch failed")
-            stream = self._stream(request, whole=True)
-            streams.append(stream)
-            if batch.stopped:
-                stream.close()
-            return _finish(stream)
-
-        def stop() -> None:
-            for stream in tuple(streams):
-                stream.close()
-
-        pool = ThreadPoolExecutor(max(1, min(max_concurrency, len(batch.requests))), "draftwire-batch")
-        futures = {pool.submit(run, request): index for index, request in batch.requests}
-        try:
-            for future in as_completed(futures):
-                batch.take(futures[future], future.result)
-                if batch.stopped:
-                    stop()
-        finally:
-            batch.stopped = True
-            pool.shutdown(wait=False, cancel_futures=True)
-            stop()
+        run_batch(batch, max_concurrency, partial(self._stream, whole=True), _finish)
 
     def _stream(self, request: Prepared, *, whole: bool = False) -> GenerationStream:
         """Start a request; whole: nobody gets its chunks before the result is there."""

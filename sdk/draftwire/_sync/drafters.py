@@ -1,11 +1,12 @@
+# Generated from sdk/draftwire/_async/drafters.py by scripts/generate_sync.py. Do not edit.
+
 """The drafters of a verifier, managed while requests run."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from draftwire._calls.transport import Stream, Transport
 from draftwire._messages.methods import (
     ATTACH_DRAFTER,
     DETACH_DRAFTER,
@@ -16,47 +17,18 @@ from draftwire._messages.methods import (
     LOAD_MODEL,
     START_ROLLOUT,
     SWAP_DRAFTER,
-    WATCH_DRAFTERS,
 )
+from draftwire._messages.requests import new_request_id
+from draftwire._messages.watching import WatchReader
 from draftwire._types.drafter import Drafter, DrafterList, Swap, read_drafter, read_drafters
 from draftwire._types.drafter_service import DrafterServiceInfo, ModelLoad, read_drafter_service_info, read_model_load
 from draftwire._types.rollout import Rollout, RolloutList, read_rollout
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1 import drafter_service_pb2 as drafter_pb
 
-if TYPE_CHECKING:
-    from draftwire._calls.transport import Stream, Transport
-
-
-class WatchReader:
-    """Reads the states of a pool."""
-
-    method = WATCH_DRAFTERS
-    finished = False
-
-    def key(self, size: int) -> None:
-        """Go to the verifier in use."""
-
-    def next_request(self, *, resumable: bool) -> pb.WatchDraftersRequest:
-        """Return the request, which is always the same: each stream begins with the present state."""
-        return pb.WatchDraftersRequest()
-
-    def begin_anew(self) -> bool:
-        """There is nothing to begin anew."""
-        return False
-
-    def read(self, response: pb.WatchDraftersResponse) -> DrafterList:
-        """Return the state a response tells."""
-        return read_drafters(response.drafters)
-
-
-def new_request_id() -> str:
-    """Return a name for a change, by which a service knows it again when it is asked for twice."""
-    return uuid.uuid4().hex
-
 
 class Drafters:
-    """The drafters of the verifier in use: ``client.drafters``."""
+    """The drafters of the verifier in use: ``Client.drafters``."""
 
     def __init__(self, transport: Transport) -> None:
         """Used by ``Client``."""
@@ -68,7 +40,8 @@ class Drafters:
         Raises:
             DraftwireError: the call failed.
         """
-        return read_drafters(self._transport.call(LIST_DRAFTERS, pb.ListDraftersRequest()).drafters)
+        response = self._transport.call(LIST_DRAFTERS, pb.ListDraftersRequest())
+        return read_drafters(response.drafters)
 
     def attach(
         self,
@@ -102,7 +75,8 @@ class Drafters:
         request = pb.AttachDrafterRequest(address=address, name=name or "", labels=labels)
         if trusted is not None:
             request.trusted = trusted
-        return read_drafter(self._transport.call(ATTACH_DRAFTER, request, timeout).drafter)
+        response = self._transport.call(ATTACH_DRAFTER, request, timeout)
+        return read_drafter(response.drafter)
 
     def detach(self, name: str, *, timeout: float | None = None) -> Drafter:
         """Remove a drafter and return it as it was at the end, once no sequence uses it.
@@ -115,7 +89,9 @@ class Drafters:
             DrafterNotFoundError: no drafter of this name is attached.
             DraftwireError: the call failed otherwise.
         """
-        return read_drafter(self._transport.call(DETACH_DRAFTER, pb.DetachDrafterRequest(name=name), timeout).drafter)
+        request = pb.DetachDrafterRequest(name=name)
+        response = self._transport.call(DETACH_DRAFTER, request, timeout)
+        return read_drafter(response.drafter)
 
     def swap(self, old: str, new: str, request_id: str | None = None, *, timeout: float | None = None) -> Swap:
         """Move every sequence from one drafter to another and return once the old one is released.
@@ -159,7 +135,8 @@ class Drafters:
             DraftwireError: the call failed otherwise.
         """
         request = pb.StartRolloutRequest(old_name=old, new_name=new, share=share)
-        return read_rollout(self._transport.call(START_ROLLOUT, request, timeout).rollout)
+        response = self._transport.call(START_ROLLOUT, request, timeout)
+        return read_rollout(response.rollout)
 
     def promote(self, new: str, *, timeout: float | None = None) -> Rollout:
         """End a roll-out: the new drafter takes over all sequences, and the old one is released.
@@ -173,7 +150,8 @@ class Drafters:
             DraftwireError: the call failed otherwise.
         """
         request = pb.FinishRolloutRequest(new_name=new, promote=True)
-        return read_rollout(self._transport.call(FINISH_ROLLOUT, request, timeout).rollout)
+        response = self._transport.call(FINISH_ROLLOUT, request, timeout)
+        return read_rollout(response.rollout)
 
     def withdraw(self, new: str, *, timeout: float | None = None) -> Rollout:
         """End a roll-out: the new drafter gives its sequences back and is released.
@@ -187,7 +165,8 @@ class Drafters:
             DraftwireError: the call failed otherwise.
         """
         request = pb.FinishRolloutRequest(new_name=new, promote=False)
-        return read_rollout(self._transport.call(FINISH_ROLLOUT, request, timeout).rollout)
+        response = self._transport.call(FINISH_ROLLOUT, request, timeout)
+        return read_rollout(response.rollout)
 
     def rollouts(self) -> RolloutList:
         """Return the roll-outs under way, then those that ended lately, newest first.
