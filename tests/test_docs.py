@@ -33,6 +33,7 @@ PACKAGES = (
     "verifier_service",
     "draftwire_vllm",
     "draft_training",
+    "edge_drafting",
     "gateway",
 )
 SERVICES = ("service_runtime", "drafter_pool", "verifier_service", "drafter_service", "draftwire_vllm", "gateway")

@@ -13,9 +13,14 @@ ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "pyproject.toml"
 LAYERS = "Imports run one way"
 INSIDE_ENGINE = "Inside the engine imports run one way"
+INSIDE_SDK = "Inside the SDK imports run one way"
 ENGINE = (
     "in_process", "early_exit_calibration", "loading", "engine", "drafters", "acceptance", "model", "sampling",
     "planning", "logits", "text", "checkpoint", "tree", "kernels", "kv", "field_error",
+)  # fmt: skip
+SDK = (
+    "cli", "client", "async_client", "drafters", "async_drafters", "edge", "_sync", "_async", "_calls", "_messages",
+    "_auth", "_program", "errors", "_types", "v1", "version",
 )  # fmt: skip
 NO_GRPC = "The engine knows no gRPC"
 NO_MODEL = "The SDK and the runtime know no model"
@@ -48,6 +53,7 @@ def write_packages(directory: Path) -> None:
         "verifier_service",
         "draftwire_vllm",
         "draft_training",
+        "edge_drafting",
         "gateway",
     ):
         (directory / package).mkdir()
@@ -55,9 +61,10 @@ def write_packages(directory: Path) -> None:
     for room in ENGINE:
         (directory / "speculative_engine" / room).mkdir()
         (directory / "speculative_engine" / room / "__init__.py").touch()
-    for part in ("edge", "v1"):
-        (directory / "draftwire" / part).mkdir()
-        (directory / "draftwire" / part / "__init__.py").touch()
+    for room in SDK:
+        (directory / "draftwire" / room).mkdir()
+        (directory / "draftwire" / room / "__init__.py").touch()
+    (directory / "draftwire" / "edge" / "__init__.py").write_text("import edge_drafting\n")  # the one exemption
 
 
 def test_imports_run_one_way() -> None:
@@ -68,8 +75,8 @@ def test_imports_run_one_way() -> None:
 @pytest.mark.parametrize(
     ("package", "forbidden", "contract"),
     [
-        ("draftwire", "service_runtime", LAYERS),
-        ("draftwire", "verifier_service", LAYERS),
+        ("draftwire/cli", "service_runtime", LAYERS),
+        ("draftwire/cli", "verifier_service", LAYERS),
         ("service_runtime", "speculative_engine", LAYERS),
         ("speculative_engine/model", "service_runtime", LAYERS),
         ("speculative_engine/model", "drafter_service", LAYERS),
@@ -79,19 +86,23 @@ def test_imports_run_one_way() -> None:
         ("draftwire_vllm", "verifier_service", LAYERS),
         ("speculative_engine/model", "drafter_pool", LAYERS),
         ("speculative_engine/model", "draft_training", LAYERS),
-        ("draftwire", "draft_training", LAYERS),
-        ("draftwire", "gateway", LAYERS),
+        ("draftwire/cli", "draft_training", LAYERS),
+        ("draftwire/cli", "gateway", LAYERS),
         ("gateway", "verifier_service", LAYERS),
         ("gateway", "service_runtime", GATEWAY),
         ("gateway", "speculative_engine", GATEWAY),
         ("gateway", "torch", GATEWAY),
         ("gateway", "grpc", GATEWAY),
-        ("draftwire", "fastapi", SMALL_SDK),
+        ("draftwire/_calls", "fastapi", SMALL_SDK),
         ("speculative_engine/model", "grpc", NO_GRPC),
         ("service_runtime", "torch", NO_MODEL),
-        ("draftwire", "transformers", NO_MODEL),
-        ("draftwire", "numpy", SMALL_SDK),
-        ("draftwire", "speculative_engine", LAYERS),
+        ("draftwire/_calls", "transformers", NO_MODEL),
+        ("draftwire/_calls", "numpy", SMALL_SDK),
+        ("draftwire/cli", "speculative_engine", LAYERS),
+        ("draftwire/cli", "edge_drafting", LAYERS),
+        ("draftwire/edge", "speculative_engine", LAYERS),
+        ("edge_drafting", "verifier_service", LAYERS),
+        ("gateway", "edge_drafting", GATEWAY),
         ("draftwire/edge", "service_runtime", LAYERS),
         ("draftwire/edge", "torch", NO_MODEL),
     ],
@@ -101,7 +112,7 @@ def test_a_forbidden_import_is_found(tmp_path: Path, package: str, forbidden: st
     (tmp_path / package / "offender.py").write_text(f"def late():\n    import {forbidden}\n")
     result = lint_imports(tmp_path, tmp_path)
     assert result.returncode == 1, result.stdout + result.stderr
-    broken = [line for line in result.stdout.splitlines() if line.endswith("BROKEN")]
+    broken = [line for line in result.stdout.splitlines() if " BROKEN" in line]
     assert len(broken) == 1
     assert broken[0].startswith(contract)
 
@@ -116,8 +127,39 @@ def test_a_forbidden_import_inside_the_engine_is_found(tmp_path: Path, room: str
     (tmp_path / "speculative_engine" / room / "offender.py").write_text(f"import speculative_engine.{forbidden}\n")
     result = lint_imports(tmp_path, tmp_path)
     assert result.returncode == 1, result.stdout + result.stderr
-    [broken] = [line for line in result.stdout.splitlines() if line.endswith("BROKEN")]
+    [broken] = [line for line in result.stdout.splitlines() if " BROKEN" in line]
     assert broken.startswith(INSIDE_ENGINE)
+
+
+@pytest.mark.parametrize(
+    ("room", "forbidden"),
+    [("_calls", "_sync"), ("_sync", "_async"), ("_messages", "_calls"), ("_types", "_messages"), ("_auth", "_messages"),
+     ("errors", "_auth"), ("client", "cli"), ("version", "errors"), ("_async", "client")],
+)  # fmt: skip
+def test_a_forbidden_import_inside_the_sdk_is_found(tmp_path: Path, room: str, forbidden: str) -> None:
+    write_packages(tmp_path)
+    (tmp_path / "draftwire" / room / "offender.py").write_text(f"import draftwire.{forbidden}\n")
+    result = lint_imports(tmp_path, tmp_path)
+    assert result.returncode == 1, result.stdout + result.stderr
+    [broken] = [line for line in result.stdout.splitlines() if " BROKEN" in line]
+    assert broken.startswith(INSIDE_SDK)
+
+
+def test_edge_alone_may_import_what_is_above_it(tmp_path: Path) -> None:
+    write_packages(tmp_path)
+    (tmp_path / "edge_drafting" / "client.py").write_text(
+        "import draftwire._calls\nimport speculative_engine\nimport torch\n"
+    )
+    result = lint_imports(tmp_path, tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_new_part_of_the_sdk_needs_a_layer(tmp_path: Path) -> None:
+    write_packages(tmp_path)
+    (tmp_path / "draftwire" / "attic.py").touch()
+    result = lint_imports(tmp_path, tmp_path)
+    assert result.returncode == 1
+    assert "draftwire.attic" in result.stdout
 
 
 def test_a_new_part_of_the_engine_needs_a_layer(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ PACKAGES = (
     "drafter_pool",
     "drafter_service",
     "draftwire_vllm",
+    "edge_drafting",
     "gateway",
     "service_runtime",
     "speculative_engine",
