@@ -60,14 +60,14 @@ def distill(
     check_training_installed()
     import torch
 
-    from draft_training.dataset import DatasetError
-    from draft_training.distillation import CollectionOptions, Distiller
-    from draft_training.divergence import DIVERGENCES
-    from draft_training.draft import Draft as DraftModel
-    from draft_training.local_teacher import LocalTeacher
-    from draft_training.teacher import Teacher
-    from draft_training.trainer import TrainingOptions, TrainingStateError
-    from draft_training.verifier_teacher import VerifierTeacher
+    from draft_training.data.dataset import DatasetError
+    from draft_training.distillation.distiller import CollectionOptions, Distiller
+    from draft_training.distillation.divergence import DIVERGENCES
+    from draft_training.distillation.draft import Draft as DraftModel
+    from draft_training.distillation.trainer import TrainingOptions, TrainingStateError
+    from draft_training.teachers.local_teacher import LocalTeacher
+    from draft_training.teachers.teacher import Teacher
+    from draft_training.teachers.verifier_teacher import VerifierTeacher
     from speculative_engine.model.packed_model import ModelLoadError
 
     kind = next((each for each in DIVERGENCES if each == divergence), None)

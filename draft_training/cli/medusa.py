@@ -41,7 +41,7 @@ def medusa(
 ) -> None:
     """Train Medusa heads on a target that stays as it is; attach them as local:medusa?heads=DIR."""
     check_training_installed()
-    from draft_training.medusa_run import MedusaOrder, TrainingError, run
+    from draft_training.medusa.run import MedusaOrder, TrainingError, run
 
     order = MedusaOrder(
         model=model,

@@ -52,12 +52,12 @@ def refresh(
     check_training_installed()
     import torch
 
-    from draft_training.draft import Draft as DraftModel
-    from draft_training.refresher import Refresher, RefreshOptions, Standing, read_standing
-    from draft_training.traffic_follower import TrafficFollower
-    from draft_training.trainer import TrainingOptions
-    from draft_training.trial import TrialOptions
-    from draft_training.verifier_teacher import VerifierTeacher
+    from draft_training.distillation.draft import Draft as DraftModel
+    from draft_training.distillation.trainer import TrainingOptions
+    from draft_training.refresh.refresher import Refresher, RefreshOptions, Standing, read_standing
+    from draft_training.refresh.traffic_follower import TrafficFollower
+    from draft_training.refresh.trial import TrialOptions
+    from draft_training.teachers.verifier_teacher import VerifierTeacher
     from speculative_engine.model.packed_model import ModelLoadError
 
     part = parse_share(share)

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from draft_training.acceptance import Acceptance, measure
-from draft_training.dataset import Dataset
-from draft_training.draft import Draft
-from draft_training.prompts import read_prompts
-from draft_training.teacher import Question, Teacher
-from draft_training.trainer import Trainer, TrainingOptions
+from draft_training.data.dataset import Dataset
+from draft_training.data.prompts import read_prompts
+from draft_training.distillation.acceptance import Acceptance, measure
+from draft_training.distillation.draft import Draft
+from draft_training.distillation.trainer import Trainer, TrainingOptions
+from draft_training.teachers.teacher import Question, Teacher
 from speculative_engine.model.weights_fingerprint import weights_fingerprint
 
 _TOGETHER = 16

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from draft_training.acceptance import measure
-from draft_training.draft import Draft
-from draft_training.replay_set import ReplaySet
-from draft_training.traffic_follower import TrafficFollower
-from draft_training.trainer import Trainer, TrainingOptions
-from draft_training.trial import TrialOptions, Verdict, try_out
-from draft_training.verifier_teacher import VerifierTeacher
+from draft_training.distillation.acceptance import measure
+from draft_training.distillation.draft import Draft
+from draft_training.distillation.trainer import Trainer, TrainingOptions
+from draft_training.refresh.replay_set import ReplaySet
+from draft_training.refresh.traffic_follower import TrafficFollower
+from draft_training.refresh.trial import TrialOptions, Verdict, try_out
+from draft_training.teachers.verifier_teacher import VerifierTeacher
 from draftwire import ServedRequest
 from draftwire.errors import AtCapacityError
 

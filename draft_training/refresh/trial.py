@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from draft_training.traffic_follower import TrafficFollower
+from draft_training.refresh.traffic_follower import TrafficFollower
 from draftwire import Client, ServedRequest
 from draftwire._messages.requests import new_request_id
 from draftwire.errors import RolloutNotFoundError

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from draft_training.example import Example
+from draft_training.data.example import Example
 
 
 @dataclass(frozen=True, slots=True)

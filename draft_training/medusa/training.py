@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from draft_training.medusa_texts import Windows
+from draft_training.medusa.texts import Windows
 from speculative_engine.drafters.medusa_heads import MedusaHeads
 
 _CHECKPOINT = "checkpoint.pt"

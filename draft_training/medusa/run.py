@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from draft_training.medusa import CheckpointMismatch, HeadAccuracy, MedusaTrainer, MedusaTraining, Progress
-from draft_training.medusa_texts import Windows, continued, read_texts
+from draft_training.medusa.texts import Windows, continued, read_texts
+from draft_training.medusa.training import CheckpointMismatch, HeadAccuracy, MedusaTrainer, MedusaTraining, Progress
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
 from speculative_engine.model.packed_model import PackedModel, resolve_dtype
 from speculative_engine.text.tokenizer import Tokenizer

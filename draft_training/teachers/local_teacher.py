@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from draft_training.example import Example, example_of
-from draft_training.teacher import Question
+from draft_training.data.example import Example, example_of
+from draft_training.teachers.teacher import Question
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.plain_generation import generate_all

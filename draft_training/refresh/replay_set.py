@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from draft_training.example import Example
+from draft_training.data.example import Example
 
 _HELD_OUT_EVERY = 5
 _LEAST_HELD_OUT = 8

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from draft_training.example import Example, example_of
-from draft_training.teacher import Question
+from draft_training.data.example import Example, example_of
+from draft_training.teachers.teacher import Question
 from draftwire import Client
 
 _CONCURRENCY = 8
