@@ -22,6 +22,8 @@ SDK = (
     "cli", "client", "async_client", "drafters", "async_drafters", "edge", "_sync", "_async", "_calls", "_messages",
     "_auth", "_program", "errors", "_types", "v1", "version",
 )  # fmt: skip
+TRAINER = ("cli", "refresh", "distillation", "medusa", "teachers", "data")
+INSIDE_TRAINER = "Inside the trainer imports run one way"
 NO_GRPC = "The engine knows no gRPC"
 NO_MODEL = "The SDK and the runtime know no model"
 GATEWAY = "The gateway knows the SDK alone"
@@ -61,6 +63,9 @@ def write_packages(directory: Path) -> None:
     for room in ENGINE:
         (directory / "speculative_engine" / room).mkdir()
         (directory / "speculative_engine" / room / "__init__.py").touch()
+    for room in TRAINER:
+        (directory / "draft_training" / room).mkdir()
+        (directory / "draft_training" / room / "__init__.py").touch()
     for room in SDK:
         (directory / "draftwire" / room).mkdir()
         (directory / "draftwire" / room / "__init__.py").touch()
@@ -81,7 +86,7 @@ def test_imports_run_one_way() -> None:
         ("speculative_engine/model", "service_runtime", LAYERS),
         ("speculative_engine/model", "drafter_service", LAYERS),
         ("drafter_service", "verifier_service", LAYERS),
-        ("draft_training", "verifier_service", LAYERS),
+        ("draft_training/refresh", "verifier_service", LAYERS),
         ("drafter_pool", "verifier_service", LAYERS),
         ("draftwire_vllm", "verifier_service", LAYERS),
         ("speculative_engine/model", "drafter_pool", LAYERS),
@@ -145,6 +150,19 @@ def test_a_forbidden_import_inside_the_sdk_is_found(tmp_path: Path, room: str, f
     assert broken.startswith(INSIDE_SDK)
 
 
+@pytest.mark.parametrize(
+    ("room", "forbidden"),
+    [("distillation", "refresh"), ("data", "teachers"), ("medusa", "distillation"), ("refresh", "cli")],
+)
+def test_a_forbidden_import_inside_the_trainer_is_found(tmp_path: Path, room: str, forbidden: str) -> None:
+    write_packages(tmp_path)
+    (tmp_path / "draft_training" / room / "offender.py").write_text(f"import draft_training.{forbidden}\n")
+    result = lint_imports(tmp_path, tmp_path)
+    assert result.returncode == 1, result.stdout + result.stderr
+    [broken] = [line for line in result.stdout.splitlines() if " BROKEN" in line]
+    assert broken.startswith(INSIDE_TRAINER)
+
+
 def test_edge_alone_may_import_what_is_above_it(tmp_path: Path) -> None:
     write_packages(tmp_path)
     (tmp_path / "edge_drafting" / "client.py").write_text(
@@ -178,7 +196,7 @@ def test_allowed_imports_pass(tmp_path: Path) -> None:
     (tmp_path / "drafter_service" / "module.py").write_text(service)
     (tmp_path / "verifier_service" / "module.py").write_text(service)
     (tmp_path / "gateway" / "module.py").write_text("import draftwire\nimport fastapi\nimport uvicorn\n")
-    (tmp_path / "draft_training" / "module.py").write_text(
+    (tmp_path / "draft_training" / "distillation" / "module.py").write_text(
         "import draftwire\nimport speculative_engine\nimport torch\n"
     )
     result = lint_imports(tmp_path, tmp_path)

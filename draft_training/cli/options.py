@@ -16,7 +16,7 @@ Threads = Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves the cho
 Device = Annotated[str, typer.Option(help="Device to train on: cpu, cuda or cuda:N.")]
 
 
-NEEDED = ("torch", "transformers", "draft_training")
+NEEDED = ("torch", "transformers")
 
 
 def check_training_installed() -> None:
