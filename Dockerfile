@@ -32,6 +32,7 @@ COPY drafter_service drafter_service
 COPY verifier_service verifier_service
 COPY draftwire_vllm draftwire_vllm
 COPY draft_training draft_training
+COPY edge_drafting edge_drafting
 COPY gateway gateway
 ARG DRAFTWIRE_VERSION
 RUN build_wheel.sh /source /wheels "${DRAFTWIRE_VERSION}"

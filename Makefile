@@ -66,12 +66,14 @@ test-vllm: $(READY) $(VERSION) ## Test draftwire_vllm with vLLM itself (installs
 lint: $(READY) ## Check style, types and import directions
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python scripts/generate_sync.py --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-format: $(READY) ## Format the code and fix what can be fixed
+format: $(READY) ## Format the code, fix what can be fixed, and generate the synchronous clients
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	$(BIN)/python scripts/generate_sync.py
 
 docs: $(READY) $(VERSION) ## Build the documents as a site, into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

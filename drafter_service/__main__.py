@@ -2,7 +2,7 @@
 
 import sys
 
-from draftwire.program import run_program
+from draftwire._program.program import run_program
 from service_runtime.process.packages import NEEDED
 
 

@@ -11,7 +11,7 @@ from drafter_service.models.model_changes import ModelChanges
 from drafter_service.servicer import DrafterServicer
 from drafter_service.settings import DrafterSettings
 from drafter_service.verifiers.announcements import Announcements
-from draftwire.channel import AsyncChannels
+from draftwire._calls.channel import AsyncChannels
 from draftwire.v1 import drafter_service_pb2_grpc
 from service_runtime.observability.metrics_server import serving_metrics
 from service_runtime.observability.tracing import running_tracing

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwire import AsyncClient, DraftwireError, SpreadPolicy, __version__
-from draftwire.shortened import shortened
+from draftwire._types.quoting import shortened
 from gateway.choices.responder import Responder
 from gateway.console.routes import console_routes
 from gateway.http.api_keys import ApiKeys, KeyCheck

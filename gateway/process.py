@@ -12,7 +12,7 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
-from draftwire.trace_export import TraceExport, TracingUnavailable
+from draftwire._program.trace_export import TraceExport, TracingUnavailable
 from gateway.app import make_app
 from gateway.http.api_keys import ApiKeys, read_key_file
 from gateway.http.connection import bounded

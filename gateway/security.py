@@ -5,9 +5,9 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
-from draftwire.pem import read_authorities, read_identity
-from draftwire.verifier import parse_verifiers
-from draftwire.watched_files import WatchedFiles
+from draftwire._auth.pem import read_authorities, read_identity
+from draftwire._auth.watched_files import WatchedFiles
+from draftwire._types.verifier import parse_verifiers
 from gateway.settings import GatewaySettings
 from service_runtime.process.startup_error import named_flags
 from service_runtime.process.tls_settings import check_listen, peer_security

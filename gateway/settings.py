@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_va
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from draftwire import SpreadPolicy
-from draftwire.verifier import parse_verifiers
+from draftwire._types.verifier import parse_verifiers
 from gateway.http.host import host_of, is_origin
 from service_runtime.process.address import ListenAddress
 from service_runtime.process.flags import flag_of

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from draftwire.shortened import shortened
+from draftwire._types.quoting import shortened
 from draftwire.v1 import error_reason_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from draftwire.receipt import RECEIPT
+from draftwire._messages.methods import RECEIPT
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceServicer
 from service_runtime.rpc.grpc_stream import accept_call

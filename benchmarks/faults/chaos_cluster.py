@@ -14,8 +14,7 @@ from benchmarks.faults.chaos_plan import Fault
 from benchmarks.harness.process_usage import Usage
 from benchmarks.harness.services import Service, Services
 from benchmarks.harness.tcp_proxy import TcpProxy
-from draftwire import AsyncClient, DraftwireError
-from draftwire.failover import RetryPolicy
+from draftwire import AsyncClient, DraftwireError, RetryPolicy
 from draftwire.v1.drafter_service_pb2 import DrafterServiceGetModelInfoRequest, DrafterStatus
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
 

@@ -32,8 +32,7 @@ from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.report import add_report_options, end_with_faults
 from benchmarks.harness.service_logs import logged_faults
 from benchmarks.harness.services import Services
-from draftwire import AsyncClient, DraftwireError, Speculation
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, BatchOptions, DraftwireError, Speculation
 from draftwire.v1.drafter_service_pb2 import DrafterServiceGetModelInfoRequest
 from draftwire.v1.drafter_service_pb2_grpc import DrafterServiceStub
 

@@ -37,8 +37,7 @@ from benchmarks.harness.pair_options import add_pair_options, add_run_options, p
 from benchmarks.harness.report import Spread, print_report
 from benchmarks.harness.services import Services, started
 from benchmarks.harness.stream_batch import Stream, StreamBatch, run_batch
-from draftwire import AsyncClient, Drafter, Speculation
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, BatchOptions, Drafter, Speculation
 
 PLAIN, HONEST, HOSTILE, BOTH = "plain", "honest", "hostile", "both"
 SPECULATION = {

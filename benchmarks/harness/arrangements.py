@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 from benchmarks.harness.report import Spread, print_report
 from benchmarks.harness.services import Services
 from benchmarks.harness.stream_batch import StreamBatch, run_batch
-from draftwire import AsyncClient, Speculation
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, BatchOptions, Speculation
 
 WayT = TypeVar("WayT")
 

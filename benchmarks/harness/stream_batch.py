@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from draftwire import AsyncClient, Speculation
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, BatchOptions, Speculation
 
 
 class Arrival(NamedTuple):

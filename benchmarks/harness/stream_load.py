@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from draftwire import AsyncClient, Generation, Speculation
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, BatchOptions, Generation, Speculation
 
 SAMPLINGS: tuple[BatchOptions, ...] = (
     {"temperature": 0.0},

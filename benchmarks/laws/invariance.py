@@ -25,8 +25,7 @@ from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.held_out import held_out_prompts
 from benchmarks.harness.report import add_report_options, print_report
 from benchmarks.harness.services import Service, Services
-from draftwire import AsyncClient, DrafterNotFoundError, Generation
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, BatchOptions, DrafterNotFoundError, Generation
 from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine

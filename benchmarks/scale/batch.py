@@ -22,8 +22,7 @@ from benchmarks.harness.pair_options import add_pair_options, add_run_options, c
 from benchmarks.harness.report import Spread, print_report
 from benchmarks.harness.services import Services, started
 from benchmarks.harness.stream_batch import StreamBatch, quantile, run_batch
-from draftwire import AsyncClient, Speculation
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, BatchOptions, Speculation
 
 OFF, AUTO, LIMITED = "off", "auto", "limited"
 

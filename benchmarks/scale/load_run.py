@@ -21,8 +21,7 @@ from benchmarks.harness.report import Spread
 from benchmarks.harness.services import Service, Services, started
 from benchmarks.scale.load_figures import LoadFigures, Objective
 from benchmarks.scale.open_load import Answer, Ask, asks, run_load
-from draftwire import AsyncClient, Speculation
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, BatchOptions, Speculation
 from draftwire.v1.verifier_service_pb2 import GetModelInfoRequest
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
 

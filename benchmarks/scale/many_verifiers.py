@@ -27,8 +27,7 @@ from benchmarks.harness.pair_options import add_run_options, cores
 from benchmarks.harness.report import Spread, print_report
 from benchmarks.harness.services import Services
 from benchmarks.harness.stream_batch import Stream, StreamBatch, quantile, run_stream
-from draftwire import AsyncClient, Speculation
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, BatchOptions, Speculation
 
 BY_PREFIX, IN_TURN = "by prefix", "in turn"
 ROOMY, TIGHT = "room for all prefixes", "room for some prefixes"

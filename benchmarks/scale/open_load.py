@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.harness.stream_batch import Arrival, gaps
-from draftwire import AsyncClient, AtCapacityError, DraftwireError, Speculation
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, AtCapacityError, BatchOptions, DraftwireError, Speculation
 
 
 @dataclass(frozen=True)

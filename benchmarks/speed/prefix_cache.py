@@ -26,8 +26,7 @@ from benchmarks.harness.pair_options import add_run_options, cores
 from benchmarks.harness.report import Spread, print_report
 from benchmarks.harness.services import Services
 from benchmarks.harness.stream_batch import StreamBatch, quantile, run_batch
-from draftwire import AsyncClient, Speculation
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, BatchOptions, Speculation
 
 CHATS, SYSTEM = "chats", "shared system prompt"
 PLAIN = Speculation(enabled=False)

@@ -26,8 +26,7 @@ from benchmarks.harness.inflated_models import inflated
 from benchmarks.harness.pair_options import add_pair_options, add_run_options, counts, pair_figures
 from benchmarks.harness.report import Spread, print_report
 from benchmarks.harness.services import Services, started
-from draftwire import AsyncClient, Speculation, StepTimes
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, BatchOptions, Speculation, StepTimes
 
 GOALS = {1: 1.5, 16: 6.0}
 """Milliseconds of a verifier's step outside the forward pass, at most, by batch."""

@@ -10,7 +10,7 @@ from drafter_pool.changes.rollouts import PROMOTED, DrafterRollout, Rollouts, ch
 from drafter_pool.drafter.pooled_drafter import PooledDrafter
 from drafter_pool.routing.drafting import Drafting
 from drafter_pool.routing.roster import Roster
-from draftwire.shortened import quoted
+from draftwire._types.quoting import quoted
 from draftwire.v1.drafter_pool_service_pb2 import Drafter as DrafterMessage
 from draftwire.v1.drafter_pool_service_pb2 import Rollout
 from service_runtime.errors import ServiceError, invalid_field

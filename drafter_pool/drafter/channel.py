@@ -9,11 +9,10 @@ import grpc
 
 from drafter_pool.drafter.drafter_stream import DraftCall
 from drafter_pool.drafter.service_drafter import Connect
-from draftwire.channel import AsyncChannels
-from draftwire.connection_words import connection_words
-from draftwire.health import PROBE_SECONDS, check_request, health_check
-from draftwire.methods import DRAFT
-from draftwire.wrong_service import KINDS, wrong_service
+from draftwire._calls.channel import AsyncChannels
+from draftwire._calls.error_messages import KINDS, connection_words, wrong_service
+from draftwire._messages.health import PROBE_SECONDS, check_request, health_check
+from draftwire._messages.methods import DRAFT
 from service_runtime.errors import invalid_field
 from service_runtime.process.logs import get_logger
 from service_runtime.rpc.decoding_meter import DecodingMeter

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from drafter_service.verifiers.announcement import Announcement
-from draftwire.channel import AsyncChannels
+from draftwire._calls.channel import AsyncChannels
 from draftwire.v1.drafter_pool_service_pb2 import RegisterDrafterRequest
 from draftwire.v1.drafter_pool_service_pb2_grpc import DrafterPoolServiceStub
 from service_runtime.process.tasks import BackgroundTasks

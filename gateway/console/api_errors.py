@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import JSONResponse
 
 from draftwire import DraftwireError
-from draftwire.shortened import shortened
+from draftwire._types.quoting import shortened
 from gateway.http.field_names import FieldNames
 
 _STATUSES = {

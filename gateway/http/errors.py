@@ -27,7 +27,7 @@ from draftwire import (
     UnavailableError,
     UnimplementedError,
 )
-from draftwire.shortened import shortened
+from draftwire._types.quoting import shortened
 from gateway.http.field_names import FIELD_NAMES, FieldNames
 
 _MOST_MESSAGE, _MOST_PARAM = 1000, 200

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from draftwire.loopback import is_loopback_host
+from draftwire._types.address import is_loopback_host
 from gateway.http.errors import GatewayError
 from gateway.http.host import host_of
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from draftwire.shortened import shortened
+from draftwire._types.quoting import shortened
 from gateway.http.errors import GatewayError
 
 ANY = "*"

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from draftwire import GenerateOptions
-from draftwire.shortened import shortened
+from draftwire._types.quoting import shortened
 from gateway.http.errors import GatewayError
 from gateway.openai.output_form import FormFields
 from gateway.openai.speculation_options import PredictedOutput, SpeculationOptions, TokenId, one_of, text_of

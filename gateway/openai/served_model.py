@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from draftwire import AsyncClient, VerifierInfo
-from draftwire.shortened import shortened
+from draftwire._types.quoting import shortened
 from gateway.http.errors import GatewayError
 from service_runtime.process.logs import get_logger
 

@@ -8,15 +8,34 @@
 ``Client`` and ``AsyncClient`` talk to a verifier service; the generated contract is in ``draftwire.v1``.
 """
 
-from draftwire.acceptance import AcceptanceCount
-from draftwire.async_client import AsyncClient, AsyncGenerationStream
-from draftwire.async_drafters import AsyncDrafters
-from draftwire.async_transport import AsyncStream
-from draftwire.calibration import AcceptanceClass, Calibration
-from draftwire.client import Client, GenerationStream
-from draftwire.drafter import Drafter, DrafterState, Swap
-from draftwire.drafter_service import DrafterServiceInfo, ModelLoad, ModelLoadState, VerifierShare
-from draftwire.drafters import Drafters
+from draftwire._async.client import AsyncClient, AsyncGenerationStream
+from draftwire._async.drafters import AsyncDrafters
+from draftwire._auth.bearer_token import TokenFile, TokenSource
+from draftwire._auth.tls import Tls
+from draftwire._calls.async_transport import AsyncStream
+from draftwire._calls.failover import RetryPolicy
+from draftwire._calls.spreading import SpreadPolicy
+from draftwire._calls.transport import Stream
+from draftwire._messages.health import Health
+from draftwire._messages.requests import Messages, Prompt
+from draftwire._messages.scoring import Prediction
+from draftwire._messages.tokenization import Tokenization
+from draftwire._messages.traffic import ServedRequest, Traffic
+from draftwire._sync.client import Client, GenerationStream
+from draftwire._sync.drafters import Drafters
+from draftwire._types.acceptance import AcceptanceCount
+from draftwire._types.calibration import AcceptanceClass, Calibration
+from draftwire._types.drafter import Drafter, DrafterState, Swap
+from draftwire._types.drafter_service import DrafterServiceInfo, ModelLoad, ModelLoadState, VerifierShare
+from draftwire._types.generation import Chunk, FinishReason, Generation, RejectedDraft, Usage
+from draftwire._types.logprobs import PromptReport, TokenLogProb, TokenLogProbs
+from draftwire._types.model import EngineStatus, Limits, ModelInfo, PrefixCacheStatus, VerifierInfo
+from draftwire._types.options import BatchOptions, GenerateOptions
+from draftwire._types.planner_status import PlannerStatus
+from draftwire._types.rollout import Rollout, RolloutSide, RolloutState
+from draftwire._types.speculation import Acceptance, DrafterShare, Preset, Speculation, SpeculationStats
+from draftwire._types.step_times import StepCost, StepTimes
+from draftwire._types.verifier import Verifier, VerifierStatus
 from draftwire.errors import (
     AtCapacityError,
     BusyError,
@@ -53,26 +72,6 @@ from draftwire.errors import (
     UnimplementedError,
     UnsupportedDrafterError,
 )
-from draftwire.failover import RetryPolicy
-from draftwire.generation import Chunk, FinishReason, Generation, RejectedDraft, Usage
-from draftwire.health import Health
-from draftwire.logprobs import PromptReport, TokenLogProb, TokenLogProbs
-from draftwire.model import EngineStatus, Limits, ModelInfo, PrefixCacheStatus, VerifierInfo
-from draftwire.options import BatchOptions, GenerateOptions
-from draftwire.planner_status import PlannerStatus
-from draftwire.requests import Messages, Prompt
-from draftwire.rollout import Rollout, RolloutSide, RolloutState
-from draftwire.scoring import Prediction
-from draftwire.speculation import Acceptance, DrafterShare, Preset, Speculation, SpeculationStats
-from draftwire.spreading import SpreadPolicy
-from draftwire.step_cost import StepCost
-from draftwire.step_times import StepTimes
-from draftwire.tls import Tls
-from draftwire.token import TokenFile, TokenSource
-from draftwire.tokenization import Tokenization
-from draftwire.traffic import ServedRequest, Traffic
-from draftwire.transport import Stream
-from draftwire.verifier import Verifier, VerifierStatus
 from draftwire.version import __version__
 
 __all__ = [

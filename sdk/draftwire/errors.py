@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 if TYPE_CHECKING:
-    from draftwire.generation import Generation
+    from draftwire._types.generation import Generation
 
 DOMAIN = "draftwire"
 """``google.rpc.ErrorInfo.domain`` of the reasons below."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from draftwire.trace_export import TraceExport, TracingUnavailable
+from draftwire._program.trace_export import TraceExport, TracingUnavailable
 from draftwire.v1.trace_context_pb2 import TraceContext
 from service_runtime.observability.span import NO_SPAN, Attributes, ExportedSpan, Span
 from service_runtime.process.logs import get_logger

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from draftwire.flag_parser import FlagParser, program_name
+from draftwire._program.flag_parser import FlagParser, program_name
 from draftwire.version import __version__
 
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import uvloop
 
-from draftwire.variables import unknown_variables
+from draftwire._program.variables import unknown_variables
 from draftwire.version import __version__
 from service_runtime.process.logs import configure_logs, get_logger
 from service_runtime.process.settings import ProcessSettings, ServiceSettings

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings.sources import EnvSettingsSource, PydanticBaseSettingsSource
 
-from draftwire.trace_export import check_endpoint
+from draftwire._program.trace_export import check_endpoint
 from service_runtime.process.address import ListenAddress, PeerAddress
 from service_runtime.process.flags import Flags, flag_of
 from service_runtime.process.tls_settings import check_tls_settings

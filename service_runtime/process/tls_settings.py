@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from draftwire.loopback import is_loopback_host
-from draftwire.pem import read_authorities
-from draftwire.security import Security
-from draftwire.tls import PUBLIC, Tls
-from draftwire.token import TokenFile
+from draftwire._auth.bearer_token import TokenFile
+from draftwire._auth.pem import read_authorities
+from draftwire._auth.security import Security
+from draftwire._auth.tls import PUBLIC, Tls
+from draftwire._types.address import is_loopback_host
 from service_runtime.process.address import Address
 from service_runtime.process.flags import flag_of
 from service_runtime.process.startup_error import StartupError, named_flags

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from draftwire.shortened import shortened
+from draftwire._types.quoting import shortened
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo, PeerInfo
 from draftwire.version import __version__

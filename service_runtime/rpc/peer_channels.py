@@ -1,6 +1,6 @@
 """Channels to other services, made from a service's settings."""
 
-from draftwire.channel import AsyncChannels
+from draftwire._calls.channel import AsyncChannels
 from service_runtime.process.settings import ServiceSettings
 from service_runtime.process.tls_settings import peer_security
 from service_runtime.rpc.channel import client_options

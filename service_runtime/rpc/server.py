@@ -10,7 +10,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from draftwire.loopback import is_loopback_host
+from draftwire._types.address import is_loopback_host
 from service_runtime.process.address import Address
 from service_runtime.process.heap import HeapTrimmer
 from service_runtime.process.logs import get_logger

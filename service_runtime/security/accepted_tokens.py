@@ -12,9 +12,9 @@ from typing import Any
 import grpc
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
-from draftwire.token import checked_token
+from draftwire._auth.bearer_token import checked_token
+from draftwire._auth.watched_files import WatchedFiles
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from draftwire.watched_files import WatchedFiles
 from service_runtime.errors import ServiceError
 from service_runtime.security.caller import Caller
 from service_runtime.security.roles import Role, roles_of

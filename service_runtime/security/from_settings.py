@@ -1,6 +1,6 @@
 """TLS and accepted tokens of a server, made from its settings; errors name the flag."""
 
-from draftwire.pem import read_identity
+from draftwire._auth.pem import read_identity
 from service_runtime.process.settings import ServiceSettings
 from service_runtime.process.startup_error import named_flags
 from service_runtime.process.tls_settings import check_listen

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import grpc
 
-from draftwire.pem import read_authorities, read_identity
-from draftwire.watched_files import WatchedFiles
+from draftwire._auth.pem import read_authorities, read_identity
+from draftwire._auth.watched_files import WatchedFiles
 
 
 class ServerTls:

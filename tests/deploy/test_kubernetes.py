@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from drafter_service.settings import DrafterSettings
-from draftwire.endpoints import NAMES_SECONDS
-from draftwire.names import LONGEST_LOOKUP_SECONDS
+from draftwire._calls.endpoints import NAMES_SECONDS
+from draftwire._calls.names import LONGEST_LOOKUP_SECONDS
 from gateway.settings import GatewaySettings
 from service_runtime.process.settings import variable_of
 from tests.end_to_end.waiting import PATIENCE

@@ -8,15 +8,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from draft_training.dataset import DatasetError
-from draft_training.distillation import CollectionOptions, Distillation, Distiller
-from draft_training.draft import Draft
-from draft_training.example import Example
-from draft_training.local_teacher import LocalTeacher
-from draft_training.prompts import read_prompts
-from draft_training.replay_set import ReplaySet
-from draft_training.teacher import Question
-from draft_training.trainer import TrainingOptions
+from draft_training.data.dataset import DatasetError
+from draft_training.data.example import Example
+from draft_training.data.prompts import read_prompts
+from draft_training.distillation.distiller import CollectionOptions, Distillation, Distiller
+from draft_training.distillation.draft import Draft
+from draft_training.distillation.trainer import TrainingOptions
+from draft_training.refresh.replay_set import ReplaySet
+from draft_training.teachers.local_teacher import LocalTeacher
+from draft_training.teachers.teacher import Question
 from drafter_service.models.loaded_model import load_model
 from drafter_service.settings import DrafterSettings
 from speculative_engine.text.tokenizer import Tokenizer
@@ -102,7 +102,7 @@ def test_whatever_interrupts_it_the_same_comes_out(
         if steps == 17:
             raise Interrupted
 
-    monkeypatch.setattr("draft_training.distillation._TELL_EVERY", 0.0)
+    monkeypatch.setattr("draft_training.distillation.distiller._TELL_EVERY", 0.0)
     second = distiller(Flaky(teacher, answers=2), draft, directory, [])
     second.tell = interrupt
     with pytest.raises(Interrupted):

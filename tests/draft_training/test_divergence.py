@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from draft_training.divergence import DIVERGENCES, Divergence, divergence, draft_outcomes, target_outcomes
+from draft_training.distillation.divergence import DIVERGENCES, Divergence, divergence, draft_outcomes, target_outcomes
 
 VOCABULARY = 50
 

@@ -3,7 +3,7 @@
 import stat
 from pathlib import Path
 
-from draft_training.draft import Draft
+from draft_training.distillation.draft import Draft
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 

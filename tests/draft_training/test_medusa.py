@@ -8,12 +8,12 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from typer.testing import CliRunner
 
-from draft_training.medusa import CheckpointMismatch, MedusaTrainer, MedusaTraining, Progress
-from draft_training.medusa_run import MedusaOrder, TrainingError, run
-from draft_training.medusa_texts import Windows, continued, read_texts
+from draft_training.cli.medusa import medusa
+from draft_training.medusa.run import MedusaOrder, TrainingError, run
+from draft_training.medusa.texts import Windows, continued, read_texts
+from draft_training.medusa.training import CheckpointMismatch, MedusaTrainer, MedusaTraining, Progress
 from draftwire.cli.app import app
 from draftwire.cli.failure import Failure
-from draftwire.cli.train.medusa import medusa
 from speculative_engine.drafters.medusa_heads import load_heads
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.text.tokenizer import Tokenizer
@@ -184,6 +184,6 @@ class TestCommand:
     def test_it_needs_torch(
         self, checkpoint: Path, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("draftwire.cli.train.installed.NEEDED", ("torch", "no_such_package"))
+        monkeypatch.setattr("draft_training.cli.options.NEEDED", ("torch", "no_such_package"))
         with pytest.raises(Failure, match="needs no_such_package: pip install"):
             medusa(str(checkpoint), [prompts], tmp_path / "out")

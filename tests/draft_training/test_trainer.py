@@ -5,13 +5,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from draft_training.acceptance import measure
-from draft_training.divergence import DIVERGENCES, Divergence
-from draft_training.draft import Draft
-from draft_training.example import Example
-from draft_training.local_teacher import LocalTeacher
-from draft_training.teacher import Question
-from draft_training.trainer import Trainer, TrainingOptions, TrainingStateError, batch_indices, learning_rate
+from draft_training.data.example import Example
+from draft_training.distillation.acceptance import measure
+from draft_training.distillation.divergence import DIVERGENCES, Divergence
+from draft_training.distillation.draft import Draft
+from draft_training.distillation.trainer import (
+    Trainer,
+    TrainingOptions,
+    TrainingStateError,
+    batch_indices,
+    learning_rate,
+)
+from draft_training.teachers.local_teacher import LocalTeacher
+from draft_training.teachers.teacher import Question
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from draft_training.trial import TrialOptions, Verdict, try_out
+from draft_training.refresh.trial import TrialOptions, Verdict, try_out
+from draftwire import ServedRequest, SpeculationStats
 from draftwire.errors import RolloutNotFoundError
-from draftwire.speculation import SpeculationStats
-from draftwire.traffic import ServedRequest
 
 CANARY = "canary:1"
 

@@ -10,8 +10,8 @@ import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from drafter_pool.drafter.channel import drafter_channels
-from draftwire.channel import AsyncChannels
-from draftwire.security import Security
+from draftwire._auth.security import Security
+from draftwire._calls.channel import AsyncChannels
 from draftwire.v1.drafter_service_pb2 import DraftRequest
 from service_runtime.rpc.message_stream import StreamBroken
 

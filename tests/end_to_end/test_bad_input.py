@@ -14,7 +14,7 @@ import pytest
 
 import draftwire
 from draftwire import Client, DraftwireError, RetryPolicy, Speculation
-from draftwire.receipt import has_receipt
+from draftwire._messages.methods import has_receipt
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
 from tests.end_to_end.waiting import PATIENCE

@@ -15,8 +15,7 @@ import httpx
 import pytest
 import yaml
 
-from draftwire import Client, DraftwireError
-from draftwire.speculation import Speculation
+from draftwire import Client, DraftwireError, Speculation
 from tests.end_to_end.conftest import RunningService
 from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
 from tests.gateway.conftest import GatewayProcess

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from draftwire import Client
-from draftwire.generation import Generation
+from draftwire import Client, Generation
 from tests.end_to_end.conftest import MODELS, StartService
 from tests.end_to_end.waiting import PATIENCE, sometimes
 

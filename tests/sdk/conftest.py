@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from draftwire import Client, RetryPolicy, SpreadPolicy, Verifier
-from draftwire.spreading import ranked
+from draftwire._calls.spreading import ranked
 from tests.end_to_end.waiting import PATIENCE
 from tests.sdk.fake_service import FAKE_SERVICE
 from tests.sdk.fake_verifier import FakeVerifier

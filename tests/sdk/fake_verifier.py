@@ -16,7 +16,7 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from draftwire.receipt import RECEIPT
+from draftwire._messages.methods import RECEIPT
 from draftwire.v1 import drafter_pool_service_pb2 as pool
 from draftwire.v1 import drafter_pool_service_pb2_grpc as pool_grpc
 from draftwire.v1 import drafter_service_pb2 as drafting

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 
 import draftwire
-from draftwire import AsyncClient, Client, Verifier
-from draftwire.address import check_address
-from draftwire.model import EngineStatus
+from draftwire import AsyncClient, Client, EngineStatus, Verifier
+from draftwire._types.address import check_address
 from tests.sdk.fake_verifier import FakeVerifier
 from tests.sdk.test_cli import Command, command
 

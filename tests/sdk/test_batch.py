@@ -15,7 +15,7 @@ from draftwire import (
     RequestCancelledError,
     TokenOutOfRangeError,
 )
-from draftwire.batch import Batch
+from draftwire._calls.batch import Batch
 from tests.end_to_end.waiting import PATIENCE
 from tests.sdk.conftest import QUICK
 from tests.sdk.fake_verifier import FakeVerifier, expected_ids, rich_status

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from grpc import StatusCode
 
+from draftwire import Acceptance, SpeculationStats, StepTimes
+from draftwire._types.drafter import read_drafter
 from draftwire.cli.bench.comparison import Plan, Setting, Turn
 from draftwire.cli.bench.figures import Percentiles, Spread, figures
 from draftwire.cli.bench.method import PLAIN, Method, parse_method
@@ -21,9 +23,6 @@ from draftwire.cli.bench.report import Report
 from draftwire.cli.bench.request import Arrival, Request
 from draftwire.cli.bench.services import drafter_names
 from draftwire.cli.bench.time_spent import Reading, TimeSpent
-from draftwire.drafter import read_drafter
-from draftwire.speculation import Acceptance, SpeculationStats
-from draftwire.step_times import StepTimes
 from tests.end_to_end.waiting import PATIENCE, sometimes
 from tests.sdk.fake_service import alive, wait_for
 from tests.sdk.fake_verifier import FakeVerifier, drafter_message, rich_status

@@ -2,8 +2,8 @@
 
 import grpc
 
-from draftwire.channel import AsyncChannels, Channels
-from draftwire.security import Security
+from draftwire._auth.security import Security
+from draftwire._calls.channel import AsyncChannels, Channels
 
 
 def test_channels_are_kept_and_those_not_used_let_go() -> None:

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from draftwire import AsyncClient, Client, DeadlineExceededError, ErrorReason, RetryPolicy, UnavailableError
-from draftwire.connection_words import connection_words
+from draftwire._calls.error_messages import connection_words
 from tests.end_to_end.waiting import PATIENCE
 from tests.sdk.conftest import QUICK
 from tests.support.certificates import Authority

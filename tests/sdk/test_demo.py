@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from draftwire import Client
+from draftwire import Client, GenerateOptions
 from draftwire.cli.demo.command import find_models
 from draftwire.cli.demo.story import DemoDrafter, Report, Screen, Silence, tell
 from draftwire.cli.demo.terminal import Terminal
 from draftwire.cli.failure import Failure
 from draftwire.cli.service import Service
-from draftwire.options import GenerateOptions
 from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
 from tests.sdk.fake_service import alive, wait_for
 from tests.sdk.fake_verifier import PROMPT, FakeVerifier

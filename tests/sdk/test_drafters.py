@@ -15,7 +15,7 @@ from draftwire import (
     UnavailableError,
     VerifierShare,
 )
-from draftwire.drafter import read_drafter
+from draftwire._types.drafter import read_drafter
 from draftwire.v1 import drafter_pool_service_pb2 as pool
 from draftwire.v1 import drafter_service_pb2 as drafting
 from tests.sdk.conftest import QUICK

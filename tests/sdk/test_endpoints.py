@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from draftwire import ModelMismatchError, SpreadPolicy, Verifier
-from draftwire.endpoints import Endpoints
-from draftwire.spreading import ranked
+from draftwire._calls.endpoints import Endpoints
+from draftwire._calls.spreading import ranked
 
 
 class Clock:

@@ -20,9 +20,9 @@ from draftwire import (
     Speculation,
     UnavailableError,
 )
-from draftwire.endpoints import Endpoints
+from draftwire._calls.endpoints import Endpoints
+from draftwire._calls.failover import Attempts
 from draftwire.errors import DraftwireError, from_status
-from draftwire.failover import Attempts
 from tests.sdk.conftest import QUICK, in_order
 from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
 

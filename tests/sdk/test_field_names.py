@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from grpc import StatusCode
 
-from draftwire import Client, DrafterNotFoundError, DraftwireError, InvalidFieldError
+from draftwire import Client, DrafterNotFoundError, DraftwireError, GenerateOptions, InvalidFieldError
+from draftwire._messages.field_names import name_parameters, parameter_of
+from draftwire._messages.methods import ATTACH_DRAFTER, GENERATE, SWAP_DRAFTER, TOKENIZE, VERIFY
 from draftwire.errors import from_status, invalid_field
-from draftwire.field_names import name_parameters, parameter_of
-from draftwire.methods import ATTACH_DRAFTER, GENERATE, SWAP_DRAFTER, TOKENIZE, VERIFY
-from draftwire.options import GenerateOptions
 from tests.sdk.fake_verifier import FakeVerifier, rich_status
 
 

@@ -7,10 +7,10 @@ import pytest
 from grpc import StatusCode
 
 from draftwire import AsyncClient, Client, RetryPolicy, Verifier
-from draftwire import endpoints as endpoints_module
-from draftwire import names as names_module
-from draftwire.endpoints import NAMES_SECONDS, Endpoints
-from draftwire.names import choose, is_name, resolve
+from draftwire._calls import endpoints as endpoints_module
+from draftwire._calls import names as names_module
+from draftwire._calls.endpoints import NAMES_SECONDS, Endpoints
+from draftwire._calls.names import choose, is_name, resolve
 from tests.sdk.conftest import QUICK, by_rank
 from tests.sdk.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status, text_of
 

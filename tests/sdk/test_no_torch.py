@@ -33,6 +33,13 @@ def test_sdk_and_cli_need_no_serving_library() -> None:
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.parametrize("command", [[], ["train"], ["train", "distill"], ["calibrate"]], ids=" ".join)
+def test_every_command_shows_its_help(command: list[str]) -> None:
+    result = run(f"sys.argv = {['draftwire', *command, '--help']}\nfrom draftwire.cli import main\nmain()")
+    assert result.returncode == 0, result.stderr
+    assert "Usage" in result.stdout
+
+
 @pytest.mark.parametrize("library", ["torch", "transformers", "numpy"])
 def test_the_hook_catches_an_import(library: str) -> None:
     result = run(f"import {library}")

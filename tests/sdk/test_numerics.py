@@ -15,11 +15,10 @@ from draftwire import (
     RetryPolicy,
     Speculation,
     Verifier,
-    async_transport,
-    transport,
 )
-from draftwire.endpoints import Endpoints
-from draftwire.failover import Attempts
+from draftwire._calls import async_transport, transport
+from draftwire._calls.endpoints import Endpoints
+from draftwire._calls.failover import Attempts
 from tests.sdk.conftest import QUICK, in_order
 from tests.sdk.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status
 

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from draftwire import AsyncClient, Client, Speculation
-from draftwire.option_types import OPTIONS, SPECULATION, checked
-from draftwire.options import BatchOptions, GenerateOptions
-from draftwire.requests import prepare
-from draftwire.shortened import quoted, shortened
+from draftwire import AsyncClient, BatchOptions, Client, GenerateOptions, Speculation
+from draftwire._messages.option_types import OPTIONS, SPECULATION, checked
+from draftwire._messages.requests import prepare
+from draftwire._types.quoting import quoted, shortened
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"max_tokens": "7"}, "max_tokens: expected an int, got '7' (str)"),

@@ -4,13 +4,15 @@ import pytest
 
 from draftwire import (
     AsyncClient,
+    BatchOptions,
     Client,
     ErrorReason,
+    GenerateOptions,
     InvalidFieldError,
     Speculation,
     TokenOutOfRangeError,
 )
-from draftwire.methods import (
+from draftwire._messages.methods import (
     ATTACH_DRAFTER,
     DETACH_DRAFTER,
     DETOKENIZE,
@@ -21,8 +23,7 @@ from draftwire.methods import (
     TOKENIZE,
     WATCH_DRAFTERS,
 )
-from draftwire.options import BatchOptions, GenerateOptions
-from draftwire.requests import Conversation, batch_seeds, prepare
+from draftwire._messages.requests import Conversation, batch_seeds, prepare
 from draftwire.v1 import drafter_pool_service_pb2, speculation_pb2, verifier_service_pb2
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from draftwire import AsyncClient, Client, Tls, TokenFile
-from draftwire.loopback import is_loopback
-from draftwire.security import Security
+from draftwire._auth.security import Security
+from draftwire._types.address import is_loopback
 from tests.support.certificates import Authority
 
 SECRET = "a-secret-0123456789"

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftwire import SpreadPolicy, Verifier
-from draftwire.requests import Conversation, prepare
-from draftwire.spreading import choose, prompt_prefix, ranked, token_prefix
+from draftwire._calls.spreading import choose, ranked
+from draftwire._messages.prompt_prefix import prompt_prefix, token_prefix
+from draftwire._messages.requests import Conversation, prepare
 
 KEYS = [f"prompt {number}".encode() for number in range(4000)]
 

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from draftwire import Drafter, StepCost
+from draftwire._types.drafter import read_drafter
+from draftwire._types.model import read_verifier_info
 from draftwire.cli.top.drafter_figures import drafter_figures
 from draftwire.cli.top.event import Event, pool_changes
 from draftwire.cli.top.planner_figures import cost_of
@@ -14,9 +17,6 @@ from draftwire.cli.top.sample import Sample
 from draftwire.cli.top.snapshot import Snapshot
 from draftwire.cli.top.verifier_figures import PARTS, VerifierFigures, verifier_figures
 from draftwire.cli.top.view import Layout, lines
-from draftwire.drafter import Drafter, read_drafter
-from draftwire.model import read_verifier_info
-from draftwire.step_cost import StepCost
 from draftwire.v1 import drafter_pool_service_pb2 as pool
 from draftwire.v1 import verifier_service_pb2 as pb
 from tests.sdk.fake_verifier import FakeVerifier

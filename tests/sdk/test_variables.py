@@ -9,8 +9,8 @@ import pytest
 import typer
 
 from drafter_service.settings import DrafterSettings
+from draftwire._program.variables import VARIABLES, unknown_variables
 from draftwire.cli.app import app
-from draftwire.variables import VARIABLES, unknown_variables
 from draftwire_vllm.settings import AdapterSettings
 from gateway.settings import GatewaySettings
 from service_runtime.process.settings import variable_of

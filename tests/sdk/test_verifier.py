@@ -3,7 +3,7 @@
 import pytest
 
 from draftwire import AsyncClient, Client, Verifier
-from draftwire.verifier import Verifiers, parse_verifiers
+from draftwire._types.verifier import Verifiers, parse_verifiers
 
 
 @pytest.mark.parametrize(

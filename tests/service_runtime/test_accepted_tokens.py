@@ -18,9 +18,9 @@ import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from draftwire.channel import AsyncChannels
+from draftwire._auth.security import Security
+from draftwire._calls.channel import AsyncChannels
 from draftwire.errors import PermissionDeniedError, UnauthenticatedError, from_rpc_error
-from draftwire.security import Security
 from draftwire.v1 import drafter_pool_service_pb2, drafter_service_pb2, verifier_service_pb2
 from draftwire.v1.drafter_pool_service_pb2_grpc import (
     DrafterPoolServiceServicer,

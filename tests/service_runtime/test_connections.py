@@ -8,7 +8,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from draftwire.channel import CHANNEL_OPTIONS
+from draftwire._calls.channel import CHANNEL_OPTIONS
 from service_runtime.rpc import channel
 from service_runtime.rpc.channel import client_options
 from tests.end_to_end.waiting import PATIENCE

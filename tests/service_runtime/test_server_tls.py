@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from draftwire import Tls
-from draftwire.channel import AsyncChannels
-from draftwire.security import Security
+from draftwire._auth.security import Security
+from draftwire._calls.channel import AsyncChannels
 from service_runtime.process.settings import ServiceSettings
 from service_runtime.process.startup_error import StartupError
 from service_runtime.rpc.server import ServiceServer

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from draft_training.medusa import MedusaTrainer, MedusaTraining
-from draft_training.medusa_texts import Windows
+from draft_training.medusa.texts import Windows
+from draft_training.medusa.training import MedusaTrainer, MedusaTraining
 
 
 def train_heads(

@@ -24,9 +24,9 @@ import draftwire.edge
 import draftwire_vllm
 import speculative_engine
 from drafter_service.settings import DrafterSettings
+from draftwire._program.variables import VARIABLES
 from draftwire.cli.app import app
 from draftwire.v1.error_reason_pb2 import ErrorReason
-from draftwire.variables import VARIABLES
 from draftwire_vllm.settings import AdapterSettings
 from gateway.settings import GatewaySettings
 from speculative_engine.loading.methods import METHODS
@@ -40,6 +40,7 @@ PACKAGES = (
     "drafter_pool",
     "drafter_service",
     "draftwire_vllm",
+    "edge_drafting",
     "gateway",
     "service_runtime",
     "speculative_engine",

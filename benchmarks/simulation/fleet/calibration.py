@@ -11,10 +11,7 @@ from benchmarks.harness.simulation_case import drafted_places
 from benchmarks.simulation.fleet.model_pair_times import Around, ModelPairTimes
 from benchmarks.simulation.fleet.real_fleet import RealFleet, RealRun
 from benchmarks.simulation.simulated_setting import Curve
-from draftwire import Speculation
-from draftwire.model import VerifierInfo
-from draftwire.step_cost import StepCost
-from draftwire.step_times import StepTimes
+from draftwire import Speculation, StepCost, StepTimes, VerifierInfo
 
 OFF = Speculation(enabled=False)
 ONE_DRAFTER = Speculation(drafter="drafter 0")

@@ -11,10 +11,7 @@ from pathlib import Path
 
 from benchmarks.harness.services import Service, Services, started
 from benchmarks.simulation.fleet.other_load import OtherLoad
-from draftwire import AsyncClient, RetryPolicy, Speculation
-from draftwire.drafter_service import DrafterServiceInfo
-from draftwire.model import VerifierInfo
-from draftwire.options import BatchOptions
+from draftwire import AsyncClient, BatchOptions, DrafterServiceInfo, RetryPolicy, Speculation, VerifierInfo
 
 _OPTIONS: BatchOptions = {"temperature": 0.0, "prefix_cache": False}
 _SLOTS = ("--kv-slots", "8192")

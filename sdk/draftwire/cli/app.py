@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, MutableMapping
+from functools import cached_property
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NoReturn
 
 import typer
@@ -23,11 +25,11 @@ _MODULES = {
     "bench": "draftwire.cli.bench.command",
     "probe": "draftwire.cli.probe",
     "drafters": "draftwire.cli.drafters",
-    "calibrate": "draftwire.cli.calibrate",
-    "train": "draftwire.cli.train",
     "version": "draftwire.cli.version",
 }
-"""The commands in the order of the help, each with the module that has it under its name."""
+"""The SDK's own commands in the order of the help, each with the module that has it under its name."""
+GROUP = "draftwire.commands"
+"""Group of entry points by which other packages add commands: functions, or ``typer.Typer`` objects."""
 
 FAILED = 1
 """Exit code of a command that failed."""
@@ -48,7 +50,7 @@ class _Commands(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
-            found = getattr(import_module(_MODULES[name]), name)
+            found = getattr(import_module(_MODULES[name]), name) if name in _MODULES else _load(self._added[name])
             if isinstance(found, typer.Typer):
                 command: Any = typer.main.get_group(found)
             else:
@@ -66,10 +68,29 @@ class _Commands(MutableMapping[str, Any]):
         del self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_MODULES)
+        *first, last = _MODULES
+        return iter([*first, *self._added, last])
 
     def __len__(self) -> int:
-        return len(_MODULES)
+        return len(_MODULES) + len(self._added)
+
+    @cached_property
+    def _added(self) -> dict[str, EntryPoint]:
+        """Commands of other packages, by name; looked up only where a command is not the SDK's own."""
+        found = {each.name: each for each in entry_points(group=GROUP)}
+        return {name: found[name] for name in sorted(found.keys() - _MODULES.keys())}
+
+
+def _load(entry: EntryPoint) -> Any:
+    """Return the command of an entry point.
+
+    Raises:
+        Failure: it cannot be imported.
+    """
+    try:
+        return entry.load()
+    except (ImportError, AttributeError) as error:
+        raise Failure(f"the command {entry.name} ({entry.value}) cannot be loaded: {error}") from error
 
 
 class _Group(TyperGroup):

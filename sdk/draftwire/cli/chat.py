@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from draftwire._sync.client import Client
+from draftwire._types.quoting import quoted
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS, Verifiers
-from draftwire.client import Client
 from draftwire.errors import InvalidFieldError
-from draftwire.shortened import quoted
 
 NEW, HELP, QUIT = "/new", "/help", "/quit"
 COMMANDS = {

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from draftwire.client import Client
-from draftwire.tls import PUBLIC, Tls
-from draftwire.token import TokenFile
+from draftwire._auth.bearer_token import TokenFile
+from draftwire._auth.tls import PUBLIC, Tls
+from draftwire._sync.client import Client
 
 TlsCa = Annotated[
     str | None,

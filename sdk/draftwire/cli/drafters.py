@@ -9,15 +9,15 @@ from typing import Annotated
 
 import typer
 
+from draftwire._sync.client import Client
+from draftwire._types.drafter import Drafter
+from draftwire._types.drafter_service import ModelLoad
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS, Json, Labels, Verifiers, parse_labels
 from draftwire.cli.results import drafter_json, model_load_json
 from draftwire.cli.rollout import rollout
 from draftwire.cli.table import print_table
-from draftwire.client import Client
-from draftwire.drafter import Drafter
-from draftwire.drafter_service import ModelLoad
 
 drafters = typer.Typer(help="Manage the drafters of a verifier while it runs.", no_args_is_help=True)
 drafters.add_typer(rollout, name="rollout")

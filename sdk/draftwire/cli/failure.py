@@ -1,5 +1,21 @@
-"""A command that cannot go on."""
+"""The error that ends a command."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
 
 
 class Failure(Exception):
     """Ends the command with its message on stderr and the exit code 1."""
+
+
+def check_installed(what: str, needed: Sequence[str]) -> None:
+    """Check that packages are there, without importing them. ``what`` needs them, in the message.
+
+    Raises:
+        Failure: something is not installed.
+    """
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Failure(f"{what} needs {', '.join(missing)}: pip install -e '.[serve]' in a checkout")

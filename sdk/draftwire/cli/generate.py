@@ -8,8 +8,8 @@ from typing import Annotated, cast
 
 import typer
 
+from draftwire._types.speculation import Acceptance, Preset, Speculation
 from draftwire.cli.connection import Connection, connecting
-from draftwire.cli.logprobs import print_logprobs
 from draftwire.cli.options import (
     DEFAULT_VERIFIERS,
     Json,
@@ -21,7 +21,7 @@ from draftwire.cli.options import (
     text_or_file,
 )
 from draftwire.cli.results import generation_json
-from draftwire.speculation import Acceptance, Preset, Speculation
+from draftwire.cli.table import print_logprobs
 
 STDIN = "-"
 

@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
+from draftwire._auth.tls import PUBLIC
+from draftwire._calls.failover import RetryPolicy
+from draftwire._messages.health import Health
+from draftwire._sync.client import Client
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
-from draftwire.client import Client
 from draftwire.errors import NotFoundError
-from draftwire.failover import RetryPolicy
-from draftwire.health import Health
-from draftwire.tls import PUBLIC
 
 _ONE_ATTEMPT = RetryPolicy(attempts_per_address=1)
 """Who asks again is whoever runs the probe."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from draftwire.drafter import Drafter
-from draftwire.drafter_service import ModelLoad
-from draftwire.generation import Generation
-from draftwire.logprobs import PromptReport, TokenLogProb, TokenLogProbs
-from draftwire.rollout import Rollout, RolloutSide
-from draftwire.speculation import DrafterShare
+from draftwire._types.drafter import Drafter
+from draftwire._types.drafter_service import ModelLoad
+from draftwire._types.generation import Generation
+from draftwire._types.logprobs import PromptReport, TokenLogProb, TokenLogProbs
+from draftwire._types.rollout import Rollout, RolloutSide
+from draftwire._types.speculation import DrafterShare
 
 
 def generation_json(result: Generation) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import grpc
 
-from draftwire.cli.failure import Failure
-from draftwire.cli.installed import check_installed
+from draftwire.cli.failure import Failure, check_installed
 
 VERIFIER, DRAFTER = "verifier_service", "drafter_service"
 _NEEDED = ("torch", "transformers", VERIFIER, DRAFTER)

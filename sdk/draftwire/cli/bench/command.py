@@ -16,7 +16,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from draftwire.async_client import AsyncClient
+from draftwire._async.client import AsyncClient
+from draftwire._types.model import VerifierInfo
 from draftwire.cli.bench.comparison import Plan, Turn
 from draftwire.cli.bench.figures import figures
 from draftwire.cli.bench.machine import machine
@@ -29,7 +30,6 @@ from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS
 from draftwire.cli.service import check_services_installed
-from draftwire.model import VerifierInfo
 
 _CALL_SECONDS = 600.0
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
-from draftwire.async_client import AsyncClient
+from draftwire._async.client import AsyncClient
+from draftwire._types.options import GenerateOptions
 from draftwire.cli.bench.method import Method
 from draftwire.cli.bench.prompt import BenchPrompt
 from draftwire.cli.bench.request import Request, run_request
 from draftwire.cli.bench.time_spent import TimeReader, TimeSpent
-from draftwire.options import GenerateOptions
 
 ItemT = TypeVar("ItemT")
 _WARM_UP_TOKENS = 24

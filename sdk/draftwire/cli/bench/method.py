@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import get_args
 
-from draftwire.drafter import Drafter
-from draftwire.speculation import Acceptance, Speculation
+from draftwire._types.drafter import Drafter
+from draftwire._types.speculation import Acceptance, Speculation
 
 PLAIN_NAME = "plain"
 PREDICTION = "prediction"

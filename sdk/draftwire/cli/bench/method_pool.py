@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from draftwire.async_client import AsyncClient
+from draftwire._async.client import AsyncClient
+from draftwire._types.drafter import Drafter
 from draftwire.cli.bench.method import PLAIN, PLAIN_NAME, PREDICTION, Method, MethodName, parse_method
 from draftwire.cli.failure import Failure
-from draftwire.drafter import Drafter
 from draftwire.errors import DraftwireError
 
 

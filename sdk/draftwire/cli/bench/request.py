@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from draftwire.async_client import AsyncClient
-from draftwire.options import GenerateOptions
-from draftwire.speculation import SpeculationStats
+from draftwire._async.client import AsyncClient
+from draftwire._types.options import GenerateOptions
+from draftwire._types.speculation import SpeculationStats
 
 
 class Arrival(NamedTuple):

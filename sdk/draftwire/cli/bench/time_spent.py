@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from draftwire.async_client import AsyncClient
+from draftwire._async.client import AsyncClient
+from draftwire._types.step_times import StepTimes
 from draftwire.cli.bench.method import Method
 from draftwire.errors import DraftwireError
-from draftwire.step_times import StepTimes
 
 _SECONDS = 5.0
 """How long a drafter service may take to answer."""

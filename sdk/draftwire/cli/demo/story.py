@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from draftwire._sync.client import Client
+from draftwire._types.drafter import Drafter, Swap
+from draftwire._types.generation import Chunk, Generation
+from draftwire._types.options import GenerateOptions
+from draftwire._types.speculation import Speculation
 from draftwire.cli.failure import Failure
 from draftwire.cli.results import share_json
-from draftwire.client import Client
-from draftwire.drafter import Drafter, Swap
-from draftwire.generation import Chunk, Generation
-from draftwire.options import GenerateOptions
-from draftwire.speculation import Speculation
 
 SWAP_AT = 0.5
 """Share of the tokens after which the drafters are swapped."""

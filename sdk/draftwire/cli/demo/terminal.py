@@ -11,8 +11,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
+from draftwire._types.generation import Chunk
 from draftwire.cli.demo.story import Report
-from draftwire.generation import Chunk
 
 OWN_STYLE = "default"
 EVENT_STYLE = "black on yellow"

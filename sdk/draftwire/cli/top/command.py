@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from draftwire._types.verifier import parse_verifiers
 from draftwire.cli.connection import Connection, connecting
 from draftwire.cli.failure import Failure
 from draftwire.cli.options import DEFAULT_VERIFIERS
@@ -18,7 +19,6 @@ from draftwire.cli.top.screen import Screen
 from draftwire.cli.top.snapshot import Snapshot
 from draftwire.cli.top.view import Layout, lines
 from draftwire.cli.top.watch import watching
-from draftwire.verifier import parse_verifiers
 
 LEAST_SECONDS = 0.1
 """Least time between two readings."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from draftwire._types.drafter import Drafter, DrafterState
 from draftwire.cli.top.sample import Sample
-from draftwire.drafter import Drafter, DrafterState
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from draftwire.drafter import Drafter
+from draftwire._types.drafter import Drafter
 
 
 @dataclass(frozen=True, slots=True)

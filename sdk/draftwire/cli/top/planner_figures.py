@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from draftwire._types.step_times import StepCost, StepTimes
 from draftwire.cli.top.sample import Sample
-from draftwire.step_cost import StepCost
-from draftwire.step_times import StepTimes
 
 
 @dataclass(frozen=True, slots=True)

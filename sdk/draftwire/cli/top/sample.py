@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from draftwire.drafter import Drafter
-from draftwire.model import VerifierInfo
+from draftwire._types.drafter import Drafter
+from draftwire._types.model import VerifierInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
+from draftwire._types.step_times import StepCost
 from draftwire.cli.top.planner_figures import PlannerFigures, planner_figures
 from draftwire.cli.top.sample import Sample
-from draftwire.step_cost import StepCost
 
 VerifierState = Literal["connecting", "ready", "unreachable"]
 """``"connecting"`` (nothing was heard yet), ``"ready"`` (the last reading came), ``"unreachable"`` (it did not)."""

@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from draftwire.async_client import AsyncClient
+from draftwire._async.client import AsyncClient
+from draftwire._calls.failover import RetryPolicy
 from draftwire.cli.top.event import Event
 from draftwire.cli.top.snapshot import Snapshot
 from draftwire.cli.top.watched_verifier import WatchedVerifier
-from draftwire.failover import RetryPolicy
 
 _EVENTS = 256
 """Events that are kept; later ones take the place of the oldest."""

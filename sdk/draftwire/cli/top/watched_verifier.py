@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from draftwire.async_client import AsyncClient
+from draftwire._async.client import AsyncClient
+from draftwire._types.drafter import Drafter
 from draftwire.cli.top.drafter_figures import DrafterFigures, drafter_figures
 from draftwire.cli.top.event import Event, pool_changes
 from draftwire.cli.top.sample import Sample
 from draftwire.cli.top.verifier_figures import VerifierFigures, verifier_figures
-from draftwire.drafter import Drafter
 from draftwire.errors import DraftwireError
 
 ANSWER_SECONDS = 5.0

@@ -1,0 +1,117 @@
+"""``draftwire train distill``: a draft model learns from a target."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from draft_training.cli.options import Device, Draft, LearningRate, Seed, Threads, Top, check_training_installed
+from draftwire.cli.connection import Connection, connecting
+from draftwire.cli.failure import Failure
+from draftwire.cli.options import Json
+
+Divergences = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="What is made smaller: forward-kl, reverse-kl, total-variation or jensen-shannon."
+    ),
+]
+
+
+@connecting
+def distill(
+    draft: Draft,
+    prompts: Annotated[
+        Path, typer.Option(metavar="FILE", help="Prompts: a .jsonl file with text or token_ids, or a text a line.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where data, state and the new checkpoint go.")],
+    verifier: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Learn from a running verifier, started with --allow-scoring."),
+    ] = None,
+    target: Annotated[str | None, typer.Option(metavar="DIR", help="Learn from a target that is loaded here.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens the target continues a prompt by.")] = 128,
+    temperature: Annotated[float, typer.Option(min=0.0, help="Temperature of these continuations.")] = 1.0,
+    samples: Annotated[int, typer.Option(min=1, help="Continuations of each prompt.")] = 1,
+    top: Top = 32,
+    max_megabytes: Annotated[int, typer.Option(min=1, help="Size of the data set at which collecting ends.")] = 1024,
+    divergence: Divergences = "forward-kl",
+    steps: Annotated[int, typer.Option(min=1, help="Steps of the optimizer.")] = 400,
+    batch_size: Annotated[int, typer.Option(min=1, help="Continuations in a step.")] = 8,
+    learning_rate: LearningRate = 5e-4,
+    held_out: Annotated[
+        float, typer.Option(min=0.01, max=0.5, help="Share of the prompts that acceptance is measured on.")
+    ] = 0.1,
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between two checkpoints.")] = 100,
+    seed: Seed = 0,
+    threads: Threads = 0,
+    device: Device = "cpu",
+    as_json: Json = False,
+    *,
+    connection: Connection,
+) -> None:
+    """Train a draft model on what a target says. Interrupted, the same command goes on where it stopped."""
+    if (verifier is None) == (target is None):
+        raise ValueError("--verifier, --target: give one of them")
+    check_training_installed()
+    import torch
+
+    from draft_training.data.dataset import DatasetError
+    from draft_training.distillation.distiller import CollectionOptions, Distiller
+    from draft_training.distillation.divergence import DIVERGENCES
+    from draft_training.distillation.draft import Draft as DraftModel
+    from draft_training.distillation.trainer import TrainingOptions, TrainingStateError
+    from draft_training.teachers.local_teacher import LocalTeacher
+    from draft_training.teachers.teacher import Teacher
+    from draft_training.teachers.verifier_teacher import VerifierTeacher
+    from speculative_engine.model.packed_model import ModelLoadError
+
+    kind = next((each for each in DIVERGENCES if each == divergence), None)
+    if kind is None:
+        raise ValueError(f"--divergence: expected one of {', '.join(DIVERGENCES)}, got {divergence!r}")
+    if threads:
+        torch.set_num_threads(threads)
+    console = Console(stderr=True, highlight=False)
+    teacher: Teacher
+    try:
+        model = DraftModel(draft, device=device)
+        teacher = (
+            VerifierTeacher(verifier, **connection.options()) if verifier else LocalTeacher(str(target), device=device)
+        )
+        try:
+            result = Distiller(
+                teacher,
+                model,
+                out,
+                CollectionOptions(max_tokens, temperature, samples, top, most_bytes=max_megabytes << 20),
+                TrainingOptions(steps, batch_size, learning_rate, divergence=kind, seed=seed),
+                lambda line: console.print(line, soft_wrap=True),
+                held_out=held_out,
+                checkpoint_every=checkpoint_every,
+            ).run(prompts)
+        finally:
+            teacher.close()
+    except (ModelLoadError, DatasetError, TrainingStateError) as error:
+        raise Failure(str(error)) from error
+    if as_json:
+        print(json.dumps(_as_json(result)))
+    else:
+        print(f"{result.directory}: held-out acceptance {result.after}; before, {result.before}")
+
+
+def _as_json(result: Any) -> dict[str, Any]:
+    return {
+        "draft": str(result.directory),
+        "examples": result.examples,
+        "held_out": result.held_out,
+        "steps": result.steps,
+        "positions": result.after.positions,
+        "coupled_acceptance_before": result.before.coupled,
+        "coupled_acceptance": result.after.coupled,
+        "agreement_before": result.before.agreement,
+        "agreement": result.after.agreement,
+    }

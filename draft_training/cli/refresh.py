@@ -1,0 +1,92 @@
+"""``draftwire train refresh``: a draft model keeps up with the traffic."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from draft_training.cli.options import Device, Draft, LearningRate, Threads, Top, check_training_installed
+from draftwire.cli.connection import Connection, connecting
+from draftwire.cli.failure import Failure
+from draftwire.cli.rollout import parse_share
+
+
+@connecting
+def refresh(
+    draft: Draft,
+    drafter: Annotated[str, typer.Option(metavar="NAME", help="Name of the drafter whose place new drafts take.")],
+    canary: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="A second drafter service, not attached, that new drafts load into."),
+    ],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where checkpoints go; the canary sees it by the same path.")
+    ],
+    verifier: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="A verifier started with --allow-scoring and --share-traffic."),
+    ] = "localhost:50051",
+    rounds: Annotated[int, typer.Option(min=0, help="Rounds to make; 0 goes on for ever.")] = 0,
+    requests: Annotated[int, typer.Option(min=8, help="Finished requests to learn from anew in a round.")] = 64,
+    replay: Annotated[int, typer.Option(min=8, help="Most requests kept to learn from.")] = 512,
+    top: Top = 32,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of the optimizer in a round.")] = 200,
+    batch_size: Annotated[int, typer.Option(min=1, help="Requests in a step.")] = 8,
+    learning_rate: LearningRate = 5e-4,
+    share: Annotated[str, typer.Option(metavar="SHARE", help="Share of requests on trial: 50% or 0.5.")] = "50%",
+    trial_requests: Annotated[int, typer.Option(min=1, help="Requests of old and new each that decide.")] = 16,
+    trial_seconds: Annotated[
+        float, typer.Option(min=1.0, help="Longest trial; undecided, the new is withdrawn.")
+    ] = 600,
+    threads: Threads = 1,
+    nice: Annotated[int, typer.Option(min=0, max=19, help="How far the training gives way to other processes.")] = 10,
+    device: Device = "cpu",
+    *,
+    connection: Connection,
+) -> None:
+    """Train a draft model on what is served, and roll it out where it is accepted better, until interrupted."""
+    check_training_installed()
+    import torch
+
+    from draft_training.distillation.draft import Draft as DraftModel
+    from draft_training.distillation.trainer import TrainingOptions
+    from draft_training.refresh.refresher import Refresher, RefreshOptions, Standing, read_standing
+    from draft_training.refresh.traffic_follower import TrafficFollower
+    from draft_training.refresh.trial import TrialOptions
+    from draft_training.teachers.verifier_teacher import VerifierTeacher
+    from speculative_engine.model.packed_model import ModelLoadError
+
+    part = parse_share(share)
+    os.nice(nice)
+    if threads:
+        torch.set_num_threads(threads)
+    out.mkdir(parents=True, exist_ok=True)
+    standing = read_standing(out) or Standing(0, draft, drafter, canary)
+    console = Console(highlight=False)
+    teacher = VerifierTeacher(verifier, **connection.options())
+    try:
+        follower = TrafficFollower(teacher.client)
+        try:
+            follower.wait_until_following(30.0)
+            console.print(f"following {verifier}; {standing.drafter} drafts with {standing.draft}", soft_wrap=True)
+            Refresher(
+                teacher,
+                follower,
+                DraftModel(standing.draft, device=device),
+                out,
+                standing,
+                RefreshOptions(requests, replay, top),
+                TrainingOptions(steps, batch_size, learning_rate),
+                TrialOptions(part, trial_requests, trial_seconds),
+                lambda line: console.print(line, soft_wrap=True),
+            ).run(rounds or None)
+        finally:
+            follower.close()
+    except (ModelLoadError, TimeoutError) as error:
+        raise Failure(str(error)) from error
+    finally:
+        teacher.close()

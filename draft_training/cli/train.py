@@ -1,0 +1,14 @@
+"""The training commands."""
+
+from __future__ import annotations
+
+import typer
+
+from draft_training.cli.distill import distill
+from draft_training.cli.medusa import medusa
+from draft_training.cli.refresh import refresh
+
+train = typer.Typer(help="Train what drafts.", no_args_is_help=True)
+train.command()(distill)
+train.command()(medusa)
+train.command()(refresh)

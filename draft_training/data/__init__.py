@@ -1,0 +1,1 @@
+"""Data sets: prompts, and texts with the target's likeliest tokens."""

@@ -1,0 +1,113 @@
+"""Examples on disk: a file that only grows, up to a bound, and survives a crash while it is written.
+
+A record is a header (lengths and a checksum) and the example's arrays. A record that a crash has cut off is dropped
+when the file is opened; the ones before it are kept. Beside the file lies a description of what the examples are of:
+one made otherwise is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from draft_training.data.example import Example
+
+_HEADER = struct.Struct("<4sIIIII")  # magic, tokens, first, positions, top, checksum of what follows
+_MAGIC = b"dwx1"
+
+
+class DatasetError(Exception):
+    """The data set cannot be used; the message says why."""
+
+
+class Dataset:
+    """The examples of one directory. One process at a time may append."""
+
+    def __init__(self, directory: Path, description: Mapping[str, object], *, most_bytes: int):
+        """Open or begin. description: what the examples are of; JSON values. Raises DatasetError."""
+        directory.mkdir(parents=True, exist_ok=True)
+        _check_description(directory / "dataset.json", dict(description))
+        self.path = directory / "examples.bin"
+        self._most_bytes = most_bytes
+        self._offsets: list[int] = []
+        self._size = self._scan()
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __getitem__(self, index: int) -> Example:
+        with self.path.open("rb") as file:
+            file.seek(self._offsets[index])
+            found = _read(file)
+        assert found is not None, "what was scanned is whole"
+        return found
+
+    def append(self, example: Example) -> bool:
+        """Append an example; False, and nothing is written, if that would exceed the bound."""
+        payload = b"".join(
+            part.tobytes()
+            for part in (
+                example.tokens.astype("<i4"),
+                example.token_ids.astype("<i4"),
+                example.log_probs.astype("<f4"),
+            )
+        )
+        shape = (len(example.tokens), example.first, example.positions, example.token_ids.shape[1])
+        record = _HEADER.pack(_MAGIC, *shape, zlib.crc32(payload)) + payload
+        if self._size + len(record) > self._most_bytes:
+            return False
+        with self.path.open("r+b") as file:
+            file.seek(self._size)
+            file.write(record)
+        self._offsets.append(self._size)
+        self._size += len(record)
+        return True
+
+    def _scan(self) -> int:
+        """Note where each whole record begins; returns where they end, and cuts off what is behind."""
+        if not self.path.exists():
+            self.path.touch()
+        with self.path.open("r+b") as file:
+            end = 0
+            while _read(file) is not None:
+                self._offsets.append(end)
+                end = file.tell()
+            file.truncate(end)
+        return end
+
+
+def _read(file: BinaryIO) -> Example | None:
+    """The example of the next record; None if there is no whole one."""
+    header = file.read(_HEADER.size)
+    if len(header) < _HEADER.size:
+        return None
+    magic, tokens, first, positions, top, checksum = _HEADER.unpack(header)
+    if magic != _MAGIC:
+        return None
+    size = 4 * (tokens + 2 * positions * top)
+    payload = file.read(size)
+    if len(payload) < size or zlib.crc32(payload) != checksum:
+        return None
+    ids = np.frombuffer(payload, "<i4", tokens + positions * top)
+    log_probs = np.frombuffer(payload, "<f4", positions * top, 4 * len(ids))
+    shape = (positions, top)
+    return Example(ids[:tokens], first, ids[tokens:].reshape(shape), log_probs.reshape(shape))
+
+
+def _check_description(path: Path, description: dict[str, object]) -> None:
+    if not path.exists():
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(description, indent=2) + "\n")
+        new.replace(path)
+        return
+    found = json.loads(path.read_text())
+    differing = sorted(key for key in {*found, *description} if found.get(key) != description.get(key))
+    if differing:
+        told = ", ".join(f"{key} {found.get(key)!r}, now {description.get(key)!r}" for key in differing)
+        raise DatasetError(f"the data set of {path.parent} is of something else: {told}; take another directory")

@@ -1,0 +1,1 @@
+"""Distillation: a draft model learns from a target's answers to prompts."""

@@ -1,0 +1,64 @@
+"""What a draft model's guesses are worth: how often the target would take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from draft_training.data.batch import make_batch
+from draft_training.data.example import Example
+from draft_training.distillation.divergence import draft_outcomes, target_outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Measured over all positions of some examples."""
+
+    coupled: float
+    """Probability that target and draft draw the same token at temperature 1 under the same noise: how often a drafted
+    position survives. A lower bound, as matches outside the target's likeliest tokens are not counted."""
+    agreement: float
+    """Share of positions with the same likeliest token: how often one survives in greedy decoding."""
+    positions: int
+    """Positions measured."""
+
+    def __str__(self) -> str:
+        return f"{100 * self.coupled:.1f} % sampled, {100 * self.agreement:.1f} % greedy ({self.positions} positions)"
+
+
+def coupled_acceptance(target: Tensor, draft: Tensor) -> Tensor:
+    """Probability of the same Gumbel-max token, [rows], from log-probabilities of the same outcomes, [rows, outcomes].
+
+    Token v wins in both with probability 1 / sum over u of max(q_u / q_v, p_u / p_v). The last outcome is "any other
+    token": its part of that sum is at most the sum of both ratios, and no match there is counted.
+    """
+    q, p = target.double(), draft.double()
+    known = slice(0, q.shape[1] - 1)
+    ratio_q = (q[:, None, known] - q[:, known, None]).exp()
+    ratio_p = (p[:, None, known] - p[:, known, None]).exp()
+    others = (q[:, -1:] - q[:, known]).exp() + (p[:, -1:] - p[:, known]).exp()
+    return (1 / (torch.maximum(ratio_q, ratio_p).sum(2) + others)).sum(1)
+
+
+def measure(model: torch.nn.Module, examples: Sequence[Example], *, batch_size: int, device: str = "cpu") -> Acceptance:
+    """Measure a draft model on examples. Raises ValueError if there are none."""
+    if not examples:
+        raise ValueError("there are no examples to measure acceptance on")
+    was_training = model.training
+    model.eval()
+    coupled = agreeing = 0.0
+    positions = 0
+    for start in range(0, len(examples), batch_size):
+        batch = make_batch(examples[start : start + batch_size], device)
+        with torch.no_grad():
+            logits = batch.logits(model)
+        target = target_outcomes(batch.log_probs)
+        draft = draft_outcomes(logits, batch.token_ids)
+        coupled += coupled_acceptance(target, draft).sum().item()
+        agreeing += (logits.argmax(1) == batch.token_ids[:, 0]).sum().item()
+        positions += len(logits)
+    model.train(was_training)
+    return Acceptance(coupled / positions, agreeing / positions, positions)

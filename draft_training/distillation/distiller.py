@@ -1,0 +1,166 @@
+"""Distillation from the first prompt to the checkpoint: collect what the target says, train the draft on it, measure.
+
+Everything is in one directory: `data`, the examples; `training.pt`, where the training stands; `draft`, the checkpoint
+for drafter services. Whatever interrupts it, the same call goes on from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from draft_training.data.dataset import Dataset
+from draft_training.data.prompts import read_prompts
+from draft_training.distillation.acceptance import Acceptance, measure
+from draft_training.distillation.draft import Draft
+from draft_training.distillation.trainer import Trainer, TrainingOptions
+from draft_training.teachers.teacher import Question, Teacher
+from speculative_engine.model.weights_fingerprint import weights_fingerprint
+
+_TOGETHER = 16
+"""Questions asked at a time."""
+_TELL_EVERY = 2.0
+"""Seconds between two lines of progress."""
+
+Tell = Callable[[str], None]
+"""Takes a line of progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionOptions:
+    """What the target is asked."""
+
+    max_tokens: int = 128
+    """Most tokens of a continuation."""
+    temperature: float = 1.0
+    """Temperature of the continuations; the distributions are told at temperature 1 whatever it is."""
+    samples: int = 1
+    """Continuations of each prompt, with a seed each."""
+    top: int = 32
+    """Tokens told of each distribution."""
+    max_prompt_tokens: int = 512
+    """Longer prompts lose their beginning."""
+    most_bytes: int = 1 << 30
+    """Size of the data set at which collecting ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distillation:
+    """What came of it."""
+
+    directory: Path
+    """The draft's checkpoint."""
+    examples: int
+    held_out: int
+    """Of these examples, those that were measured on and not learned from."""
+    steps: int
+    before: Acceptance
+    """Held-out acceptance of the draft it began with."""
+    after: Acceptance
+    """Held-out acceptance of the draft it made."""
+
+
+@dataclass
+class Distiller:
+    """One distillation."""
+
+    teacher: Teacher
+    draft: Draft
+    directory: Path
+    collection: CollectionOptions
+    training: TrainingOptions
+    tell: Tell
+    held_out: float = 0.1
+    """Share of the prompts that is measured on."""
+    checkpoint_every: int = 100
+    """Steps between two checkpoints."""
+    _told: float = field(default=0.0, init=False)
+
+    def run(self, prompts: Path) -> Distillation:
+        """Do it, or go on with it.
+
+        Raises ValueError, DatasetError, TrainingStateError, ModelLoadError, and what the teacher raises.
+        """
+        if self.draft.tokenizer.sha256 != self.teacher.tokenizer_sha256:
+            raise ValueError(f"--draft: the tokenizer of {self.draft.source} is not the target's")
+        longest = self._longest_prompt()
+        asked = read_prompts(prompts, self.draft.tokenizer, longest)
+        data = self.collect(asked)
+        return self.train(data, len(asked))
+
+    def collect(self, prompts: list[list[int]]) -> Dataset:
+        """Ask what the data set does not hold yet."""
+        options = self.collection
+        description = {
+            "target": self.teacher.fingerprint,
+            "prompts": hashlib.sha256(json.dumps(prompts).encode()).hexdigest(),
+            "max_tokens": options.max_tokens,
+            "temperature": options.temperature,
+            "samples": options.samples,
+            "top": options.top,
+        }
+        data = Dataset(self.directory / "data", description, most_bytes=options.most_bytes)
+        total = len(prompts) * options.samples
+        while len(data) < total:
+            numbers = range(len(data), min(len(data) + _TOGETHER, total))
+            questions = [
+                Question(prompts[number % len(prompts)], options.max_tokens, options.temperature, seed=number)
+                for number in numbers
+            ]
+            for example in self.teacher.answer(questions, options.top):
+                if not data.append(example):
+                    self.tell(f"the data set is full with {len(data)} of {total} examples")
+                    return data
+            self._tell_now_and_then(f"collected {len(data)} of {total} examples", last=len(data) == total)
+        return data
+
+    def train(self, data: Dataset, prompts: int) -> Distillation:
+        """Train on all prompts but the held-out ones, and write the checkpoint."""
+        every = max(2, round(1 / self.held_out))
+        held_out = [index for index in range(len(data)) if index % prompts % every == 0]
+        learned = [index for index in range(len(data)) if index % prompts % every]
+        if not learned or not held_out:
+            raise ValueError("--prompts: too few: one has to be held out, and one left to learn from")
+        measured = [data[index] for index in held_out]
+        self._check_ids(data)
+        size = self.training.batch_size
+        before = measure(self.draft.model, measured, batch_size=size, device=self.draft.device)
+        self.tell(f"before: {before}")
+        facts = {"draft": weights_fingerprint(self.draft.model), "examples": len(data), "held_out": self.held_out}
+        state = self.directory / "training.pt"
+        trainer = Trainer(self.draft.model, self.training, device=self.draft.device)
+        if state.exists():
+            trainer.load(state, facts)
+            self.tell(f"going on from step {trainer.steps}")
+        while not trainer.done:
+            loss = trainer.step(lambda index: data[learned[index]], len(learned))
+            line = f"step {trainer.steps} of {self.training.steps}, {self.training.divergence} {loss:.4f}"
+            self._tell_now_and_then(line, last=trainer.done)
+            if trainer.done or trainer.steps % self.checkpoint_every == 0:
+                trainer.save(state, facts)
+        after = measure(self.draft.model, measured, batch_size=size, device=self.draft.device)
+        self.tell(f"after: {after}")
+        self.draft.write(self.directory / "draft")
+        return Distillation(self.directory / "draft", len(data), len(held_out), trainer.steps, before, after)
+
+    def _longest_prompt(self) -> int:
+        room = min(self.teacher.longest, self.draft.context_length) - self.collection.max_tokens
+        if room < 1:
+            raise ValueError(f"--max-tokens: {self.collection.max_tokens} leaves no room for a prompt")
+        return min(self.collection.max_prompt_tokens, room)
+
+    def _check_ids(self, data: Dataset) -> None:
+        """The target's vocabulary may be padded beyond the draft's; ids there have no place in it."""
+        most = max(int(data[index].token_ids.max()) for index in range(len(data)))
+        if most >= self.draft.vocab_size:
+            raise ValueError(f"--draft: has {self.draft.vocab_size} tokens, the target tells of token {most}")
+
+    def _tell_now_and_then(self, line: str, *, last: bool) -> None:
+        now = time.monotonic()
+        if last or now - self._told >= _TELL_EVERY:
+            self._told = now
+            self.tell(line)

@@ -1,0 +1,1 @@
+"""Medusa heads, trained on the target that they draft for."""

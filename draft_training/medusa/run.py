@@ -1,0 +1,115 @@
+"""A whole training of Medusa heads: from a target and texts to a directory of heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from draft_training.medusa.texts import Windows, continued, read_texts
+from draft_training.medusa.training import CheckpointMismatch, HeadAccuracy, MedusaTrainer, MedusaTraining, Progress
+from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError
+from speculative_engine.model.packed_model import PackedModel, resolve_dtype
+from speculative_engine.text.tokenizer import Tokenizer
+
+_HELD_OUT = 10
+"""One text in so many is kept to see how the heads do."""
+_SLOTS = 32768
+_MOST_SHOWN = 200
+
+
+class TrainingError(Exception):
+    """The training cannot begin, or not go on; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class MedusaOrder:
+    """What to train; see `draftwire train medusa`."""
+
+    model: str
+    prompts: tuple[Path, ...]
+    out: Path
+    heads: int = 4
+    layers: int = 1
+    steps: int = 300
+    batch: int = 8
+    window: int = 256
+    learning_rate: float = 1e-3
+    continuations: int = 1
+    tokens: int = 200
+    temperature: float = 0.8
+    seed: int = 0
+    threads: int | None = None
+    device: str = "cpu"
+
+
+def run(order: MedusaOrder, say: Callable[[str], None]) -> list[HeadAccuracy]:
+    """Train, write the heads with the target's tokenizer, and tell how they do. Raises TrainingError."""
+    if order.threads is not None:
+        torch.set_num_threads(order.threads)
+    try:
+        texts = read_texts(order.prompts)
+        if len(texts) < 2:
+            raise ValueError("needs two texts at least: one is kept to see how the heads do")
+        checkpoint = Checkpoint.find(order.model)
+        windows, held_out = _windows(order, checkpoint, texts, say)
+        # Where the target computes in bfloat16 the heads see what they will see when they draft.
+        device = torch.device(order.device)
+        base = AutoModelForCausalLM.from_pretrained(
+            checkpoint.directory, dtype=resolve_dtype("auto", device), local_files_only=True
+        ).to(device)
+        training = MedusaTraining(
+            heads=order.heads,
+            layers=order.layers,
+            steps=order.steps,
+            batch=order.batch,
+            window=order.window,
+            learning_rate=order.learning_rate,
+            seed=order.seed,
+        )
+        saved_as = AutoConfig.from_pretrained(checkpoint.directory, local_files_only=True).dtype or torch.float32
+        trainer = MedusaTrainer(base, windows, order.out, training, saved_as)
+    except (ValueError, OSError, ModelLoadError, CheckpointMismatch) as error:
+        raise TrainingError(str(error)[:_MOST_SHOWN]) from error
+    if trainer.step:
+        say(f"going on after step {trainer.step}")
+    trainer.train(lambda progress: say(_line(progress, order.steps)))
+    Tokenizer.load(checkpoint).save(order.out)
+    accuracy: list[HeadAccuracy] = trainer.accuracy(held_out)
+    for index, each in enumerate(accuracy, start=1):
+        say(f"head {index}: {each.top1:.1%} right on held-out text, {each.top5:.1%} among its five best")
+    return accuracy
+
+
+def _windows(
+    order: MedusaOrder, checkpoint: Checkpoint, texts: list[str], say: Callable[[str], None]
+) -> tuple[Windows, Windows]:
+    """What is trained on, and what is kept. The packed target is forgotten when this returns."""
+    model = PackedModel.load(checkpoint, slots=_SLOTS, device=order.device)
+    tokenizer = Tokenizer.load(checkpoint)
+    if order.continuations:
+        say(f"the target continues {len(texts)} texts {order.continuations} times")
+    kept = texts[::_HELD_OUT]
+    learnt = [text for index, text in enumerate(texts) if index % _HELD_OUT]
+    parts = []
+    for part in (learnt, kept):
+        documents = continued(
+            model,
+            tokenizer,
+            part,
+            rounds=order.continuations,
+            tokens=order.tokens,
+            temperature=order.temperature,
+            seed=order.seed,
+        )
+        parts.append(Windows(documents, order.window, order.heads + 2))
+    say(f"{len(parts[0])} windows of {order.window} tokens to learn from, {len(parts[1])} kept")
+    return parts[0], parts[1]
+
+
+def _line(progress: Progress, steps: int) -> str:
+    losses = " ".join(f"{loss:.3f}" for loss in progress.losses)
+    return f"step {progress.step} of {steps}: losses {losses}, {progress.seconds:.0f} s"

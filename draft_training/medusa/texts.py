@@ -1,0 +1,83 @@
+"""What Medusa heads learn from: texts, prompts, and what the target says after them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from draftwire._program.prompt_file import read_prompt_file
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.sequence import SequenceSpec
+from speculative_engine.engine.verification_engine import VerificationEngine, generate_all
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.sampling.sampling_params import SamplingParams
+from speculative_engine.text.tokenizer import Tokenizer
+
+_IGNORED = -100
+"""Label of places without a token, as torch's cross-entropy has it."""
+_AT_ONCE = 16
+
+
+def read_texts(paths: Sequence[Path]) -> list[str]:
+    """The texts of files: of JSON lines (`.jsonl`) the field `prompt` or `text` of each, of another file the whole.
+
+    Raises ValueError.
+    """
+    return [entry.text for path in paths for entry in read_prompt_file(path, "--prompts", by_line=False)]
+
+
+def continued(
+    model: PackedModel,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    rounds: int,
+    tokens: int,
+    temperature: float,
+    seed: int,
+) -> list[list[int]]:
+    """Each text as token ids, with what the target says after it: `tokens` tokens, `rounds` times with other seeds.
+
+    With no rounds the texts alone. Raises ValueError for a text that is longer than what the target can hold.
+    """
+    prompts = [ids for ids in (tokenizer.encode(text) for text in texts) if ids]
+    if not rounds:
+        return prompts
+    limits = EngineLimits(max_sequences=_AT_ONCE, max_tree_nodes=1)
+    engine = VerificationEngine(model, StepCost([1], [1.0]), limits)
+    eos = frozenset(model.eos_token_ids)
+    specs = [
+        SequenceSpec(
+            index, prompt, len(prompt) + tokens, SamplingParams(temperature=temperature, seed=seed + index), eos
+        )
+        for index, prompt in enumerate(prompts * rounds)
+    ]
+    return [[*spec.tokens, *after] for spec, after in zip(specs, generate_all(engine, specs), strict=True)]
+
+
+class Windows:
+    """Documents cut into windows of equal length, the last one of each filled up."""
+
+    def __init__(self, documents: Sequence[Sequence[int]], length: int, shortest: int):
+        """shortest: a window with fewer tokens is left out. Raises ValueError if none is left."""
+        cut = [document[at : at + length] for document in documents for at in range(0, len(document), length)]
+        kept = [window for window in cut if len(window) >= shortest]
+        if not kept:
+            raise ValueError(f"the texts hold no window of {shortest} tokens")
+        self.labels = torch.tensor([[*window, *[_IGNORED] * (length - len(window))] for window in kept])
+        """int64 [windows, length]"""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, step: int, size: int, seed: int) -> torch.Tensor:
+        """The labels of a step's windows: each window comes once a round, in an order of the round's own."""
+        picked = []
+        for place in range(step * size, (step + 1) * size):
+            turn, index = divmod(place, len(self))
+            order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed + turn))
+            picked.append(int(order[index]))
+        return self.labels[picked]

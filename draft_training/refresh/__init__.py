@@ -1,0 +1,1 @@
+"""Draft models that keep up with the traffic."""

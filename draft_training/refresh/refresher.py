@@ -1,0 +1,192 @@
+"""Keeps a draft model up with the traffic: follows it, learns from it, and rolls out what is accepted better."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import statistics
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from draft_training.distillation.acceptance import measure
+from draft_training.distillation.draft import Draft
+from draft_training.distillation.trainer import Trainer, TrainingOptions
+from draft_training.refresh.replay_set import ReplaySet
+from draft_training.refresh.traffic_follower import TrafficFollower
+from draft_training.refresh.trial import TrialOptions, Verdict, try_out
+from draft_training.teachers.verifier_teacher import VerifierTeacher
+from draftwire import ServedRequest
+from draftwire.errors import AtCapacityError
+
+_TELL_EVERY = 50
+"""Steps between two lines of progress."""
+_KEPT_VERSIONS = 3
+_RECENT = 32
+"""Requests over which served acceptance is told."""
+_SHORTEST_OUTPUT = 4
+"""Shorter outputs teach little."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshOptions:
+    """How a draft model is refreshed."""
+
+    requests: int = 64
+    """Finished requests that are learned from anew before each training."""
+    replay: int = 512
+    """Most of them kept."""
+    top: int = 32
+    """Tokens learned of each distribution."""
+    max_tokens: int = 1024
+    """Longer requests are left out."""
+
+
+@dataclass
+class Standing:
+    """Who drafts, and with what. Written after every change, so that another start goes on from it."""
+
+    version: int
+    """Number of the last checkpoint."""
+    draft: str
+    """Checkpoint that drafts now."""
+    drafter: str
+    """Name of the drafter that has the traffic."""
+    canary: str
+    """Address of the one that is free."""
+
+
+@dataclass
+class Refresher:
+    """Rounds of: follow, train, measure, try out."""
+
+    teacher: VerifierTeacher
+    follower: TrafficFollower
+    draft: Draft
+    directory: Path
+    standing: Standing
+    options: RefreshOptions
+    training: TrainingOptions
+    trial: TrialOptions
+    tell: Callable[[str], None]
+    replay: ReplaySet = field(init=False)
+    served: deque[float] = field(init=False)
+    """Accepted draft tokens per step of the requests served last."""
+    _weights_before: dict[str, Tensor] = field(init=False, default_factory=dict)
+    """Of the checkpoint that drafts, while another one is on trial."""
+
+    def __post_init__(self) -> None:
+        if self.draft.tokenizer.sha256 != self.teacher.tokenizer_sha256:
+            raise ValueError(f"--draft: the tokenizer of {self.draft.source} is not the target's")
+        self.replay = ReplaySet(self.options.replay)
+        self.served = deque(maxlen=_RECENT)
+
+    def run(self, rounds: int | None) -> None:
+        """Make so many rounds, or go on for ever. Raises DraftwireError."""
+        for _ in itertools.count() if rounds is None else range(rounds):
+            self.follow()
+            checkpoint = self.learn()
+            if checkpoint is not None:
+                self.roll_out(checkpoint)
+
+    def follow(self) -> None:
+        """Take in as many requests as a training needs."""
+        taken = 0
+        while taken < self.options.requests:
+            requests = self.follower.take(1.0)
+            self.see(requests)
+            for request in requests:
+                if taken < self.options.requests and self._is_of_use(request):
+                    try:
+                        scored = self.teacher.score(request.prompt_token_ids, request.token_ids, self.options.top)
+                    except AtCapacityError:
+                        continue  # the verifier has enough to do; there will be other requests
+                    if int(scored.token_ids.max()) < self.draft.vocab_size:
+                        self.replay.add(scored)
+                        taken += 1
+        self.tell(f"followed {taken} requests; served with {self.served_acceptance:.2f} accepted draft tokens a step")
+
+    def see(self, requests: list[ServedRequest]) -> None:
+        """Count how requests were served."""
+        self.served.extend(
+            request.speculation.accepted_tokens / request.speculation.steps
+            for request in requests
+            if request.speculation.steps
+        )
+
+    @property
+    def served_acceptance(self) -> float:
+        """Accepted draft tokens per step of the requests served last."""
+        return statistics.fmean(self.served) if self.served else 0.0
+
+    def learn(self) -> Path | None:
+        """Train on the replay set. Returns the new checkpoint; None, and the weights are as before, if held-out
+        acceptance is no better."""
+        model, size, device = self.draft.model, self.training.batch_size, self.draft.device
+        held_out, learned = list(self.replay.held_out), list(self.replay.learned)
+        weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        before = measure(model, held_out, batch_size=size, device=device)
+        trainer = Trainer(model, replace(self.training, seed=self.standing.version), device=device)
+        while not trainer.done:
+            loss = trainer.step(learned.__getitem__, len(learned))
+            if trainer.steps % _TELL_EVERY == 0 or trainer.done:
+                self.tell(f"step {trainer.steps} of {self.training.steps}, {self.training.divergence} {loss:.4f}")
+        after = measure(model, held_out, batch_size=size, device=device)
+        self.tell(f"held-out acceptance: before {before}; after {after}")
+        if after.coupled <= before.coupled:
+            model.load_state_dict(weights)
+            self.tell("no better: not rolled out")
+            return None
+        self._weights_before = weights
+        self.standing.version += 1
+        checkpoint = self.directory / f"v{self.standing.version:05d}"
+        self.draft.write(checkpoint)
+        return checkpoint
+
+    def roll_out(self, checkpoint: Path) -> Verdict:
+        """Try a checkpoint on the traffic; the weights are as before if it is not promoted. Raises DraftwireError."""
+        standing = self.standing
+        client = self.teacher.client
+        address = next((each.address for each in client.drafters.list() if each.name == standing.drafter), None)
+        if address is None:
+            raise ValueError(f"--drafter: no drafter of the name {standing.drafter!r} is attached")
+        self.tell(f"{checkpoint.name}: on trial at {standing.canary}")
+        verdict = try_out(client, self.follower, standing.drafter, standing.canary, checkpoint, self.trial, self.see)
+        if verdict.promoted:
+            standing.drafter, standing.canary, standing.draft = verdict.drafter, address, str(checkpoint)
+            self.tell(f"{checkpoint.name}: promoted, {verdict.reason}")
+        else:
+            self.draft.model.load_state_dict(self._weights_before)
+            self.tell(f"{checkpoint.name}: withdrawn, {verdict.reason}")
+        self._weights_before = {}
+        write_standing(self.directory, standing)
+        self._forget_old_versions()
+        return verdict
+
+    def _is_of_use(self, request: ServedRequest) -> bool:
+        length = len(request.prompt_token_ids) + len(request.token_ids)
+        most = min(self.options.max_tokens, self.teacher.longest, self.draft.context_length)
+        return len(request.token_ids) >= _SHORTEST_OUTPUT and length <= most
+
+    def _forget_old_versions(self) -> None:
+        versions = sorted(self.directory.glob("v[0-9]*"))
+        for old in versions[:-_KEPT_VERSIONS]:
+            if str(old) != self.standing.draft:
+                shutil.rmtree(old)
+
+
+def read_standing(directory: Path) -> Standing | None:
+    """Where the last run stood; None if there was none."""
+    path = directory / "standing.json"
+    return Standing(**json.loads(path.read_text())) if path.exists() else None
+
+
+def write_standing(directory: Path, standing: Standing) -> None:
+    """Note where this run stands."""
+    new = directory / "standing.new"
+    new.write_text(json.dumps(vars(standing), indent=2) + "\n")
+    new.replace(directory / "standing.json")

@@ -1,0 +1,61 @@
+"""Follows a verifier's traffic in a thread of its own, whatever takes its time meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from draftwire import Client, ServedRequest
+from draftwire.errors import DraftwireError
+
+
+class TrafficFollower:
+    """Keeps the newest requests that nobody has taken yet."""
+
+    def __init__(self, client: Client, *, most: int = 1024):
+        """Follow from now on; most: requests kept."""
+        self._changed = threading.Condition()
+        self._requests: deque[ServedRequest] = deque(maxlen=most)
+        self._error: DraftwireError | None = None
+        self._following = False
+        self._stream = client.follow_traffic()
+        self._thread = threading.Thread(target=self._read, name="traffic-follower", daemon=True)
+        self._thread.start()
+
+    def wait_until_following(self, seconds: float) -> None:
+        """Return once what finishes is told. Raises DraftwireError, and TimeoutError."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._following or self._error is not None, seconds):
+                raise TimeoutError(f"the verifier does not answer after {seconds:g} s")
+            self._check()
+
+    def take(self, seconds: float) -> list[ServedRequest]:
+        """What has finished since the last call, after waiting up to `seconds` for something. Raises DraftwireError."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._requests or self._error is not None, seconds)
+            taken = list(self._requests)
+            self._requests.clear()
+            if not taken:
+                self._check()
+            return taken
+
+    def close(self) -> None:
+        """Follow no more."""
+        self._stream.close()
+        self._thread.join()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _read(self) -> None:
+        try:
+            for part in self._stream:
+                with self._changed:
+                    self._following = True
+                    self._requests.extend(part.requests)
+                    self._changed.notify_all()
+        except DraftwireError as error:  # raised again by whoever takes
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()

@@ -1,0 +1,147 @@
+"""A new checkpoint on trial: a share of the traffic by a roll-out, and the whole of it if it is accepted better."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from draft_training.refresh.traffic_follower import TrafficFollower
+from draftwire import Client, ServedRequest
+from draftwire._messages.requests import new_request_id
+from draftwire.errors import RolloutNotFoundError
+
+_POLL_SECONDS = 0.5
+_LOAD_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOptions:
+    """How a new checkpoint is tried."""
+
+    share: float = 0.5
+    """Share of the requests that the new one drafts for meanwhile."""
+    requests: int = 16
+    """Finished requests of each of the two that decide."""
+    seconds: float = 600.0
+    """After so long it is withdrawn, decided or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of it."""
+
+    promoted: bool
+    drafter: str
+    """Name of the drafter that has the traffic now."""
+    reason: str
+
+
+@dataclass
+class Tally:
+    """Accepted draft tokens per step, request by request, of one of the two."""
+
+    name: str
+    accepted_per_step: list[float] = field(default_factory=list)
+
+    def take(self, request: ServedRequest) -> None:
+        """Count a request, if this one alone drafted for it."""
+        if request.drafters == [self.name] and request.speculation.steps:
+            self.accepted_per_step.append(request.speculation.accepted_tokens / request.speculation.steps)
+
+    @property
+    def mean(self) -> float:
+        """Of the requests so far."""
+        return statistics.fmean(self.accepted_per_step)
+
+
+def try_out(
+    client: Client,
+    follower: TrafficFollower,
+    old: str,
+    canary: str,
+    checkpoint: Path,
+    options: TrialOptions,
+    seen: Callable[[list[ServedRequest]], None],
+) -> Verdict:
+    """Load a checkpoint into the canary, give it its share of the requests of `old`, and promote or withdraw it.
+
+    canary: address of a drafter service that drafts for nobody, and sees `checkpoint` under the same path. seen is told
+    of the requests that finish meanwhile. Raises DraftwireError, after which the roll-out is withdrawn.
+    """
+    fault = _load(client, canary, checkpoint)
+    if fault is not None:
+        return Verdict(False, old, fault)
+    new = client.drafters.rollout(old, canary, options.share).new.name
+    try:
+        seen(follower.take(0.0))  # what finished before says nothing of the new one
+        verdict = _watch(client, follower, old, new, options, seen)
+        if verdict.promoted:
+            client.drafters.promote(new)
+    except RolloutNotFoundError:  # withdrawn between our looking and our deciding
+        return Verdict(False, old, _ending(client, new) or "the roll-out ended")
+    except BaseException:
+        _withdraw(client, new)
+        raise
+    if not verdict.promoted:
+        _withdraw(client, new)
+    return verdict
+
+
+def _load(client: Client, canary: str, checkpoint: Path) -> str | None:
+    """Have the canary serve a checkpoint; returns why it does not."""
+    request_id = new_request_id()
+    client.drafters.load_model(canary, str(checkpoint.resolve()), request_id)
+    deadline = time.monotonic() + _LOAD_SECONDS
+    while time.monotonic() < deadline:
+        load = client.drafters.load_state(canary).last_load
+        if load is not None and load.request_id == request_id and load.state != "loading":
+            return None if load.state == "serving" else f"{canary} cannot serve it: {load.error}"
+        time.sleep(_POLL_SECONDS)
+    return f"{canary} has not loaded it after {_LOAD_SECONDS:g} s"
+
+
+def _watch(
+    client: Client,
+    follower: TrafficFollower,
+    old: str,
+    new: str,
+    options: TrialOptions,
+    seen: Callable[[list[ServedRequest]], None],
+) -> Verdict:
+    sides = Tally(old), Tally(new)
+    deadline = time.monotonic() + options.seconds
+    while min(len(side.accepted_per_step) for side in sides) < options.requests:
+        if time.monotonic() > deadline:
+            counts = " and ".join(str(len(side.accepted_per_step)) for side in sides)
+            return Verdict(False, old, f"undecided after {options.seconds:g} s: {counts} requests of old and new")
+        ended = _ending(client, new)
+        if ended is not None:
+            return Verdict(False, old, ended)
+        requests = follower.take(_POLL_SECONDS)
+        seen(requests)
+        for request in requests:
+            for side in sides:
+                side.take(request)
+    better = sides[1].mean > sides[0].mean
+    reason = (
+        f"{sides[1].mean:.3f} accepted tokens a step against {sides[0].mean:.3f} "
+        f"({len(sides[1].accepted_per_step)} and {len(sides[0].accepted_per_step)} requests)"
+    )
+    return Verdict(better, new if better else old, reason)
+
+
+def _ending(client: Client, new: str) -> str | None:
+    """Why the latest roll-out of a drafter is over; None while it is not."""
+    latest = next((each for each in client.drafters.rollouts() if each.new.name == new), None)
+    if latest is None or latest.state == "running":
+        return None
+    return f"{latest.state} by the verifier: {latest.reason}"
+
+
+def _withdraw(client: Client, new: str) -> None:
+    with suppress(RolloutNotFoundError):  # it has ended by itself
+        client.drafters.withdraw(new)

@@ -1,0 +1,54 @@
+"""A running verifier as the teacher, through the SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from draft_training.data.example import Example, example_of
+from draft_training.teachers.teacher import Question
+from draftwire import Client
+
+_CONCURRENCY = 8
+
+
+class VerifierTeacher:
+    """Generates by `Generate` and scores by `Score`, which the verifier has to allow."""
+
+    def __init__(self, address: str | Sequence[str], **options: Any):
+        """Connect. `options`: tls, token and others of `Client`. Raises DraftwireError, and ValueError as it does."""
+        self.client = Client(address, **options)
+        info = self.client.model_info()
+        self.tokenizer_sha256 = info.tokenizer_sha256
+        self.fingerprint = info.fingerprint
+        self.longest = info.limits.max_sequence_tokens
+        self._pool = ThreadPoolExecutor(_CONCURRENCY, "draftwire-teacher")
+
+    def answer(self, questions: Sequence[Question], top: int) -> list[Example]:
+        """See `Teacher`. Raises DraftwireError."""
+        return list(self._pool.map(lambda question: self._answer(question, top), questions))
+
+    def score(self, prompt: list[int], output: list[int], top: int) -> Example:
+        """What the target holds likely along an output that is known. Raises DraftwireError."""
+        predictions = self.client.score([*prompt, *output], top=top, first_position=len(prompt))
+        return example_of(
+            [*prompt, *output],
+            len(prompt),
+            [each.token_ids for each in predictions],
+            [each.log_probs for each in predictions],
+        )
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._pool.shutdown(cancel_futures=True)
+        self.client.close()
+
+    def _answer(self, question: Question, top: int) -> Example:
+        result = self.client.generate(
+            question.prompt,
+            max_tokens=question.max_tokens,
+            temperature=question.temperature,
+            seed=question.seed,
+        )
+        return self.score(question.prompt, result.token_ids, top)

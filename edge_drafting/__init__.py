@@ -1,0 +1,15 @@
+"""Clients of the SDK that draft by themselves. Users import them from ``draftwire.edge``."""
+
+try:
+    from speculative_engine.model.packed_model import ModelLoadError
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f"draftwire.edge runs a draft model in this process and needs the serving libraries, of which {error.name} is "
+        "missing: pip install -e '.[serve]' in a checkout"
+    ) from error
+
+from edge_drafting.async_client import AsyncEdgeClient
+from edge_drafting.client import EdgeClient
+from edge_drafting.local_drafter import LocalDrafter
+
+__all__ = ["AsyncEdgeClient", "EdgeClient", "LocalDrafter", "ModelLoadError"]

@@ -1,0 +1,132 @@
+"""Calls of the asyncio edge client: the mirror of ``transport``, on grpc.aio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc.aio
+
+from draftwire._calls.async_transport import AsyncTransport, RequestT, ResponseT
+from draftwire._calls.call_span import Metadata
+from draftwire._calls.failover import remaining
+from draftwire._messages.methods import VERIFY, Method
+from draftwire._types.verifier import Verifier
+from draftwire.v1 import verifier_service_pb2 as pb
+from edge_drafting.drafted_request import DraftedRequest
+from edge_drafting.local_drafter import LocalDrafter
+from edge_drafting.transport import wants_drafts
+
+
+class AsyncEdgeTransport(AsyncTransport):
+    """Makes calls to the verifiers of a client, and drafts for those that generate."""
+
+    def __init__(self, drafter: LocalDrafter, verifiers: tuple[Verifier, ...], **options: Any) -> None:
+        """Connect to nothing yet. ``options``: as for ``AsyncTransport``."""
+        super().__init__(verifiers, **options)
+        self._drafter = drafter
+        self._reading: set[asyncio.Task[None]] = set()
+
+    def open(
+        self,
+        method: Method[RequestT, ResponseT],
+        request: RequestT,
+        address: str,
+        deadline: float | None,
+        metadata: Metadata = (),
+    ) -> Any:
+        """Start one attempt of a streaming call; return grpc's call or what looks like it."""
+        if not isinstance(request, pb.GenerateRequest) or not wants_drafts(request, self._drafter):
+            return super().open(method, request, address, deadline, metadata)
+        rpc = self._channels.get(address, self._endpoints.authority(address)).stream_stream(
+            VERIFY.path,
+            request_serializer=VERIFY.request.SerializeToString,
+            response_deserializer=VERIFY.response.FromString,
+        )
+        metadata = (*self._channels.metadata(), *metadata)
+        call = AsyncEdgeCall(
+            lambda requests: rpc(requests, timeout=remaining(deadline), metadata=metadata), request, self._drafter
+        )
+        reading = asyncio.create_task(call.run(), name="draftwire-edge-call")
+        self._reading.add(reading)
+        reading.add_done_callback(self._reading.discard)
+        return call
+
+    async def close(self) -> None:
+        """Cancel what runs and close the connections."""
+        await super().close()
+        while self._reading:
+            await asyncio.wait(tuple(self._reading))
+
+
+class AsyncEdgeCall:
+    """One Verify call, with what ``AsyncStream`` needs of a Generate call: ``read`` and ``cancel``.
+
+    A task reads the stream, so that drafting keeps up also with a caller that takes its chunks slowly. What waits for
+    that caller is bounded by the request's own tokens.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[AsyncIterator[pb.VerifyRequest]], Any],
+        request: pb.GenerateRequest,
+        drafter: LocalDrafter,
+    ) -> None:
+        """Start the call; ``run`` has to run beside it."""
+        self._loop = asyncio.get_running_loop()
+        self._outbox: asyncio.Queue[pb.VerifyRequest | None] = asyncio.Queue()
+        self._inbox: asyncio.Queue[pb.GenerateResponse | BaseException | None] = asyncio.Queue()
+        self._drafted = DraftedRequest(request, drafter, self._send)
+        self._outbox.put_nowait(self._drafted.start)
+        self._call = start(self._requests())
+
+    async def read(self) -> Any:
+        """Return the next event, or grpc's EOF. Raises grpc.RpcError, and CancelledError as grpc does."""
+        item = await self._inbox.get()
+        if isinstance(item, pb.GenerateResponse):
+            return item
+        self._inbox.put_nowait(item)  # it is the end also for those who ask again
+        if item is None:
+            return grpc.aio.EOF
+        raise item
+
+    async def initial_metadata(self) -> Any:
+        """Return what the verifier sent first. Waits for it, or for the end of the call."""
+        return await self._call.initial_metadata()
+
+    def cancel(self) -> None:
+        """Cancel the call, if it still runs."""
+        self._call.cancel()
+
+    async def run(self) -> None:
+        """Read the stream to its end."""
+        end: BaseException | None = None
+        try:
+            while (message := await self._call.read()) is not grpc.aio.EOF:
+                event = self._drafted.take(message)
+                if event is not None:
+                    self._inbox.put_nowait(event)
+        except asyncio.CancelledError as error:
+            end = error
+            if not self._call.cancelled():  # then it is this task that is cancelled, and not only the call
+                self._call.cancel()
+                raise
+        except Exception as error:  # noqa: BLE001 - raised again where the events are taken
+            end = error
+            self._call.cancel()
+        finally:
+            self._drafted.close()
+            self._outbox.put_nowait(None)
+            self._inbox.put_nowait(end)
+
+    async def _requests(self) -> AsyncIterator[pb.VerifyRequest]:
+        while (message := await self._outbox.get()) is not None:
+            yield message
+
+    def _send(self, message: pb.VerifyRequest) -> None:
+        """Send from the drafter's thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._outbox.put_nowait, message)
+        except RuntimeError:
+            self._drafted.close()  # the loop has been closed, and the call with it

@@ -1,0 +1,79 @@
+"""One request on its Verify stream, followed by the local drafter. Nothing here waits or sends."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from draftwire.v1 import proposal_pb2
+from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire.v1.verdict_pb2 import Verdict
+from edge_drafting.local_drafter import LocalDrafter
+from speculative_engine.tree.proposal import Proposal
+
+log = logging.getLogger("draftwire.edge")
+
+
+class DraftedRequest:
+    """Takes the verifier's messages, follows them with the local drafter, and hands on the request's events."""
+
+    def __init__(self, request: pb.GenerateRequest, drafter: LocalDrafter, send: Callable[[pb.VerifyRequest], None]):
+        """``send`` gets what goes to the verifier; it is called in the drafter's thread and must not raise."""
+        self.start = pb.VerifyRequest(start=pb.VerifyStart(request=request, tokenizer_sha256=drafter.tokenizer_sha256))
+        """The first message of the stream."""
+        self._drafter = drafter
+        self._send = send
+        self._key: int | None = None
+        self._max_length = 0
+
+    def take(self, message: pb.VerifyResponse) -> pb.GenerateResponse | None:
+        """Take in a message; return the event it carries, if it does."""
+        kind = message.WhichOneof("message")
+        if kind == "event":
+            if message.event.HasField("finished"):
+                self.close()
+            return message.event
+        if kind == "opened":
+            self._open(message.opened)
+        elif kind == "verdict":
+            self._follow(message.verdict)
+        elif kind == "refused":
+            log.warning("the verifier refused local drafts; the request goes on without: %s", message.refused.message)
+            self.close()
+        return None
+
+    def close(self) -> None:
+        """Draft no more. Calling it again does nothing."""
+        key, self._key = self._key, None
+        if key is not None:
+            self._drafter.thread.close(key)
+
+    def _open(self, opened: pb.VerifyOpened) -> None:
+        spec = self._drafter.spec(opened)
+        if spec is not None:
+            self._max_length = spec.max_length
+            self._key = self._drafter.thread.open(spec, self._propose)
+        elif opened.max_tree_nodes:
+            log.info("the draft model cannot follow a request of %d tokens", len(opened.token_ids))
+
+    def _follow(self, verdict: Verdict) -> None:
+        if self._key is None:
+            return
+        tokens = list(verdict.token_ids)
+        if verdict.committed_length > self._max_length or not self._drafter.knows(tokens):
+            self.close()
+        else:
+            self._drafter.thread.commit(self._key, verdict.committed_length, tokens)
+
+    def _propose(self, proposal: Proposal) -> None:
+        self._send(
+            pb.VerifyRequest(
+                proposal=proposal_pb2.Proposal(
+                    committed_length=proposal.committed_length,
+                    first_node_id=proposal.first_node_id,
+                    token_ids=proposal.token_ids,
+                    parent_ids=proposal.parent_ids,
+                    log_probs=proposal.log_probs,
+                )
+            )
+        )

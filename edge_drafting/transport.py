@@ -1,0 +1,111 @@
+"""Calls of the synchronous edge client: requests go through Verify and look like Generate from outside."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from typing import Any, Self
+
+from draftwire._calls.call_span import Metadata
+from draftwire._calls.failover import remaining
+from draftwire._calls.transport import RequestT, ResponseT, Transport
+from draftwire._messages.methods import VERIFY, Method
+from draftwire._types.verifier import Verifier
+from draftwire.v1 import verifier_service_pb2 as pb
+from edge_drafting.drafted_request import DraftedRequest
+from edge_drafting.local_drafter import LocalDrafter
+
+
+class EdgeTransport(Transport):
+    """Makes calls to the verifiers of a client, and drafts for those that generate."""
+
+    def __init__(self, drafter: LocalDrafter, verifiers: tuple[Verifier, ...], **options: Any) -> None:
+        """Connect to nothing yet. ``options``: as for ``Transport``."""
+        super().__init__(verifiers, **options)
+        self._drafter = drafter
+
+    def open(
+        self,
+        method: Method[RequestT, ResponseT],
+        request: RequestT,
+        address: str,
+        deadline: float | None,
+        metadata: Metadata = (),
+    ) -> Any:
+        """Start one attempt of a streaming call; return grpc's call or what looks like it."""
+        if not isinstance(request, pb.GenerateRequest) or not wants_drafts(request, self._drafter):
+            return super().open(method, request, address, deadline, metadata)
+        rpc = self._channels.get(address, self._endpoints.authority(address)).stream_stream(
+            VERIFY.path,
+            request_serializer=VERIFY.request.SerializeToString,
+            response_deserializer=VERIFY.response.FromString,
+        )
+        metadata = (*self._channels.metadata(), *metadata)
+        return EdgeCall(
+            lambda requests: rpc(requests, timeout=remaining(deadline), metadata=metadata), request, self._drafter
+        )
+
+
+def wants_drafts(request: pb.GenerateRequest, drafter: LocalDrafter) -> bool:
+    """True when a request asks for speculation, and there still is a drafter."""
+    options = request.speculation
+    wanted = options.enabled or not options.HasField("enabled")
+    return wanted and (options.max_draft_tokens > 0 or not options.HasField("max_draft_tokens")) and drafter.alive
+
+
+class EdgeCall:
+    """One Verify call, with what ``Stream`` needs of a Generate call: an iterator of events that can be cancelled.
+
+    A thread reads the stream, so that drafting keeps up also with a caller that takes its chunks slowly. What waits
+    for that caller is bounded by the request's own tokens.
+    """
+
+    def __init__(
+        self, start: Callable[[Iterator[pb.VerifyRequest]], Any], request: pb.GenerateRequest, drafter: LocalDrafter
+    ) -> None:
+        """Start the call."""
+        self._outbox: SimpleQueue[pb.VerifyRequest | None] = SimpleQueue()
+        self._inbox: SimpleQueue[pb.GenerateResponse | Exception | None] = SimpleQueue()
+        self._drafted = DraftedRequest(request, drafter, self._outbox.put)
+        self._outbox.put(self._drafted.start)
+        self._call = start(iter(self._outbox.get, None))
+        threading.Thread(target=self._read, name="draftwire-edge-call", daemon=True).start()
+
+    def __iter__(self) -> Self:
+        """Return the call itself."""
+        return self
+
+    def __next__(self) -> pb.GenerateResponse:
+        """Return the next event. Raises grpc.RpcError."""
+        item = self._inbox.get()
+        if isinstance(item, pb.GenerateResponse):
+            return item
+        self._inbox.put(item)  # it is the end also for those who ask again
+        if item is None:
+            raise StopIteration
+        raise item
+
+    def initial_metadata(self) -> Any:
+        """Return what the verifier sent first. Waits for it, or for the end of the call."""
+        return self._call.initial_metadata()
+
+    def cancel(self) -> None:
+        """Cancel the call, if it still runs."""
+        self._call.cancel()
+
+    def _read(self) -> None:
+        """Read the stream to its end, in a thread of its own."""
+        end: Exception | None = None
+        try:
+            for message in self._call:
+                event = self._drafted.take(message)
+                if event is not None:
+                    self._inbox.put(event)
+        except Exception as error:  # noqa: BLE001 - raised again where the events are taken
+            end = error
+            self._call.cancel()
+        finally:
+            self._drafted.close()
+            self._outbox.put(None)  # ends grpc's own thread, which sends
+            self._inbox.put(end)

@@ -1,0 +1,1 @@
+"""Transport security and bearer tokens of a client, from files that may change while it runs."""

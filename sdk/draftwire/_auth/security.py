@@ -1,0 +1,85 @@
+"""What protects a client's calls: TLS, and a token."""
+
+from __future__ import annotations
+
+import grpc
+
+from draftwire._auth.bearer_token import TokenSource, checked_token
+from draftwire._auth.tls import Tls, TlsCredentials
+from draftwire._types.address import is_loopback
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+class Security:
+    """How a client connects and says who it is. Safe to use from several threads; shows no secret."""
+
+    def __init__(
+        self,
+        *,
+        tls: Tls | None = None,
+        token: TokenSource | None = None,
+        insecure: bool = False,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        """Read the files of ``tls``.
+
+        Args:
+            tls: encrypt, as this says; None connects in the clear.
+            token: what to show to the service, or a function that returns it.
+            insecure: allow calls in the clear to other machines.
+            credentials: credentials of gRPC's own in place of ``tls``.
+
+        Raises:
+            ValueError: files that cannot be used, a token that cannot be sent, or both ``tls`` and ``credentials``.
+        """
+        if tls is not None and credentials is not None:
+            raise ValueError("tls and credentials: give one of them")
+        if isinstance(token, str):
+            checked_token(token)
+        self._tls = None if tls is None else TlsCredentials(tls)
+        self._server_name = None if tls is None else tls.server_name
+        self._token = token
+        self._insecure = insecure
+        self._credentials = credentials
+
+    def __repr__(self) -> str:
+        """Return what it does, without a secret."""
+        return f"Security(tls={self.encrypted}, token={self._token is not None}, insecure={self._insecure})"
+
+    @property
+    def encrypted(self) -> bool:
+        """True when calls go by TLS."""
+        return self._tls is not None or self._credentials is not None
+
+    @property
+    def server_name(self) -> str | None:
+        """Name that certificates have to be for, where it is not that of the address."""
+        return self._server_name
+
+    def credentials(self) -> grpc.ChannelCredentials | None:
+        """Return the credentials for a new channel: the same object until files have changed; None without TLS."""
+        return self._credentials if self._tls is None else self._tls.current()
+
+    def check(self, address: str) -> None:
+        """Check that calls to an address may be made at all.
+
+        Raises:
+            ValueError: they would go to another machine in the clear, which nobody allowed.
+        """
+        if not self.encrypted and not self._insecure and not is_loopback(address):
+            raise ValueError(
+                f"{address} is beyond this machine, and calls to it would not be encrypted: connect by TLS (tls, "
+                "--tls-ca), or allow it (insecure, --insecure)"
+            )
+
+    def metadata(self) -> Metadata:
+        """Return what goes with every call: the token, if there is one.
+
+        Raises:
+            ValueError: the function of the token returned one that cannot be sent.
+        """
+        if self._token is None:
+            return ()
+        token = self._token if isinstance(self._token, str) else checked_token(self._token())
+        return (("authorization", f"Bearer {token}"),)

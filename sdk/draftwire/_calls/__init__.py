@@ -1,0 +1,1 @@
+"""Calls to verifiers and drafter services: channels, deadlines, retries, streams that resume."""

@@ -1,0 +1,384 @@
+"""Calls of the asyncio client: the mirror of ``transport``, on grpc.aio."""
+
+# ruff: noqa: ASYNC109 (the timeout is the call's deadline, which the service sees)
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from draftwire._auth.security import Security
+from draftwire._calls.call_span import Metadata, begin_call_span
+from draftwire._calls.channel import AsyncChannels
+from draftwire._calls.deadline import Deadline, describe_deadline
+from draftwire._calls.endpoints import Endpoints
+from draftwire._calls.error_messages import KINDS, explain, is_missing, wrong_service
+from draftwire._calls.failover import Attempts, RetryPolicy, deadline_after, remaining, says_that_it_serves
+from draftwire._calls.names import resolve_async
+from draftwire._calls.spreading import SpreadPolicy
+from draftwire._messages.health import PROBE_SECONDS, Health, check_request, health_check, read_health
+from draftwire._messages.methods import Method, has_receipt
+from draftwire._messages.reading import Reader
+from draftwire._types.address import check_address
+from draftwire._types.generation import Generation
+from draftwire._types.verifier import Verifier, VerifierStatus
+from draftwire.errors import DraftwireError, InternalError, NumericsMismatchError, RequestCancelledError, from_rpc_error
+
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+ItemT = TypeVar("ItemT")
+
+
+class AsyncTransport:
+    """Makes calls to the verifiers of a client, on one event loop."""
+
+    def __init__(
+        self,
+        verifiers: tuple[Verifier, ...],
+        *,
+        timeout: float | None,
+        retry: RetryPolicy,
+        spread: SpreadPolicy,
+        security: Security,
+    ) -> None:
+        """Connect to nothing yet."""
+        self._endpoints = Endpoints(verifiers, spread)
+        self._timeout = timeout
+        self._retry = retry
+        self._channels = AsyncChannels(security)
+        self._looking_up = asyncio.Lock()
+        self._beside: set[asyncio.Task[None]] = set()
+        """What runs beside the calls: see `refresh`."""
+
+    @property
+    def address(self) -> str:
+        """Address of the verifier in use."""
+        return self._endpoints.current
+
+    @property
+    def closed(self) -> bool:
+        """True when the client is closed."""
+        return self._channels.closed
+
+    async def call(
+        self,
+        method: Method[RequestT, ResponseT],
+        request: RequestT,
+        timeout: float | None = None,
+        *,
+        address: str | None = None,
+    ) -> ResponseT:
+        """Make a unary call, to a verifier or to the service at an address, and return its response."""
+        deadline = self.deadline(timeout)
+        if address is None:
+            await self.look_up()
+        else:
+            check_address(address)
+        endpoints = self._endpoints if address is None else Endpoints((Verifier(address),), look_up=False)
+        attempts = Attempts(endpoints, self._retry, repeatable=method.repeatable, stays=method.stays)
+        while True:
+            to = attempts.next_address()
+            rpc = self._channels.get(to, self._endpoints.authority(to)).unary_unary(
+                method.path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.response.FromString,
+            )
+            try:
+                metadata = self._channels.metadata()
+                response: ResponseT = await rpc(request, timeout=remaining(deadline), metadata=metadata)
+                attempts.succeeded()
+                return response
+            except (grpc.RpcError, asyncio.CancelledError) as error:
+                failure = failure_of(error)
+                if self.closed:
+                    raise RequestCancelledError("the client was closed", raw=failure.raw) from error
+                await self.explain(failure, method, to)
+                describe_deadline(failure, deadline, f"before {to} answered", attempts.lost_by)
+                wait = attempts.failed(failure, deadline)
+            await asyncio.sleep(wait)
+            await self.look_up()
+
+    def stream(self, reader: Reader[Any, Any, ItemT], timeout: float | None) -> AsyncStream[ItemT]:
+        """Begin a streaming call."""
+        return AsyncStream(self, reader, self.deadline(timeout))
+
+    def open(
+        self,
+        method: Method[RequestT, ResponseT],
+        request: RequestT,
+        address: str,
+        deadline: float | None,
+        metadata: Metadata = (),
+    ) -> Any:
+        """Start one attempt of a streaming call; return grpc's call, with ``read`` and ``cancel``."""
+        rpc = self._channels.get(address, self._endpoints.authority(address)).unary_stream(
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.response.FromString,
+        )
+        return rpc(request, timeout=remaining(deadline), metadata=(*self._channels.metadata(), *metadata))
+
+    @property
+    def restarts(self) -> bool:
+        """Whether a request is begun anew where only verifiers of other numerics are left."""
+        return self._retry.on_other_numerics == "restart"
+
+    async def explain(self, failure: DraftwireError, method: Method[Any, Any], address: str) -> None:
+        """Have the error of a call that failed say what befell it."""
+        explain(failure, method, address, encrypted=self._channels.encrypted)
+        if is_missing(method, failure):
+            there = dict(zip(KINDS, await asyncio.gather(*(self._has(address, each) for each in KINDS)), strict=True))
+            failure.message = wrong_service(method.service, address, there, failure.details)
+
+    async def _has(self, address: str, service: str) -> bool:
+        """Whether a server tells the health of a service, and so has it."""
+        try:
+            await self._check(address, service)
+        except (grpc.RpcError, asyncio.CancelledError) as error:  # it knows no such service, or tells no health
+            failure_of(error)  # raises where it is this task that was cancelled
+            return False
+        return True
+
+    def _check(self, address: str, service: str) -> Any:
+        """Begin to ask a server for the health of a service."""
+        rpc = health_check(self._channels.get(address, self._endpoints.authority(address)))
+        return rpc(check_request(service), timeout=PROBE_SECONDS, metadata=self._channels.metadata())
+
+    def attempts(self, reader: Reader[Any, Any, Any]) -> Attempts:
+        """Return the attempts of a new stream."""
+        return Attempts(self._endpoints, self._retry, key=reader.key(self._endpoints.policy.prefix_bytes))
+
+    def statuses(self) -> list[VerifierStatus]:
+        """Return how each verifier is seen."""
+        return self._endpoints.statuses()
+
+    @property
+    def must_look_up(self) -> bool:
+        """True when ``look_up`` has something to do."""
+        return self._endpoints.stale
+
+    async def look_up(self) -> None:
+        """Find the addresses behind names, if that is due."""
+        if self._endpoints.stale:
+            async with self._looking_up:
+                if self._endpoints.stale:  # still: another task has not just done it
+                    await self._resolve()
+
+    def refresh(self) -> None:
+        """Begin to ask verifiers that were lost whether they serve, and to look old names up again, where due."""
+        if self._endpoints.old():
+            self._begin(self._resolve())
+        for address in self._endpoints.due_probes():
+            self._begin(self._probe(address))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    async def _resolve(self) -> None:
+        self._endpoints.update({name: await resolve_async(name) for name in self._endpoints.names})
+
+    async def _probe(self, address: str) -> None:
+        try:
+            serves = read_health(await self._check(address, "")) is not Health.NOT_SERVING
+        except (grpc.RpcError, asyncio.CancelledError) as error:
+            serves = says_that_it_serves(failure_of(error))
+        if serves:
+            self._endpoints.serves(address)
+
+    def deadline(self, timeout: float | None) -> Deadline | None:
+        """Return the time, by ``time.monotonic``, at which a call that begins now has to end."""
+        return deadline_after(self._timeout if timeout is None else timeout)
+
+    async def close(self) -> None:
+        """Cancel what runs and close the connections."""
+        beside = tuple(self._beside)
+        for task in beside:
+            task.cancel()
+        await self._channels.close()
+        if beside:
+            await asyncio.wait(beside)
+
+
+class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
+    """A running call: iterate over it with ``async for``.
+
+    Ending early (``aclose``, leaving an ``async with`` block, or dropping the last reference, as ``break`` in an
+    ``async for ... in client.stream(...)`` does) cancels the call at once; so does cancelling the task that iterates.
+    """
+
+    def __init__(self, transport: AsyncTransport, reader: Reader[Any, Any, ItemT], deadline: Deadline | None) -> None:
+        """Used by the client: start the call. Needs a running event loop."""
+        self._transport = transport
+        self._reader = reader
+        self._deadline = deadline
+        self._closed = False
+        self._call: Any = None
+        self._address = ""
+        self._attempts = transport.attempts(reader)
+        self._span = begin_call_span(reader)
+        self._opening: asyncio.Task[None] | None = None
+        if transport.must_look_up:
+            self._opening = asyncio.create_task(self._look_up_and_open())
+        else:
+            self._open()
+
+    def __aiter__(self) -> Self:
+        """Return the stream itself."""
+        return self
+
+    async def __anext__(self) -> ItemT:
+        """Return the next item.
+
+        Raises:
+            RequestCancelledError: the stream was closed while this call waited.
+            DraftwireError: the call failed.
+        """
+        while not self._reader.finished and not self._closed:
+            try:
+                if self._opening is not None:
+                    await self._opening
+                    self._opening = None
+                response = await self._call.read()
+                if response is grpc.aio.EOF:
+                    raise InternalError("the verifier ended the stream before the request was finished")
+                item = self._reader.read(response)
+                self._attempts.read(response)
+            except (grpc.RpcError, asyncio.CancelledError) as error:
+                await self._recover(error)
+                continue
+            except NumericsMismatchError as error:
+                self._call.cancel()
+                await self._recover(error)
+                continue
+            except BaseException as error:
+                self._give_up(error)
+                raise
+            if self._reader.finished:
+                await self._drain()
+                self._end()
+            if item is not None:
+                self._attempts.succeeded()
+                return item
+        raise StopAsyncIteration
+
+    def cancel(self) -> None:
+        """Cancel the call at once, if it still runs. To be called on the client's event loop."""
+        self._closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._call is not None:
+            self._call.cancel()
+        self._end()
+
+    async def aclose(self) -> None:
+        """Cancel the call, if it still runs."""
+        self.cancel()
+
+    async def __aenter__(self) -> Self:
+        """Return the stream itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the stream."""
+        self.cancel()
+
+    def __del__(self) -> None:
+        """Cancel the call of a stream that is not used any more."""
+        call = getattr(self, "_call", None)
+        if call is not None:
+            call.cancel()
+            self._end()
+
+    def _open(self) -> None:
+        self._address = address = self._attempts.next_address()
+        try:
+            self._transport.refresh()
+            request = self._reader.next_request(resumable=self._attempts.replaceable)
+            metadata = self._span.attempt(address) if self._span is not None else ()
+            self._call = self._transport.open(self._reader.method, request, address, self._deadline, metadata)
+        except BaseException:
+            self._attempts.end()
+            raise
+
+    async def _look_up_and_open(self) -> None:
+        await self._transport.look_up()
+        self._open()
+
+    async def _recover(self, error: grpc.RpcError | asyncio.CancelledError | NumericsMismatchError) -> None:
+        """Start the next attempt after a failure, or raise the error the caller gets."""
+        try:
+            failure = error if isinstance(error, NumericsMismatchError) else failure_of(error)
+            if self._closed or self._transport.closed:
+                raise RequestCancelledError("the stream was closed", raw=failure.raw) from error
+            if failure is not error:
+                await self._transport.explain(failure, self._reader.method, self._address)
+                describe_deadline(failure, self._deadline, self._progress(), self._attempts.lost_by)
+            taken = self._call is not None and has_receipt(await self._call.initial_metadata())
+            try:
+                await asyncio.sleep(self._attempts.failed(failure, self._deadline, taken=taken))
+                await self._open_again(failure)
+            except NumericsMismatchError:
+                if not self._reader.begin_anew():
+                    raise
+                self._attempts.begin_anew()
+                await self._open_again(failure)
+        except BaseException as failed:
+            self._give_up(failed)
+            raise
+
+    async def _open_again(self, failure: DraftwireError) -> None:
+        await self._transport.look_up()
+        if self._closed:
+            raise RequestCancelledError("the stream was closed", raw=failure.raw) from failure
+        self._open()
+
+    def _give_up(self, error: BaseException) -> None:
+        """End with the error that the caller gets, and with what there is for it."""
+        if isinstance(error, DraftwireError):
+            error.partial = self._partial(error)
+        self._end(error)
+        self.cancel()
+
+    def _progress(self) -> str:
+        """Return the call's progress, for the message of a timeout."""
+        return f"before {self._address} answered"
+
+    def _partial(self, error: DraftwireError) -> Generation | None:
+        """Return the partial result of a request for text."""
+        return None
+
+    def _end(self, error: BaseException | None = None) -> None:
+        self._attempts.end()
+        if self._span is not None:
+            self._span.end(error)
+
+    async def _drain(self) -> None:
+        """Let the call end by itself, so that the service does not see it cancelled."""
+        try:
+            while await self._call.read() is not grpc.aio.EOF:
+                pass
+        except grpc.RpcError:
+            pass  # everything was read already
+
+
+def failure_of(error: grpc.RpcError | asyncio.CancelledError) -> DraftwireError:
+    """Return the typed error for what a call raised; a cancelled task's own ``CancelledError`` is raised again.
+
+    grpc.aio reports a call that ended as cancelled, here or by the service, as if the task had been cancelled.
+    """
+    if isinstance(error, grpc.RpcError):
+        return from_rpc_error(error)
+    task = asyncio.current_task()
+    if task is None or task.cancelling():
+        raise error
+    return RequestCancelledError("the call was cancelled by the service")

@@ -1,0 +1,206 @@
+"""The requests of one call, run side by side: those of a batch, or the choices for one prompt."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from draftwire._calls.async_transport import AsyncStream
+from draftwire._calls.transport import Stream
+from draftwire._messages.requests import Prepared, Prompt, batch_seeds, prepare
+from draftwire._types.generation import Generation
+from draftwire.errors import (
+    ContextExceededError,
+    DraftwireError,
+    EmptyPromptError,
+    RequestCancelledError,
+    TokenOutOfRangeError,
+)
+
+_OF_ONE_PROMPT = (EmptyPromptError, ContextExceededError, TokenOutOfRangeError)
+"""Faults of a prompt, with which nothing is wrong in the others."""
+_PROMPT = re.compile(r"(?<![\w.])(?:prompt|text|token_ids(?:\.ids)?)(?=[:\[]|$)")
+"""The prompt's name in errors of its request."""
+
+Outcome = Generation | DraftwireError
+StreamT = TypeVar("StreamT", bound=Stream[Any])
+AsyncStreamT = TypeVar("AsyncStreamT", bound=AsyncStream[Any])
+
+
+class Batch:
+    """Takes the outcomes of requests that run side by side, in whatever order they end."""
+
+    def __init__(
+        self, requests: Sequence[Prepared | DraftwireError], *, named: bool = False, keeps_errors: bool = False
+    ) -> None:
+        """Start with nothing ended but what could not be prepared.
+
+        Args:
+            requests: what is to run, or why it cannot.
+            named: whether errors say which of the requests is meant.
+            keeps_errors: whether errors are results like others; a failure stops the rest otherwise.
+        """
+        self.requests = [(index, each) for index, each in enumerate(requests) if isinstance(each, Prepared)]
+        """Those to run, each with its place."""
+        self._named = named
+        self._keeps_errors = keeps_errors
+        self._outcomes: list[Outcome | None] = [each if isinstance(each, DraftwireError) else None for each in requests]
+        self._first: DraftwireError | None = None
+        self.stopped = False
+        """True when those that still run are to be cancelled."""
+
+    @classmethod
+    def of(
+        cls,
+        prompts: Iterable[Prompt],
+        seed: int | Sequence[int] | None,
+        options: Mapping[str, Any],
+        *,
+        keeps_errors: bool,
+    ) -> Batch:
+        """Return the batch of some prompts.
+
+        Raises:
+            ValueError: a list of seeds whose length is not the number of prompts.
+            TypeError: an option, or a prompt, of the wrong type; it names the option or the prompt.
+            DraftwireError: a prompt, or an option, that the wire cannot carry, where errors are not kept.
+        """
+        prompts = list(prompts)
+        seeds = batch_seeds(seed, len(prompts))
+        requests: list[Prepared | DraftwireError] = []
+        for index, (prompt, its_seed) in enumerate(zip(prompts, seeds, strict=True)):
+            try:
+                requests.append(prepare(prompt, seed=its_seed, **options))
+            except TypeError as error:
+                if not _PROMPT.match(str(error)):
+                    raise  # it is about an option, which all prompts share
+                raise TypeError(_PROMPT.sub(f"prompts[{index}]", str(error), 1)) from None
+            except DraftwireError as error:
+                _name(error, index)
+                if not keeps_errors:
+                    raise
+                requests.append(error)
+        return cls(requests, named=True, keeps_errors=keeps_errors)
+
+    def take(self, index: int, ended: Callable[[], Generation]) -> None:
+        """Take the outcome of a request: ``ended`` returns its result or raises its error."""
+        try:
+            self._outcomes[index] = ended()
+        except DraftwireError as error:
+            self._outcomes[index] = error
+            if self.stopped and isinstance(error, RequestCancelledError):
+                return
+            if self._named:
+                _name(error, index)
+            self._first = self._first or error
+            self.stopped = self.stopped or not (
+                self._keeps_errors or (self._named and isinstance(error, _OF_ONE_PROMPT))
+            )
+
+    def outcomes(self) -> list[Any]:
+        """Return the outcome of each request, in order: results, and errors where they are kept.
+
+        Raises:
+            DraftwireError: what failed first; its ``results`` has the outcomes.
+        """
+        found = [each or RequestCancelledError("another request of the batch failed") for each in self._outcomes]
+        if self._first is not None and not self._keeps_errors:
+            self._first.results = found if self._named else None
+            raise self._first
+        return list(found)
+
+
+def run_batch(
+    batch: Batch,
+    max_concurrency: int,
+    begin: Callable[[Prepared], StreamT],
+    finish: Callable[[StreamT], Generation],
+) -> None:
+    """Run the requests of a batch to their ends, in threads. The rest is cancelled when one failure is to end them all.
+
+    Args:
+        batch: the requests, and where their outcomes go.
+        max_concurrency: most requests under way at a time.
+        begin: starts a request.
+        finish: reads a request to its end and returns its result.
+    """
+    if not batch.requests:
+        return
+    streams: list[StreamT] = []
+
+    def run(request: Prepared) -> Generation:
+        if batch.stopped:
+            raise RequestCancelledError("another request of the batch failed")
+        stream = begin(request)
+        streams.append(stream)
+        if batch.stopped:
+            stream.close()
+        return finish(stream)
+
+    def stop() -> None:
+        for stream in tuple(streams):
+            stream.close()
+
+    pool = ThreadPoolExecutor(max(1, min(max_concurrency, len(batch.requests))), "draftwire-batch")
+    futures = {pool.submit(run, request): index for index, request in batch.requests}
+    try:
+        for future in as_completed(futures):
+            batch.take(futures[future], future.result)
+            if batch.stopped:
+                stop()
+    finally:
+        batch.stopped = True
+        pool.shutdown(wait=False, cancel_futures=True)
+        stop()
+
+
+async def run_batch_async(
+    batch: Batch,
+    max_concurrency: int,
+    begin: Callable[[Prepared], AsyncStreamT],
+    finish: Callable[[AsyncStreamT], Awaitable[Generation]],
+) -> None:
+    """Run the requests of a batch to their ends, in tasks; otherwise as ``run_batch``."""
+    slots = asyncio.Semaphore(max(1, max_concurrency))
+    streams: list[AsyncStreamT] = []
+
+    async def run(request: Prepared) -> Generation:
+        async with slots:
+            if batch.stopped:
+                raise RequestCancelledError("another request of the batch failed")
+            stream = begin(request)
+            streams.append(stream)
+            return await finish(stream)
+
+    tasks = {asyncio.create_task(run(request)): index for index, request in batch.requests}
+    running = set(tasks)
+    try:
+        while running:
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                batch.take(tasks[task], task.result)
+            if batch.stopped:
+                for stream in streams:
+                    stream.cancel()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _name(error: DraftwireError, index: int) -> None:
+    """Have an error say which prompt of a batch it is about."""
+    name = f"prompts[{index}]"
+    of_prompt = [bool(_PROMPT.match(each.parameter or each.field)) for each in error.field_violations]
+    error.field_violations = tuple(
+        replace(each, field=_PROMPT.sub(name, each.parameter or each.field, 1), parameter="") if its_own else each
+        for each, its_own in zip(error.field_violations, of_prompt, strict=True)
+    )
+    if any(of_prompt):
+        error.message = _PROMPT.sub(name, error.message, 1)
+    if name not in error.message:
+        error.message = f"{name}: {error.message}"

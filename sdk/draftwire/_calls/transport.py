@@ -1,0 +1,351 @@
+"""Calls of the synchronous client.
+
+It uses grpc's own sync channels and not the asyncio client on a hidden thread: they may be shared between threads,
+``cancel`` works at once from any of them, Ctrl-C gets through, and no loop has to be started, passed on or stopped.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from draftwire._auth.security import Security
+from draftwire._calls.call_span import Metadata, begin_call_span
+from draftwire._calls.channel import Channels
+from draftwire._calls.deadline import Deadline, describe_deadline
+from draftwire._calls.endpoints import Endpoints
+from draftwire._calls.error_messages import KINDS, explain, is_missing, wrong_service
+from draftwire._calls.failover import Attempts, RetryPolicy, deadline_after, remaining, says_that_it_serves
+from draftwire._calls.names import resolve
+from draftwire._calls.spreading import SpreadPolicy
+from draftwire._messages.health import PROBE_SECONDS, Health, check_request, health_check, read_health
+from draftwire._messages.methods import Method, has_receipt
+from draftwire._messages.reading import Reader
+from draftwire._types.address import check_address
+from draftwire._types.generation import Generation
+from draftwire._types.verifier import Verifier, VerifierStatus
+from draftwire.errors import DraftwireError, InternalError, NumericsMismatchError, RequestCancelledError, from_rpc_error
+
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+ItemT = TypeVar("ItemT")
+
+
+class Transport:
+    """Makes calls to the verifiers of a client. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        verifiers: tuple[Verifier, ...],
+        *,
+        timeout: float | None,
+        retry: RetryPolicy,
+        spread: SpreadPolicy,
+        security: Security,
+    ) -> None:
+        """Connect to nothing yet."""
+        self._endpoints = Endpoints(verifiers, spread)
+        self._timeout = timeout
+        self._retry = retry
+        self._channels = Channels(security)
+        self._looking_up = threading.Lock()
+
+    @property
+    def address(self) -> str:
+        """Address of the verifier in use."""
+        return self._endpoints.current
+
+    @property
+    def closed(self) -> bool:
+        """True when the client is closed."""
+        return self._channels.closed
+
+    def call(
+        self,
+        method: Method[RequestT, ResponseT],
+        request: RequestT,
+        timeout: float | None = None,
+        *,
+        address: str | None = None,
+    ) -> ResponseT:
+        """Make a unary call, to a verifier or to the service at an address, and return its response."""
+        deadline = self.deadline(timeout)
+        if address is None:
+            self.look_up()
+        else:
+            check_address(address)
+        endpoints = self._endpoints if address is None else Endpoints((Verifier(address),), look_up=False)
+        attempts = Attempts(endpoints, self._retry, repeatable=method.repeatable, stays=method.stays)
+        while True:
+            to = attempts.next_address()
+            rpc = self._channels.get(to, self._endpoints.authority(to)).unary_unary(
+                method.path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.response.FromString,
+            )
+            try:
+                metadata = self._channels.metadata()
+                response: ResponseT = rpc(request, timeout=remaining(deadline), metadata=metadata)
+                attempts.succeeded()
+                return response
+            except grpc.RpcError as error:
+                if self.closed:
+                    raise RequestCancelledError("the client was closed", raw=error) from error
+                failure = self.failure(error, method, to)
+                describe_deadline(failure, deadline, f"before {to} answered", attempts.lost_by)
+                wait = attempts.failed(failure, deadline)
+            time.sleep(wait)
+            self.look_up()
+
+    def stream(self, reader: Reader[Any, Any, ItemT], timeout: float | None) -> Stream[ItemT]:
+        """Begin a streaming call."""
+        return Stream(self, reader, self.deadline(timeout))
+
+    def open(
+        self,
+        method: Method[RequestT, ResponseT],
+        request: RequestT,
+        address: str,
+        deadline: float | None,
+        metadata: Metadata = (),
+    ) -> Any:
+        """Start one attempt of a streaming call; return grpc's call, an iterator with ``cancel``."""
+        rpc = self._channels.get(address, self._endpoints.authority(address)).unary_stream(
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.response.FromString,
+        )
+        return rpc(request, timeout=remaining(deadline), metadata=(*self._channels.metadata(), *metadata))
+
+    @property
+    def restarts(self) -> bool:
+        """Whether a request is begun anew where only verifiers of other numerics are left."""
+        return self._retry.on_other_numerics == "restart"
+
+    def failure(self, error: grpc.RpcError, method: Method[Any, Any], address: str) -> DraftwireError:
+        """Return the typed error of a call that failed; it is not raised."""
+        found = explain(from_rpc_error(error), method, address, encrypted=self._channels.encrypted)
+        if is_missing(method, found):
+            there = {each: self._has(address, each) for each in KINDS}
+            found.message = wrong_service(method.service, address, there, found.details)
+        return found
+
+    def _has(self, address: str, service: str) -> bool:
+        """Whether a server tells the health of a service, and so has it."""
+        try:
+            self._check(address)(check_request(service), timeout=PROBE_SECONDS, metadata=self._channels.metadata())
+        except grpc.RpcError:  # it knows no such service, or tells no health
+            return False
+        return True
+
+    def _check(self, address: str) -> grpc.UnaryUnaryMultiCallable[Any, Any]:
+        channel = self._channels.get(address, self._endpoints.authority(address))
+        ask: grpc.UnaryUnaryMultiCallable[Any, Any] = health_check(channel)
+        return ask
+
+    def attempts(self, reader: Reader[Any, Any, Any]) -> Attempts:
+        """Return the attempts of a new stream."""
+        return Attempts(self._endpoints, self._retry, key=reader.key(self._endpoints.policy.prefix_bytes))
+
+    def statuses(self) -> list[VerifierStatus]:
+        """Return how each verifier is seen."""
+        return self._endpoints.statuses()
+
+    def look_up(self) -> None:
+        """Find the addresses behind names, if that is due."""
+        if self._endpoints.stale:
+            with self._looking_up:
+                if self._endpoints.stale:  # still: another thread has not just done it
+                    self._resolve()
+
+    def refresh(self) -> None:
+        """Begin to ask verifiers that were lost whether they serve, and to look old names up again, where due."""
+        if self._endpoints.old():
+            threading.Thread(target=self._resolve, name="draftwire-names", daemon=True).start()
+        for address in self._endpoints.due_probes():
+            asked = self._check(address)
+            call = asked.future(check_request(""), timeout=PROBE_SECONDS, metadata=self._channels.metadata())
+            call.add_done_callback(partial(self._probed, address))
+
+    def _resolve(self) -> None:
+        self._endpoints.update({name: resolve(name) for name in self._endpoints.names})
+
+    def _probed(self, address: str, call: Any) -> None:
+        try:
+            serves = read_health(call.result()) is not Health.NOT_SERVING
+        except grpc.FutureCancelledError:  # the client was closed
+            return
+        except grpc.RpcError as error:
+            serves = says_that_it_serves(from_rpc_error(error))
+        if serves:
+            self._endpoints.serves(address)
+
+    def deadline(self, timeout: float | None) -> Deadline | None:
+        """Return the time, by ``time.monotonic``, at which a call that begins now has to end."""
+        return deadline_after(self._timeout if timeout is None else timeout)
+
+    def close(self) -> None:
+        """Cancel what runs and close the connections."""
+        self._channels.close()
+
+
+class Stream(Generic[ItemT], Iterator[ItemT]):
+    """A running call: iterate over it.
+
+    Ending early (``close``, leaving a ``with`` block, or dropping the last reference, as ``break`` in a
+    ``for ... in client.stream(...)`` does) cancels the call at once. ``close`` may be called from any thread.
+    """
+
+    def __init__(self, transport: Transport, reader: Reader[Any, Any, ItemT], deadline: Deadline | None) -> None:
+        """Used by the client: start the call."""
+        self._transport = transport
+        self._reader = reader
+        self._deadline = deadline
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._call: Any = None
+        self._address = ""
+        self._attempts = transport.attempts(reader)
+        self._span = begin_call_span(reader)
+        self._open()
+
+    def __iter__(self) -> Self:
+        """Return the stream itself."""
+        return self
+
+    def __next__(self) -> ItemT:
+        """Return the next item.
+
+        Raises:
+            RequestCancelledError: the stream was closed while this call waited.
+            DraftwireError: the call failed.
+        """
+        while not self._reader.finished and not self._closed.is_set():
+            try:
+                response = next(self._call, None)
+                if response is None:
+                    raise InternalError("the verifier ended the stream before the request was finished")
+                item = self._reader.read(response)
+                self._attempts.read(response)
+            except grpc.RpcError as error:
+                self._recover(error)
+                continue
+            except NumericsMismatchError as error:
+                self._call.cancel()
+                self._recover(error)
+                continue
+            except BaseException as error:
+                self._give_up(error)
+                raise
+            if self._reader.finished:
+                self._drain()
+                self._end()
+            if item is not None:
+                self._attempts.succeeded()
+                return item
+        raise StopIteration
+
+    def close(self) -> None:
+        """Cancel the call, if it still runs."""
+        with self._lock:
+            self._closed.set()
+            if self._call is not None:
+                self._call.cancel()
+        self._end()
+
+    def cancel(self) -> None:
+        """Cancel the call, if it still runs: ``close`` by the name that it has in ``AsyncStream``."""
+        self.close()
+
+    def __enter__(self) -> Self:
+        """Return the stream itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the stream."""
+        self.close()
+
+    def __del__(self) -> None:
+        """Cancel the call of a stream that is not used any more."""
+        call = getattr(self, "_call", None)
+        if call is not None:
+            call.cancel()
+            self._end()
+
+    def _open(self) -> None:
+        self._transport.look_up()
+        with self._lock:
+            if self._closed.is_set():
+                raise RequestCancelledError("the stream was closed")
+            self._address = address = self._attempts.next_address()
+            try:
+                self._transport.refresh()
+                request = self._reader.next_request(resumable=self._attempts.replaceable)
+                metadata = self._span.attempt(address) if self._span is not None else ()
+                self._call = self._transport.open(self._reader.method, request, address, self._deadline, metadata)
+            except BaseException:
+                self._attempts.end()
+                raise
+
+    def _recover(self, error: grpc.RpcError | NumericsMismatchError) -> None:
+        """Start the next attempt after a failure, or raise the error the caller gets."""
+        if self._closed.is_set() or self._transport.closed:
+            raw = error if isinstance(error, grpc.RpcError) else error.raw
+            cancelled = RequestCancelledError("the stream was closed", raw=raw)
+            self._give_up(cancelled)
+            raise cancelled from error
+        try:
+            if isinstance(error, grpc.RpcError):
+                failure = self._transport.failure(error, self._reader.method, self._address)
+                describe_deadline(failure, self._deadline, self._progress(), self._attempts.lost_by)
+            else:
+                failure = error
+            taken = has_receipt(self._call.initial_metadata())
+            try:
+                self._closed.wait(self._attempts.failed(failure, self._deadline, taken=taken))
+                self._open()
+            except NumericsMismatchError:
+                if not self._reader.begin_anew():
+                    raise
+                self._attempts.begin_anew()
+                self._open()
+        except BaseException as failed:
+            self._give_up(failed)
+            raise
+
+    def _give_up(self, error: BaseException) -> None:
+        """End with the error that the caller gets, and with what there is for it."""
+        if isinstance(error, DraftwireError):
+            error.partial = self._partial(error)
+        self._end(error)
+        self.close()
+
+    def _progress(self) -> str:
+        """Return the call's progress, for the message of a timeout."""
+        return f"before {self._address} answered"
+
+    def _partial(self, error: DraftwireError) -> Generation | None:
+        """Return the partial result of a request for text."""
+        return None
+
+    def _end(self, error: BaseException | None = None) -> None:
+        self._attempts.end()
+        if self._span is not None:
+            self._span.end(error)
+
+    def _drain(self) -> None:
+        """Let the call end by itself, so that the service does not see it cancelled."""
+        try:
+            for _ in self._call:
+                pass
+        except grpc.RpcError:
+            pass  # everything was read already

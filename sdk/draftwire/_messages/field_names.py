@@ -1,0 +1,102 @@
+"""Names of the contract's fields as the SDK's callers know them: parameters of its methods.
+
+A service names the fields of the message that it got: ``sampling.temperature``, ``text``, ``new_name``. Messages of
+errors get the names of the parameters here, at the SDK's border, and nowhere else; ``DraftwireError.fields`` keeps the
+contract's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from draftwire._messages.methods import FINISH_ROLLOUT, GENERATE, START_ROLLOUT, SWAP_DRAFTER, TOKENIZE, VERIFY
+from draftwire.errors import DraftwireError
+
+Params = ParamSpec("Params")
+ResultT = TypeVar("ResultT")
+
+_Renames = Sequence[tuple[str, str]]
+"""Beginnings of paths, and what stands in their place; the first that fits counts."""
+
+_GENERATE: _Renames = (
+    ("sampling.", ""),
+    ("text", "prompt"),
+    ("token_ids.ids", "prompt"),
+    ("token_ids", "prompt"),
+    ("messages.messages", "messages"),
+    ("log_probs", "logprobs"),
+    ("prompt_log_probs", "prompt_logprobs"),
+    ("structured_output.lark", "grammar"),
+    ("structured_output.choice.texts", "choice"),
+    ("structured_output.", ""),
+    ("speculation.drafter_names", "speculation.drafters"),
+    ("speculation.prediction.text", "speculation.prediction"),
+    ("speculation.prediction.token_ids", "speculation.prediction"),
+)
+_POOL: _Renames = (("old_name", "old"), ("new_name", "new"))
+_BY_PATH: dict[str, _Renames] = {
+    GENERATE.path: _GENERATE,
+    VERIFY.path: _GENERATE,
+    TOKENIZE.path: (("messages.messages", "messages"),),
+    SWAP_DRAFTER.path: _POOL,
+    START_ROLLOUT.path: _POOL,
+    FINISH_ROLLOUT.path: _POOL,
+}
+
+
+def parameter_of(path: str, field: str) -> str:
+    """Return the SDK's parameter for a field of a method's request.
+
+    Args:
+        path: the method's, as gRPC calls it.
+        field: path of the field in the request, for example ``sampling.logit_bias[5]``.
+    """
+    for old, new in _BY_PATH.get(path, ()):
+        rest = field[len(old) :]
+        if field.startswith(old) and (old.endswith(".") or not re.match(r"\w", rest)):
+            return new + rest
+    return field
+
+
+def name_parameters(error: DraftwireError, path: str) -> None:
+    """Have an error's message name parameters in place of fields.
+
+    Args:
+        error: what a call of the method failed with.
+        path: the method's, as gRPC calls it.
+    """
+    violations = []
+    for each in error.field_violations:
+        parameter = parameter_of(path, each.field)
+        if parameter == each.field:
+            violations.append(each)
+            continue
+        error.message = _renamed(error.message, each.field, parameter)
+        violations.append(replace(each, parameter=parameter))
+    error.field_violations = tuple(violations)
+
+
+def _renamed(message: str, field: str, parameter: str) -> str:
+    """A message with a field's name replaced where it stands as one: "text: is empty", not "is the text of"."""
+    return re.sub(rf"(?<![\w.\[]){re.escape(field)}(?=:)", lambda _: parameter, message)
+
+
+def naming_parameters(path: str) -> Callable[[Callable[Params, ResultT]], Callable[Params, ResultT]]:
+    """Make a function that builds a method's request name parameters in its errors."""
+
+    def decorate(build: Callable[Params, ResultT]) -> Callable[Params, ResultT]:
+        @wraps(build)
+        def run(*args: Params.args, **kwargs: Params.kwargs) -> ResultT:
+            try:
+                return build(*args, **kwargs)
+            except DraftwireError as error:
+                name_parameters(error, path)
+                raise
+
+        return run
+
+    return decorate

@@ -1,0 +1,192 @@
+"""The types of a request's options, checked in one place for every method that takes them.
+
+Ranges are left to the verifier; a type that is wrong would otherwise show up where a message is built, in words that
+name no option.
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, SupportsFloat
+
+from draftwire._types.quoting import quoted, shortened
+from draftwire._types.speculation import Speculation
+
+Check = Callable[[str, Any], Any]
+"""Takes an option's name and value, returns the value as it goes on, and raises TypeError for another type."""
+
+
+def wrong_type(name: str, expected: str, value: object) -> TypeError:
+    """Return the error for a value of the wrong type.
+
+    Args:
+        name: the option's, or its place in one: ``prompt[3]``.
+        expected: what would be right, with its article.
+        value: what was given.
+    """
+    return TypeError(f"{name}: expected {expected}, got {quoted(value)} ({type(value).__name__})")
+
+
+def whole(name: str, value: Any) -> int:
+    """Return a whole number, of whatever type that counts: numpy's, too. A bool is none."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise wrong_type(name, "an int", value) from None
+
+
+def number(name: str, value: Any) -> float:
+    """Return a number as a float. A bool is none, and neither is a text."""
+    try:
+        if isinstance(value, SupportsFloat) and not isinstance(value, bool):
+            return float(value)
+    except (TypeError, ValueError, OverflowError):  # an array, or an integer beyond a float's range
+        pass
+    raise wrong_type(name, "a number", value) from None
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return True or False; numpy's, too."""
+    plain = value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
+    if isinstance(plain, bool):
+        return plain
+    raise wrong_type(name, "True or False", value)
+
+
+def text(name: str, value: Any) -> str:
+    """Return a string."""
+    if isinstance(value, str):
+        return value
+    raise wrong_type(name, "a string", value)
+
+
+def many(check: Check, expected: str, name: str, value: Any) -> list[Any]:
+    """Return a list of values that are each checked."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise wrong_type(name, expected, value)
+    return [check(f"{name}[{index}]", each) for index, each in enumerate(value)]
+
+
+texts = partial(many, text, "a list of strings")
+
+
+def token_ids(name: str, value: Any) -> list[int]:
+    """Return a list of whole numbers. A long prompt of plain ints is let through without a look at each by name."""
+    if isinstance(value, list) and all(type(each) is int for each in value):
+        return list(value)
+    return many(whole, "a list of token ids", name, value)
+
+
+def pairs(check_key: Check, check_value: Check, expected: str, name: str, value: Any) -> dict[Any, Any]:
+    """Return a dictionary whose keys and values are each checked."""
+    if not isinstance(value, Mapping):
+        raise wrong_type(name, expected, value)
+    return {
+        check_key(f"a key of {name}", key): check_value(f"{name}[{quoted(key)}]", each) for key, each in value.items()
+    }
+
+
+def one_or(check: Check, kinds: type | tuple[type, ...]) -> Check:
+    """Return a check that lets values of some types through, and leaves the others to another check."""
+    return lambda name, value: value if isinstance(value, kinds) else check(name, value)
+
+
+def _schema(name: str, value: Any) -> Any:
+    if isinstance(value, str | Mapping):
+        return value
+    raise wrong_type(name, "a JSON schema, as a string or a mapping", value)
+
+
+def _drafters(name: str, value: Any) -> Any:
+    if isinstance(value, str):  # refused as a value: it may well be meant as a list of one
+        return value
+    return texts(name, value) if isinstance(value, Iterable) else whole(name, value)
+
+
+SPECULATION: dict[str, Check] = {
+    "enabled": flag,
+    "drafter": text,
+    "max_draft_tokens": whole,
+    "acceptance": text,
+    "preset": text,
+    "labels": partial(pairs, text, text, "a mapping of strings"),
+    "drafters": _drafters,
+    "prediction": one_or(token_ids, str),
+    "threshold": number,
+    "posterior_threshold": number,
+    "posterior_alpha": number,
+    "dynamic_temperature": flag,
+}
+"""Of each field of ``Speculation``."""
+
+
+def _speculation(name: str, value: Any) -> Speculation:
+    if not isinstance(value, Speculation):
+        raise wrong_type(name, "a Speculation", value)
+    fields: dict[str, Any] = {}
+    for field, check in SPECULATION.items():
+        given = getattr(value, field)
+        fields[field] = None if given is None else check(f"{name}.{field}", given)
+    return Speculation(**fields)
+
+
+OPTIONS: dict[str, Check] = {
+    "max_tokens": whole,
+    "temperature": number,
+    "top_k": whole,
+    "top_p": number,
+    "min_p": number,
+    "typical_p": number,
+    "repetition_penalty": number,
+    "presence_penalty": number,
+    "frequency_penalty": number,
+    "logit_bias": partial(pairs, whole, number, "a mapping of token ids to numbers"),
+    "allowed_token_ids": token_ids,
+    "banned_token_ids": token_ids,
+    "bad_words": one_or(texts, str),
+    "min_tokens": whole,
+    "ignore_eos": flag,
+    "stop": one_or(partial(many, text, "a string or a list of strings"), str),
+    "stop_token_ids": token_ids,
+    "include_stop": flag,
+    "max_time": number,
+    "logprobs": whole,
+    "prompt_logprobs": whole,
+    "echo": flag,
+    "json_schema": _schema,
+    "json_object": flag,
+    "regex": text,
+    "grammar": text,
+    "ebnf": text,
+    "choice": one_or(texts, str),
+    "jump_ahead": flag,
+    "prefix_cache": flag,
+    "report_rejected": flag,
+    "speculation": _speculation,
+    "seed": whole,
+    "request_id": text,
+    "timeout": number,
+}
+"""Of each of ``GenerateOptions``."""
+
+
+def checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with values of the right types; None, which stands for the default, stays.
+
+    Raises:
+        TypeError: an option that there is not, or a value of the wrong type; it names the option.
+    """
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        if name not in OPTIONS:
+            near = difflib.get_close_matches(name, OPTIONS, 1)
+            raise TypeError(
+                f"there is no option {shortened(name)!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+            )
+        found[name] = None if value is None else OPTIONS[name](name, value)
+    return found

@@ -1,0 +1,334 @@
+"""Reads the responses of streams, for the synchronous and the asyncio client alike. Nothing here waits or sends."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+from google.protobuf.message import Message
+
+from draftwire._messages.methods import GENERATE, Method
+from draftwire._messages.prompt_prefix import prompt_prefix
+from draftwire._types.acceptance import PRESET_NAMES, RULE_NAMES
+from draftwire._types.generation import Chunk, FinishReason, Generation, RejectedDraft, Usage
+from draftwire._types.logprobs import PromptReport, TokenLogProbs, read_logprobs, read_prompt
+from draftwire._types.speculation import NO_SPECULATION, DrafterShare, SpeculationStats
+from draftwire.errors import InternalError, ModelMismatchError, NumericsMismatchError
+from draftwire.v1 import speculation_pb2
+from draftwire.v1 import verifier_service_pb2 as pb
+
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+ItemT_co = TypeVar("ItemT_co", covariant=True)
+
+_FINISH_REASONS: dict[int, FinishReason] = {
+    pb.FINISH_REASON_STOP: "stop",
+    pb.FINISH_REASON_LENGTH: "length",
+    pb.FINISH_REASON_DEADLINE: "deadline",
+}
+_INT64_END = 1 << 63
+_LEAST_TIME = 0.001
+"""Seconds; a request that goes on when its time is over ends at once."""
+
+
+class Reader(Protocol[RequestT, ResponseT, ItemT_co]):
+    """What a stream needs to know about its call: what to ask, also after a break, and what the answers mean."""
+
+    @property
+    def method(self) -> Method[RequestT, ResponseT]:
+        """The RPC."""
+
+    @property
+    def finished(self) -> bool:
+        """True when nothing more is expected."""
+
+    def key(self, size: int) -> bytes | None:
+        """Return what decides which verifier it goes to, see ``spreading``: the first ``size`` bytes of its prompt.
+
+        None goes to the verifier in use.
+        """
+
+    def next_request(self, *, resumable: bool) -> RequestT:
+        """Return the request for the next attempt, which goes on after everything read so far.
+
+        ``resumable`` says whether there is another verifier to go to.
+        """
+
+    def begin_anew(self) -> bool:
+        """Forget what was read, so that the next request is the first one again; False where that cannot be."""
+
+    def read(self, response: ResponseT) -> ItemT_co | None:
+        """Take in a response; return what the caller gets for it, if anything."""
+
+
+class GenerationReader:
+    """Reads one request's events, over as many attempts as it takes."""
+
+    method = GENERATE
+
+    def __init__(self, request: pb.GenerateRequest, *, may_begin_anew: bool = False) -> None:
+        """Start before the first attempt. may_begin_anew: nobody gets chunks before the result is there."""
+        self._request = request
+        self._may_begin_anew = may_begin_anew
+        self._begin = time.monotonic()
+        self._restarts = 0
+        self._result: Generation | None = None
+        self.seed: int = request.sampling.seed
+        self._forget()
+
+    def _forget(self) -> None:
+        """Start with nothing read."""
+        request = self._request
+        self._resumes = 0
+        self._first_token: float | None = None
+        self._token_ids: list[int] = []
+        self._resumed_tokens = 0
+        self._texts: list[str] = []
+        self._token_texts: list[str] = []
+        self._text_offsets: list[int] = []
+        self._logprobs: list[TokenLogProbs] = []
+        self._prompt = pb.PromptReport()
+        self._prompt_tokens = 0
+        self._model_fingerprint = ""
+        self._numerics = ""
+        self.request_id: str = request.request_id
+        self.prompt_token_ids: list[int] = list(request.token_ids.ids)
+
+    @property
+    def finished(self) -> bool:
+        """True when the result is there."""
+        return self._result is not None
+
+    @property
+    def operation(self) -> str:
+        """What is asked for, as traces name it."""
+        return "chat" if self._request.HasField("messages") else "text_completion"
+
+    def asked(self) -> dict[str, Any]:
+        """Return what is asked for as attributes of a trace's span: how tokens are drawn, and never the prompt."""
+        request, sampling = self._request, self._request.sampling
+        # Traces know no numbers of 64 bits without a sign.
+        values: dict[str, Any] = {"gen_ai.request.seed": self.seed if self.seed < _INT64_END else str(self.seed)}
+        if request.HasField("max_tokens"):
+            values["gen_ai.request.max_tokens"] = request.max_tokens
+        if sampling.HasField("temperature"):
+            values["gen_ai.request.temperature"] = sampling.temperature
+        if sampling.HasField("top_p"):
+            values["gen_ai.request.top_p"] = sampling.top_p
+        if sampling.top_k:
+            values["gen_ai.request.top_k"] = sampling.top_k
+        return values
+
+    @property
+    def result(self) -> Generation:
+        """The result.
+
+        Raises:
+            RuntimeError: the request has not ended.
+        """
+        if self._result is None:
+            raise RuntimeError("the stream has not ended: its result comes with its last chunk")
+        return self._result
+
+    @property
+    def progress(self) -> str:
+        """The request's progress in words: "after 90 tokens"."""
+        if not self._prompt_tokens:
+            return "before the request began"
+        return f"after {len(self._token_ids)} token{'s' * (len(self._token_ids) != 1)}"
+
+    def partial(self, finish_reason: FinishReason) -> Generation | None:
+        """Return what there is of a request that failed; None where it has not begun."""
+        if not self._prompt_tokens:
+            return None
+        now = time.monotonic()
+        return Generation(
+            text="".join(self._texts),
+            token_ids=list(self._token_ids),
+            finish_reason=finish_reason,
+            usage=Usage(
+                prompt_tokens=self._prompt_tokens,
+                completion_tokens=len(self._token_ids),
+                first_token_seconds=(self._first_token or now) - self._begin,
+                total_seconds=now - self._begin,
+            ),
+            speculation=NO_SPECULATION,
+            seed=self.seed,
+            request_id=self.request_id,
+            prompt_token_ids=self.prompt_token_ids,
+            token_texts=self._token_texts,
+            text_offsets=self._text_offsets,
+            logprobs=self._logprobs,
+            prompt=self.prompt,
+            resumes=self._resumes,
+        )
+
+    @property
+    def prompt(self) -> PromptReport | None:
+        """What was reported of the prompt so far, None if nothing was."""
+        return read_prompt(self._prompt) if self._prompt.token_ids else None
+
+    def key(self, size: int) -> bytes | None:
+        """Return the first bytes of the prompt; None where drafters are named, which others may not have."""
+        asked = self._request.speculation
+        return None if asked.drafter or asked.drafter_names else prompt_prefix(self._request, size)
+
+    def next_request(self, *, resumable: bool) -> pb.GenerateRequest:
+        """Return the request, with the tokens read so far to be resumed after."""
+        self._resumed_tokens = len(self._token_ids)
+        request = pb.GenerateRequest()
+        request.CopyFrom(self._request)
+        request.resumable = resumable
+        if len(self._prompt.token_ids) < self._prompt_tokens:
+            self._prompt.Clear()  # it broke off in the middle
+        elif self._prompt.token_ids:  # it is told once
+            request.ClearField("echo")
+            request.ClearField("prompt_log_probs")
+        if request.HasField("max_time"):
+            left = request.max_time.ToTimedelta().total_seconds() - (time.monotonic() - self._begin)
+            request.max_time.FromTimedelta(timedelta(seconds=max(left, _LEAST_TIME)))
+        if not self._token_ids:
+            return request
+        request.request_id = self.request_id
+        request.token_ids.ids[:] = self.prompt_token_ids  # also where the prompt was text: no second tokenization
+        request.resume_token_ids[:] = self._token_ids
+        request.speculation.ClearField("drafter")  # which the next verifier may not have; it changes no token
+        request.speculation.ClearField("drafter_names")
+        return request
+
+    def begin_anew(self) -> bool:
+        """Forget what was read, so that the next request is the first one again; False where chunks were handed out."""
+        if self._may_begin_anew:
+            self._forget()
+            self._restarts += 1
+        return self._may_begin_anew
+
+    def read(self, response: pb.GenerateResponse) -> Chunk | None:
+        """Take in an event; return the chunk it makes, if any."""
+        event = response.WhichOneof("event")
+        if event == "started":
+            self._read_started(response.started)
+            return None
+        if event == "chunk":
+            return self._read_chunk(response.chunk)
+        if event == "prompt":
+            text = self._prompt.text + response.prompt.text
+            self._prompt.MergeFrom(response.prompt)
+            self._prompt.text = text
+            return None
+        if event == "finished":
+            return self._read_finished(response.finished)
+        return None  # an event newer than this SDK
+
+    def _read_started(self, started: pb.GenerateStarted) -> None:
+        self.request_id = started.request_id
+        self._prompt_tokens = started.prompt_tokens
+        if self._resumed_tokens:
+            self._check_model(started.model_fingerprint)
+            self._check_numerics(started.numerics)
+            self._resumes += 1
+        self._numerics = started.numerics
+        self._model_fingerprint = started.model_fingerprint or self._model_fingerprint
+        if started.seed != self.seed:
+            raise InternalError(f"the verifier uses the seed {started.seed} instead of {self.seed}")
+        if started.prompt_token_ids:
+            self.prompt_token_ids = list(started.prompt_token_ids)
+
+    def _check_model(self, fingerprint: str) -> None:
+        """Refuse to go on with another model, unless one of the verifiers does not tell which it has."""
+        if fingerprint and self._model_fingerprint and fingerprint != self._model_fingerprint:
+            raise ModelMismatchError(
+                f"request {self.request_id} cannot go on here: the target model is another one than the one that began "
+                f"it (fingerprint {fingerprint[:12]}, was {self._model_fingerprint[:12]})"
+            )
+
+    def _check_numerics(self, numerics: str) -> None:
+        """Refuse to go on with other numerics; those that are not reported are equal to each other alone."""
+        if numerics != self._numerics:
+            raise NumericsMismatchError(
+                f"the numerics of the target model ({numerics[:12] or 'not reported'}) are not those that it began "
+                f"with ({self._numerics[:12] or 'not reported'}), so its text might differ from here on; the "
+                "verifiers' ModelInfo.numerics_description says what they stand for",
+                metadata={"numerics": numerics, "began_with": self._numerics},
+            )
+
+    def _read_chunk(self, message: pb.GenerateChunk) -> Chunk:
+        if self._first_token is None:
+            self._first_token = time.monotonic()
+        self._token_ids += message.token_ids
+        self._texts.append(message.text)
+        self._token_texts += message.token_texts
+        self._text_offsets += message.text_offsets
+        logprobs = read_logprobs(message.log_probs)
+        self._logprobs += logprobs
+        names = (None, *message.drafters)
+        return Chunk(
+            text=message.text,
+            token_ids=list(message.token_ids),
+            sources=[names[source] if source < len(names) else None for source in message.sources],
+            token_texts=list(message.token_texts),
+            text_offsets=list(message.text_offsets),
+            logprobs=logprobs,
+            rejected=[
+                RejectedDraft(draft.token_id, draft.text, name, draft.position, draft.depth)
+                for draft in message.rejected
+                if draft.source < len(names) and (name := names[draft.source]) is not None
+            ],
+        )
+
+    def _read_finished(self, message: pb.GenerateFinished) -> Chunk | None:
+        self._texts.append(message.text)
+        self._result = Generation(
+            text="".join(self._texts),
+            token_ids=list(self._token_ids),
+            finish_reason=_FINISH_REASONS.get(message.finish_reason, "stop"),
+            usage=self._usage(message.usage),
+            speculation=read_speculation(message.speculation, len(self._token_ids) - self._resumed_tokens),
+            seed=self.seed,
+            request_id=self.request_id,
+            prompt_token_ids=self.prompt_token_ids,
+            stop=message.stop or None,
+            stop_token_id=message.stop_token_id if message.HasField("stop_token_id") else None,
+            token_texts=self._token_texts,
+            text_offsets=self._text_offsets,
+            logprobs=self._logprobs,
+            prompt=self.prompt,
+            resumes=self._resumes,
+            restarts=self._restarts,
+        )
+        return Chunk(text=message.text) if message.text else None
+
+    def _usage(self, message: pb.Usage) -> Usage:
+        first, total = message.first_token_seconds, message.total_seconds
+        if self._resumed_tokens or self._restarts:  # the verifier's clock knows the last attempt only
+            now = time.monotonic()
+            first, total = (self._first_token or now) - self._begin, now - self._begin
+        return Usage(
+            prompt_tokens=message.prompt_tokens,
+            completion_tokens=message.completion_tokens,
+            first_token_seconds=first,
+            total_seconds=total,
+            cached_tokens=message.cached_tokens,
+        )
+
+
+def read_speculation(message: speculation_pb2.SpeculationStats, tokens: int) -> SpeculationStats:
+    """Return ``SpeculationStats`` from their message and the number of tokens they cover."""
+    return SpeculationStats(
+        steps=message.steps,
+        tokens=tokens,
+        draft_tokens=message.draft_tokens,
+        accepted_tokens=message.accepted_tokens,
+        stale_nodes=message.stale_nodes,
+        drafters=[DrafterShare(d.name, d.draft_tokens, d.accepted_tokens) for d in message.drafters],
+        hits=message.hits,
+        acceptance=RULE_NAMES.get(message.acceptance, "coupled"),
+        preset=PRESET_NAMES.get(message.preset),
+        threshold=message.threshold if message.HasField("threshold") else None,
+        posterior_threshold=message.posterior_threshold if message.HasField("posterior_threshold") else None,
+        posterior_alpha=message.posterior_alpha if message.HasField("posterior_alpha") else None,
+        lossless=message.lossless if message.HasField("lossless") else True,
+        drafts=message.drafts,
+        accepted_per_position=list(message.accepted_per_position),
+    )

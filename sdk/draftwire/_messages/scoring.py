@@ -1,0 +1,73 @@
+"""What the target holds likely along a given text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from draftwire._messages.methods import SCORE
+from draftwire._messages.prompt_prefix import token_prefix
+from draftwire._messages.validation import token_ids, unsigned
+from draftwire.v1 import verifier_service_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The target's likeliest tokens at one position, given all tokens before it: temperature 1, no filter."""
+
+    position: int
+    """The position, from 1; that of the text's length is the token after its last one."""
+    token_ids: list[int]
+    """The likeliest tokens, best first."""
+    log_probs: list[float]
+    """Their natural log-probabilities."""
+
+
+class ScoreReader:
+    """Reads the distributions along a text. After a lost connection it goes on with the next one."""
+
+    method = SCORE
+
+    def __init__(self, text: Iterable[int], top: int, first_position: int) -> None:
+        """Start before the first attempt.
+
+        Raises:
+            InvalidFieldError: a value the wire cannot carry.
+            TokenOutOfRangeError: a token id below 0 or beyond 32 bits.
+        """
+        self._text = token_ids("token_ids", text)
+        self._top = unsigned("top", top)
+        self._next = first_position
+        unsigned("first_position", first_position)
+
+    @property
+    def finished(self) -> bool:
+        """True when the last distribution is read."""
+        return self._next > len(self._text) > 0
+
+    def key(self, size: int) -> bytes:
+        """Return the first bytes of the text."""
+        return token_prefix(self._text, size)
+
+    def next_request(self, *, resumable: bool) -> pb.ScoreRequest:
+        """Ask for the distributions that are not read yet."""
+        return pb.ScoreRequest(token_ids=self._text, top=self._top, first_position=self._next)
+
+    def begin_anew(self) -> bool:
+        """There is nothing to begin anew."""
+        return False
+
+    def read(self, response: pb.ScoreResponse) -> list[Prediction] | None:
+        """Return the distributions of a response."""
+        top = response.top
+        starts = range(0, len(response.token_ids), top) if top else range(0)
+        found = [
+            Prediction(
+                response.first_position + index,
+                list(response.token_ids[start : start + top]),
+                list(response.log_probs[start : start + top]),
+            )
+            for index, start in enumerate(starts)
+        ]
+        self._next = response.first_position + len(found)
+        return found or None

@@ -1,0 +1,105 @@
+"""Values as they go on the wire, and the errors for those that cannot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import TypeVar
+
+from draftwire._messages import option_types
+from draftwire._types.quoting import quoted
+from draftwire.errors import ErrorReason, FieldViolation, TokenOutOfRangeError, invalid_field
+
+NameT = TypeVar("NameT")
+NumberT = TypeVar("NumberT")
+
+UINT64_END = 1 << 64
+_UINT32_END = 1 << 32
+_LONGEST_TIME = 366 * 86400
+
+
+def token_ids(field: str, ids: Iterable[int]) -> list[int]:
+    """Return token ids that fit the wire.
+
+    Raises:
+        TokenOutOfRangeError: an id below 0 or beyond 32 bits.
+        TypeError: something else than ids.
+    """
+    ids = option_types.token_ids(field, ids)
+    for index, token_id in enumerate(ids):
+        if not is_token_id(token_id):
+            raise no_token_id(f"{field}[{index}]", token_id)
+    return ids
+
+
+def is_token_id(number: int) -> bool:
+    """Return whether a number can be the id of a token."""
+    return 0 <= number < _UINT32_END
+
+
+def no_token_id(field: str, number: int) -> TokenOutOfRangeError:
+    """Return the error for a number that cannot be the id of a token."""
+    violation = FieldViolation(field, f"{quoted(number)} is no token id")
+    return TokenOutOfRangeError(
+        f"{field}: {violation.description}",
+        reason=ErrorReason.TOKEN_OUT_OF_RANGE,
+        field_violations=(violation,),
+    )
+
+
+def some_tokens(field: str, ids: Iterable[int] | None) -> list[int] | None:
+    """Return token ids that fit the wire, as ``token_ids``; None where there are none."""
+    return None if ids is None else token_ids(field, ids)
+
+
+def unsigned(field: str, value: int | None, end: int = _UINT32_END, *, least: int = 0) -> int | None:
+    """Return a number that fits the wire.
+
+    Args:
+        field: the request's.
+        value: the number; None where there is none.
+        end: the first one that is too large for the wire.
+        least: the least one that makes sense, for the message alone: it is the verifier that refuses what is below.
+
+    Raises:
+        InvalidFieldError: it does not.
+    """
+    if value is not None and value < 0:
+        raise invalid_field(field, f"must be at least {least}, got {quoted(value)}")
+    if value is not None and value >= end:
+        raise invalid_field(field, f"must be below {end}, got {quoted(value)}")
+    return value
+
+
+def duration(field: str, seconds: float | None) -> timedelta | None:
+    """Return a time that fits the wire, from its seconds.
+
+    Raises:
+        InvalidFieldError: it does not.
+    """
+    if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= _LONGEST_TIME):
+        raise invalid_field(field, f"must be above 0 and at most {_LONGEST_TIME} seconds, got {seconds}")
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+def text_list(field: str, texts: Iterable[str] | None) -> list[str] | None:
+    """Return a list of texts.
+
+    Raises:
+        InvalidFieldError: one text, whose letters would be taken for the list.
+    """
+    if isinstance(texts, str):
+        raise invalid_field(field, f"expected a list of strings, got {quoted(texts)}")
+    return None if texts is None else list(texts)
+
+
+def named(field: str, known: Mapping[NameT, NumberT], name: NameT | None) -> NumberT | None:
+    """Return the number that stands for a name on the wire.
+
+    Raises:
+        InvalidFieldError: there is no such name.
+    """
+    if name is not None and name not in known:
+        raise invalid_field(field, f"{quoted(name)} is unknown; there are {', '.join(map(repr, known))}")
+    return None if name is None else known[name]

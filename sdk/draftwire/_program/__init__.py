@@ -1,0 +1,1 @@
+"""Code shared by the programs of this distribution: the services, the gateway and the commands."""

@@ -1,0 +1,410 @@
+# Generated from sdk/draftwire/_async/client.py by scripts/generate_sync.py. Do not edit.
+
+"""The synchronous client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, Self, Unpack, overload
+
+import grpc
+
+from draftwire._auth.bearer_token import TokenSource
+from draftwire._auth.security import Security
+from draftwire._auth.tls import Tls
+from draftwire._calls.batch import Batch, run_batch
+from draftwire._calls.deadline import Deadline
+from draftwire._calls.failover import RetryPolicy
+from draftwire._calls.spreading import SpreadPolicy
+from draftwire._calls.transport import Stream, Transport
+from draftwire._messages.health import CHECK, Health, check_request, read_health
+from draftwire._messages.methods import DETOKENIZE, GET_MODEL_INFO, TOKENIZE
+from draftwire._messages.option_types import whole
+from draftwire._messages.reading import GenerationReader
+from draftwire._messages.requests import Conversation, Messages, Prepared, Prompt, choices, prepare
+from draftwire._messages.scoring import Prediction, ScoreReader
+from draftwire._messages.tokenization import Tokenization, read_tokenization, tokenize_request
+from draftwire._messages.traffic import Traffic, TrafficReader
+from draftwire._messages.validation import token_ids
+from draftwire._sync.drafters import Drafters
+from draftwire._types.generation import Chunk, Generation
+from draftwire._types.logprobs import PromptReport
+from draftwire._types.model import VerifierInfo, read_verifier_info
+from draftwire._types.options import BatchOptions, GenerateOptions
+from draftwire._types.verifier import Verifier, Verifiers, VerifierStatus, parse_verifiers
+from draftwire.errors import DeadlineExceededError, DraftwireError, RequestCancelledError
+from draftwire.v1 import verifier_service_pb2 as pb
+
+
+class Client:
+    """Talks to a verifier, or to several that serve the same target model. Safe to use from several threads.
+
+    With a list of addresses, or a DNS name that has several, requests are spread by load, those whose prompts begin
+    alike to the same verifier (``SpreadPolicy``). A request that breaks off is resumed at another one, without a token
+    lost, doubled or different. Everything else goes to the one in use (``address``), which changes when it is lost.
+
+        with Client("localhost:50051") as client:
+            for chunk in client.stream("def fib(n):", max_tokens=64):
+                print(chunk.text, end="")
+
+    The methods that generate take the keyword parameters of ``GenerateOptions``.
+    """
+
+    def __init__(
+        self,
+        address: Verifiers = "localhost:50051",
+        *,
+        timeout: float | None = None,
+        retry: RetryPolicy | None = None,
+        spread: SpreadPolicy | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
+        tls: Tls | None = None,
+        token: TokenSource | None = None,
+        insecure: bool = False,
+    ) -> None:
+        """Make a client. It connects with the first call.
+
+        Args:
+            address: host:port of a verifier, or several that serve the same target model; see ``Verifier`` for their
+                weights. A DNS name stands for all its addresses; it is looked up with the first call, again whenever
+                one of them is lost, and every 30 seconds while calls are made.
+            timeout: seconds a call may take in all, unless the call says otherwise; None waits without limit.
+            retry: what to do about verifiers that cannot be reached; default ``RetryPolicy()``.
+            spread: how requests are spread over several verifiers; default ``SpreadPolicy()``.
+            credentials: gRPC channel credentials of your own making, in place of ``tls``.
+            tls: encrypt and say whom to trust, see ``Tls``; None connects in the clear, to this machine only.
+            token: the token to show to the service, or a function that returns the present one (``TokenFile``).
+            insecure: True allows connections in the clear to other machines, token included.
+
+        Raises:
+            ValueError: no address, or one that is none; a wrong weight; files of ``tls`` that cannot be used; an
+                address beyond this machine without TLS.
+        """
+        verifiers = parse_verifiers(address)
+        security = Security(tls=tls, token=token, insecure=insecure, credentials=credentials)
+        for each in verifiers:
+            security.check(each.address)
+        self._transport = self._make_transport(
+            verifiers, timeout=timeout, retry=retry or RetryPolicy(), spread=spread or SpreadPolicy(), security=security
+        )
+        self.drafters = Drafters(self._transport)
+        """The drafters of the verifier in use."""
+
+    @property
+    def address(self) -> str:
+        """Address of the verifier in use: where everything goes that is no request for text."""
+        return self._transport.address
+
+    @property
+    def verifiers(self) -> list[VerifierStatus]:
+        """How each verifier is seen; those behind a name once it was looked up."""
+        return self._transport.statuses()
+
+    def generate(self, prompt: Prompt, *, n: int = 1, **options: Unpack[GenerateOptions]) -> Generation:
+        """Continue a prompt and return the result.
+
+        Args:
+            prompt: text, or token ids.
+            n: how many results, from 1 to 128, to generate concurrently; ``Generation.choices`` holds all. The i-th,
+                counted from 0, is what the call gives alone with the seed plus i.
+            options: see ``GenerateOptions``.
+
+        Raises:
+            InvalidArgumentError: the request cannot be served: ``InvalidFieldError`` with the fields' names,
+                ``EmptyPromptError``, ``ContextExceededError`` or ``TokenOutOfRangeError``.
+            DrafterNotFoundError: ``speculation.drafter`` is not attached.
+            AtCapacityError: all verifiers that can be reached are full.
+            DeadlineExceededError: the timeout has passed; ``partial`` has the text so far.
+            UnavailableError: no verifier could be reached.
+            ModelMismatchError: the verifiers serve different target models.
+            NumericsMismatchError: it broke off, and no verifier is left that computes with the same numerics.
+            TypeError: an option of the wrong type, or one that there is not.
+            DraftwireError: the call failed otherwise.
+        """
+        return self._choices(prepare(prompt, **options), n)
+
+    def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> GenerationStream:
+        """Continue a prompt and iterate over its chunks as they are committed.
+
+        The request starts at once. Ending the iteration early cancels it; see ``Stream``.
+
+        Args:
+            prompt: text, or token ids.
+            options: see ``GenerateOptions``.
+
+        Raises:
+            InvalidFieldError: a value the wire cannot carry; what else ``generate`` raises comes while iterating.
+        """
+        return self._stream(prepare(prompt, **options))
+
+    def chat(self, messages: Messages, *, n: int = 1, **options: Unpack[GenerateOptions]) -> Generation:
+        """Answer a conversation, rendered by the chat template of the target's tokenizer, and return the result.
+
+        Args:
+            messages: mappings with ``role`` (system, user, assistant, ...) and ``content``, oldest first.
+            n: see ``generate``.
+            options: see ``GenerateOptions``.
+
+        Raises:
+            DraftwireError: as ``generate``.
+        """
+        return self._choices(prepare(Conversation(messages), **options), n)
+
+    def stream_chat(self, messages: Messages, **options: Unpack[GenerateOptions]) -> GenerationStream:
+        """Answer a conversation and iterate over the chunks; as ``stream``, with the messages of ``chat``."""
+        return self._stream(prepare(Conversation(messages), **options))
+
+    @overload
+    def generate_batch(
+        self,
+        prompts: Iterable[Prompt],
+        *,
+        seed: int | Sequence[int] | None = None,
+        max_concurrency: int = 32,
+        return_exceptions: Literal[False] = False,
+        **options: Unpack[BatchOptions],
+    ) -> list[Generation]: ...
+
+    @overload
+    def generate_batch(
+        self,
+        prompts: Iterable[Prompt],
+        *,
+        seed: int | Sequence[int] | None = None,
+        max_concurrency: int = 32,
+        return_exceptions: bool,
+        **options: Unpack[BatchOptions],
+    ) -> list[Generation | DraftwireError]: ...
+
+    def generate_batch(
+        self,
+        prompts: Iterable[Prompt],
+        *,
+        seed: int | Sequence[int] | None = None,
+        max_concurrency: int = 32,
+        return_exceptions: bool = False,
+        **options: Unpack[BatchOptions],
+    ) -> list[Generation] | list[Generation | DraftwireError]:
+        """Continue several prompts concurrently and return their results in order.
+
+        Args:
+            prompts: texts, or lists of token ids.
+            seed: one seed for every prompt (each gives what it gives alone with that seed), or one for each.
+            max_concurrency: most requests under way at a time.
+            return_exceptions: whether a request that fails leaves its error in its place, and the others go on.
+            options: see ``BatchOptions``.
+
+        Raises:
+            ValueError: a list of seeds whose length is not the number of prompts.
+            TypeError: an option, or a prompt, of the wrong type.
+            DraftwireError: the first request that failed, unless ``return_exceptions``; its message and ``fields`` name
+                the prompt as ``prompts[1]``, and ``results`` has what came of each. The others are cancelled, but for
+                a fault of the prompt itself (``EmptyPromptError``, ``ContextExceededError``,
+                ``TokenOutOfRangeError``): with that they go on to their ends first.
+        """
+        batch = Batch.of(prompts, seed, options, keeps_errors=return_exceptions)
+        self._run_all(batch, whole("max_concurrency", max_concurrency))
+        return batch.outcomes()
+
+    def tokenize(
+        self,
+        text: str | None = None,
+        *,
+        messages: Messages | None = None,
+        add_special_tokens: bool = False,
+        timeout: float | None = None,
+    ) -> list[int]:
+        """Return the token ids of a text or a conversation, by the target's tokenizer.
+
+        Args:
+            text: the text.
+            messages: a conversation instead, rendered by the chat template; see ``chat``.
+            add_special_tokens: add the special tokens the tokenizer puts around a text. A chat template writes them
+                itself.
+            timeout: seconds to wait; default: the client's timeout.
+
+        Raises:
+            InvalidFieldError: the conversation cannot be rendered, or there is not one of text and messages.
+            DraftwireError: the call failed.
+        """
+        tokens = self.tokenization(text, messages=messages, add_special_tokens=add_special_tokens, timeout=timeout)
+        return tokens.token_ids
+
+    def tokenization(
+        self,
+        text: str | None = None,
+        *,
+        messages: Messages | None = None,
+        add_special_tokens: bool = False,
+        timeout: float | None = None,
+    ) -> Tokenization:
+        """As ``tokenize``, with the place and the text of each token."""
+        request = tokenize_request(text, messages, add_special_tokens)
+        return read_tokenization(self._transport.call(TOKENIZE, request, timeout))
+
+    def detokenize(self, ids: Iterable[int], *, skip_special_tokens: bool = False, timeout: float | None = None) -> str:
+        """Return the text of token ids, by the target's tokenizer.
+
+        Args:
+            ids: the token ids.
+            skip_special_tokens: leave special tokens out of the text.
+            timeout: seconds to wait; default: the client's timeout.
+
+        Raises:
+            TokenOutOfRangeError: an id is not below the vocabulary size.
+            DraftwireError: the call failed otherwise.
+        """
+        request = pb.DetokenizeRequest(token_ids=token_ids("token_ids", ids), skip_special_tokens=skip_special_tokens)
+        response = self._transport.call(DETOKENIZE, request, timeout)
+        return response.text
+
+    def score(
+        self, token_ids: Iterable[int], *, top: int = 16, first_position: int = 1, timeout: float | None = None
+    ) -> list[Prediction]:
+        """Return the target's likeliest tokens along a text: what a draft model learns from.
+
+        The verifier has to be started with ``--allow-scoring``. Scoring runs beside requests and takes what they leave.
+
+        Args:
+            token_ids: the text, prompt and continuation.
+            top: how many tokens to return for each position.
+            first_position: first position wanted, from 1.
+            timeout: seconds it may take; default: the client's timeout.
+
+        Raises:
+            NotEnabledError: the verifier does not score texts.
+            InvalidArgumentError: a field is out of its range, or the text is too long.
+            DraftwireError: the call failed otherwise.
+        """
+        with self._transport.stream(ScoreReader(token_ids, top, first_position), timeout) as stream:
+            return [prediction for part in stream for prediction in part]
+
+    def follow_traffic(self) -> Stream[Traffic]:
+        """Iterate over the requests that the verifier finishes from now on, of all clients.
+
+        The verifier has to be started with ``--share-traffic``. The first item is empty and comes at once. The stream
+        has no end; close it, or leave its ``with`` block. It reconnects when the connection breaks.
+
+        Raises:
+            DraftwireError: while iterating, when the call failed; ``NotEnabledError`` where the traffic is not shared.
+        """
+        return self._transport.stream(TrafficReader(), None)
+
+    def model_info(self, *, address: str | None = None, timeout: float | None = None) -> VerifierInfo:
+        """Return what a verifier serves, its limits and how busy it is.
+
+        Args:
+            address: which one of the ``verifiers`` to ask; default: the one in use.
+            timeout: seconds to wait; default: the client's timeout.
+
+        Raises:
+            DraftwireError: the call failed.
+        """
+        request = pb.GetModelInfoRequest()
+        return read_verifier_info(self._transport.call(GET_MODEL_INFO, request, timeout, address=address))
+
+    def health(self, service: str = "", *, timeout: float | None = None) -> Health:
+        """Return whether the verifier takes calls, by ``grpc.health.v1``. A drafter service can be asked, too.
+
+        Args:
+            service: full name of one of its services; without it the health of the whole server.
+            timeout: seconds to wait; default: the client's timeout.
+
+        Raises:
+            NotFoundError: it has no such service.
+            DraftwireError: the call failed.
+        """
+        return read_health(self._transport.call(CHECK, check_request(service), timeout))
+
+    def close(self) -> None:
+        """Cancel the calls that run and close the connections."""
+        self._transport.close()
+
+    def __repr__(self) -> str:
+        """Return the client's verifiers, without a secret."""
+        return f"{type(self).__name__}([{', '.join(repr(each.address) for each in self.verifiers)}])"
+
+    def __enter__(self) -> Self:
+        """Return the client itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the client."""
+        self.close()
+
+    def _make_transport(self, verifiers: tuple[Verifier, ...], **options: Any) -> Transport:
+        return Transport(verifiers, **options)
+
+    def _choices(self, request: Prepared, number: int) -> Generation:
+        requests = choices(request, number)
+        if number == 1:
+            return _finish(self._stream(request, whole=True))
+        batch = Batch(requests)
+        self._run_all(batch, number)
+        first: Generation
+        first, *further = batch.outcomes()
+        return replace(first, further=further)
+
+    def _run_all(self, batch: Batch, max_concurrency: int) -> None:
+        """Run the requests of a batch to their ends. Cancels what is left when one failure is to end them all."""
+        run_batch(batch, max_concurrency, partial(self._stream, whole=True), _finish)
+
+    def _stream(self, request: Prepared, *, whole: bool = False) -> GenerationStream:
+        """Start a request; whole: nobody gets its chunks before the result is there."""
+        reader = GenerationReader(request.message, may_begin_anew=whole and self._transport.restarts)
+        return GenerationStream(self._transport, reader, self._transport.deadline(request.timeout))
+
+
+class GenerationStream(Stream[Chunk]):
+    """A running request: iterate over its chunks, then take its ``result``. See ``Stream`` for ending it early."""
+
+    def __init__(self, transport: Transport, reader: GenerationReader, deadline: Deadline | None) -> None:
+        """Used by ``Client.stream``: start the request."""
+        self._generation = reader
+        super().__init__(transport, reader, deadline)
+
+    @property
+    def seed(self) -> int:
+        """The seed in use."""
+        return self._generation.seed
+
+    @property
+    def prompt(self) -> PromptReport | None:
+        """What was reported of the prompt so far, where the request asked for it: all of it from the first chunk on."""
+        return self._generation.prompt
+
+    @property
+    def finished(self) -> bool:
+        """True when the result is there."""
+        return self._generation.finished
+
+    @property
+    def result(self) -> Generation:
+        """The result, once the stream has ended.
+
+        Raises:
+            RuntimeError: the stream has not ended.
+        """
+        return self._generation.result
+
+    def _progress(self) -> str:
+        """Return the request's progress and a hint to its caller, for the message of a timeout."""
+        return f"{self._generation.progress} (max_time ends a request with the text so far)"
+
+    def _partial(self, error: DraftwireError) -> Generation | None:
+        return self._generation.partial("deadline" if isinstance(error, DeadlineExceededError) else "error")
+
+
+def _finish(stream: GenerationStream) -> Generation:
+    """Run a request to its end."""
+    with stream:
+        for _ in stream:
+            pass
+        if not stream.finished:
+            raise RequestCancelledError("the stream was closed")
+    return stream.result

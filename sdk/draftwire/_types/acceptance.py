@@ -1,0 +1,52 @@
+"""Rules of acceptance and presets, by name and by their numbers in the contract, and what came of each rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from draftwire._types.speculation import Acceptance, Preset
+from draftwire.v1.speculation_pb2 import AcceptancePreset, AcceptanceRule
+from draftwire.v1.verifier_service_pb2 import AcceptanceCount as AcceptanceCountMessage
+
+RULES: dict[Acceptance, AcceptanceRule] = {
+    "coupled": AcceptanceRule.ACCEPTANCE_RULE_COUPLED,
+    "rejection": AcceptanceRule.ACCEPTANCE_RULE_REJECTION,
+    "typical": AcceptanceRule.ACCEPTANCE_RULE_TYPICAL,
+    "threshold": AcceptanceRule.ACCEPTANCE_RULE_THRESHOLD,
+}
+PRESETS: dict[Preset, AcceptancePreset] = {
+    "auto": AcceptancePreset.ACCEPTANCE_PRESET_AUTO,
+    "code": AcceptancePreset.ACCEPTANCE_PRESET_CODE,
+    "json": AcceptancePreset.ACCEPTANCE_PRESET_JSON,
+    "narrative": AcceptancePreset.ACCEPTANCE_PRESET_NARRATIVE,
+}
+RULE_NAMES = {number: name for name, number in RULES.items()}
+PRESET_NAMES = {number: name for name, number in PRESETS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceCount:
+    """What came of one rule of acceptance since the verifier's start."""
+
+    rule: Acceptance
+    """The rule."""
+    requests: int
+    """Requests with it that have begun."""
+    tokens: int
+    """Tokens they committed."""
+    draft_tokens: int
+    """Draft tokens verified for them."""
+    accepted_tokens: int
+    """Draft tokens accepted."""
+
+
+def read_acceptance_counts(messages: Iterable[AcceptanceCountMessage]) -> list[AcceptanceCount]:
+    """Return the counts from their messages; a rule newer than this SDK is left out."""
+    return [
+        AcceptanceCount(
+            RULE_NAMES[message.rule], message.requests, message.tokens, message.draft_tokens, message.accepted_tokens
+        )
+        for message in messages
+        if message.rule in RULE_NAMES
+    ]

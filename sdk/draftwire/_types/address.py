@@ -1,0 +1,61 @@
+"""Addresses of services, HOST:PORT or another form that gRPC takes, and which of them are on this machine."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from draftwire._types.quoting import quoted
+
+_SCHEME = re.compile(r"(?:dns|ipv4|ipv6|unix|unix-abstract|vsock|xds):")
+"""Addresses of gRPC's own kinds are taken as they are. Its ``dns:`` without a port means 443, too, but whoever writes
+that knows gRPC."""
+_HOST_PORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]@]+):(?P<port>\d{1,5})")
+_PORTS = range(1, 1 << 16)
+
+
+_IP_SCHEMES = ("dns:///", "dns:", "ipv4:", "ipv6:")
+_LOCAL_SCHEMES = ("unix:", "unix-abstract:")
+
+
+def check_address(address: str) -> None:
+    """Check that an address names a port: without one gRPC would go to port 443.
+
+    Raises:
+        ValueError: it is not HOST:PORT; the message names it.
+    """
+    if _SCHEME.match(address):
+        return
+    found = _HOST_PORT.fullmatch(address)
+    if found and int(found["port"]) in _PORTS:
+        return
+    if address.count(":") > 1 and "[" not in address:
+        example = "with an IPv6 host in brackets, for example [::1]:50051"
+    elif found:
+        example = f"with a port from 1 to {_PORTS[-1]}"
+    else:
+        example = f"for example {address}:50051" if re.fullmatch(r"[\w.-]{1,64}", address) else "and nothing else"
+    raise ValueError(f"{quoted(address)} is no address of a service: expected HOST:PORT, {example}")
+
+
+def is_loopback_host(host: str) -> bool:
+    """Return whether a host is this machine: ``localhost``, or an address of the loopback network.
+
+    A name that only resolves to one is none: what it resolves to can change.
+    """
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether an address, HOST:PORT or what else gRPC takes, is on this machine."""
+    if address.startswith(_LOCAL_SCHEMES):
+        return True
+    for scheme in _IP_SCHEMES:
+        address = address.removeprefix(scheme)
+    hosts = [re.sub(r":\d+$", "", one) for one in address.split(",")]  # ipv4: takes several
+    return all(is_loopback_host(host) for host in hosts)

@@ -1,0 +1,180 @@
+"""What a service serves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from draftwire._types.acceptance import AcceptanceCount, read_acceptance_counts
+from draftwire._types.planner_status import PlannerStatus, read_planner_status
+from draftwire._types.step_times import StepTimes, read_step_times
+from draftwire.v1 import model_info_pb2, verifier_service_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """The model a service has loaded."""
+
+    model_id: str
+    """Directory name or hub id it was loaded from."""
+    architecture: str
+    """Class name of its architecture, for example ``LlamaForCausalLM``."""
+    parameters: int
+    """Number of parameters."""
+    vocab_size: int
+    """Number of token ids; ids at or above it do not exist."""
+    context_length: int
+    """Most tokens of prompt and output together."""
+    dtype: str
+    """Type of the weights: ``float32``, ``bfloat16``, ``float16`` or ``int8``."""
+    device: str
+    """Device it runs on: ``cpu``, ``cuda:0``, ..."""
+    tokenizer_sha256: str
+    """SHA-256 (hex) of the tokenizer; equal means interchangeable."""
+    eos_token_ids: list[int]
+    """Token ids that end a sequence."""
+    bit_exact: bool
+    """True when the load-time self-test found logits to be the same bits alone and in every batch tried."""
+    fingerprint: str
+    """Hash (hex) of weights, their type and tokenizer: with the same one it is the same model. Empty where the service
+    does not report it."""
+    numerics: str = field(default="", kw_only=True)
+    """Hash (hex) of what computes the bits: kernels, libraries, device, and what they give in a trial. Verifiers with
+    the same fingerprint and the same numerics give the same tokens. Empty for drafters, and where the service does not
+    report it."""
+    numerics_description: str = field(default="", kw_only=True)
+    """A description of ``numerics`` for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a service lets one peer ask of it."""
+
+    max_sequences: int
+    """Most open sequences."""
+    max_tree_nodes: int
+    """Most live nodes in one sequence's tree."""
+    max_message_bytes: int
+    """Largest message, in bytes."""
+    max_sequence_tokens: int
+    """Most tokens of prompt and output together."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixCacheStatus:
+    """A glance at a verifier's prefix cache."""
+
+    cached_slots: int
+    """KV slots it holds that no sequence uses; whoever needs them gets them."""
+    queried_tokens: int
+    """Tokens of admitted sequences looked up since the start."""
+    hit_tokens: int
+    """Those of them that were found."""
+    evicted_tokens: int
+    """Tokens that have made room for others."""
+
+    @property
+    def hit_rate(self) -> float:
+        """Found / looked up, in [0, 1]; 0.0 when nothing was looked up."""
+        return self.hit_tokens / self.queried_tokens if self.queried_tokens else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """A glance at a verifier's engine: what it holds, what it does with its time, and what it decides."""
+
+    running_sequences: int
+    """Sequences that are running."""
+    waiting_requests: int
+    """Requests that wait for room."""
+    used_slots: int
+    """KV slots in use."""
+    total_slots: int
+    """KV slots in all."""
+    preemptions: int
+    """Times a sequence gave up its KV slots to others and was computed again, since the start."""
+    times: StepTimes
+    """Where the time of its steps goes."""
+    planner: PlannerStatus
+    """What it decides, and by what."""
+    prefix_cache: PrefixCacheStatus
+    """What the prefix cache holds, and what it has saved."""
+    acceptance: list[AcceptanceCount]
+    """What came of each rule of acceptance that was in effect for a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierInfo(ModelInfo):
+    """The target model of a verifier, and the verifier itself."""
+
+    build: str
+    """Build of the verifier."""
+    limits: Limits
+    """Limits it keeps."""
+    engine: EngineStatus = field(repr=False)  # it fills pages
+    """What its engine is doing now."""
+    started_at: datetime | None = None
+    """When it was started (UTC): its counts begin there. None where it does not tell."""
+
+
+def read_model_info(message: model_info_pb2.ModelInfo) -> ModelInfo:
+    """Return a ``ModelInfo`` from its message."""
+    return ModelInfo(
+        model_id=message.model_id,
+        architecture=message.architecture,
+        parameters=message.parameters,
+        vocab_size=message.vocab_size,
+        context_length=message.context_length,
+        dtype=message.dtype,
+        device=message.device,
+        tokenizer_sha256=message.tokenizer_sha256,
+        eos_token_ids=list(message.eos_token_ids),
+        bit_exact=message.bit_exact,
+        fingerprint=message.fingerprint,
+        numerics=message.numerics,
+        numerics_description=message.numerics_description,
+    )
+
+
+def read_verifier_info(message: verifier_service_pb2.GetModelInfoResponse) -> VerifierInfo:
+    """Return a ``VerifierInfo`` from the answer to GetModelInfo."""
+    model, limits, engine = message.model, message.limits, message.engine
+    return VerifierInfo(
+        model_id=model.model_id,
+        architecture=model.architecture,
+        parameters=model.parameters,
+        vocab_size=model.vocab_size,
+        context_length=model.context_length,
+        dtype=model.dtype,
+        device=model.device,
+        tokenizer_sha256=model.tokenizer_sha256,
+        eos_token_ids=list(model.eos_token_ids),
+        bit_exact=model.bit_exact,
+        fingerprint=model.fingerprint,
+        numerics=model.numerics,
+        numerics_description=model.numerics_description,
+        build=message.build,
+        limits=Limits(
+            max_sequences=limits.max_sequences,
+            max_tree_nodes=limits.max_tree_nodes,
+            max_message_bytes=limits.max_message_bytes,
+            max_sequence_tokens=limits.max_sequence_tokens,
+        ),
+        engine=EngineStatus(
+            running_sequences=engine.running_sequences,
+            waiting_requests=engine.waiting_requests,
+            used_slots=engine.used_slots,
+            total_slots=engine.total_slots,
+            preemptions=engine.preemptions,
+            times=read_step_times(engine.times),
+            planner=read_planner_status(engine.planner),
+            prefix_cache=PrefixCacheStatus(
+                cached_slots=engine.prefix_cache.cached_slots,
+                queried_tokens=engine.prefix_cache.queried_tokens,
+                hit_tokens=engine.prefix_cache.hit_tokens,
+                evicted_tokens=engine.prefix_cache.evicted_tokens,
+            ),
+            acceptance=read_acceptance_counts(engine.acceptance),
+        ),
+        started_at=message.started_at.ToDatetime(tzinfo=UTC) if message.HasField("started_at") else None,
+    )

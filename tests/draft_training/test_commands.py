@@ -1,0 +1,75 @@
+"""What the SDK does for training: scores, traffic, and commands that say what they need."""
+
+import subprocess
+import sys
+
+import pytest
+
+from draftwire import Prediction
+from draftwire._messages.scoring import ScoreReader
+from draftwire._messages.traffic import TrafficReader
+from draftwire.v1 import verifier_service_pb2 as pb
+from tests.end_to_end.waiting import PATIENCE
+from tests.sdk.test_no_torch import FORBID
+
+
+def test_scores_are_read_and_gone_on_with() -> None:
+    reader = ScoreReader([5, 6, 7], 2, 2)
+    assert reader.next_request(resumable=False) == pb.ScoreRequest(token_ids=[5, 6, 7], top=2, first_position=2)
+    part = reader.read(pb.ScoreResponse(first_position=2, top=2, token_ids=[8, 9], log_probs=[-0.5, -1.0]))
+    assert part == [Prediction(2, [8, 9], [-0.5, -1.0])]
+    assert not reader.finished
+    assert reader.next_request(resumable=False).first_position == 3  # after a lost connection
+    reader.read(pb.ScoreResponse(first_position=3, top=2, token_ids=[1, 2], log_probs=[-0.5, -1.0]))
+    assert reader.finished
+
+
+def test_traffic_is_read() -> None:
+    reader = TrafficReader()
+    assert reader.read(pb.FollowTrafficResponse()).requests == []
+    request = pb.ServedRequest(prompt_token_ids=[1, 2], token_ids=[3, 4, 5], drafters=["draft"])
+    request.speculation.steps = 2
+    found = reader.read(pb.FollowTrafficResponse(requests=[request], dropped=7))
+    assert found.dropped == 7
+    [served] = found.requests
+    assert (served.prompt_token_ids, served.token_ids, served.drafters) == ([1, 2], [3, 4, 5], ["draft"])
+    assert (served.speculation.steps, served.speculation.acceptance_length) == (2, 1.5)
+
+
+MISSING = FORBID.replace('raise AssertionError(f"imported {name}")', "raise ModuleNotFoundError(name=name)").replace(
+    '"numpy"}', '"numpy", "draft_training"}'
+)
+ABSENT = """
+import importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name: None if name in Forbid.names else find(name)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "distill --draft d --prompts p --out o --target t",
+        "refresh --drafter n --draft d --canary localhost:1 --out o",
+    ],
+)
+def test_commands_say_what_they_need(arguments: str) -> None:
+    call = f"import sys; sys.argv[1:] = {['train', *arguments.split()]}; from draftwire.cli import main; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", MISSING + ABSENT + call], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert result.returncode == 1
+    assert result.stderr.startswith("draftwire: training needs torch, transformers, draft_training: pip install")
+
+
+def test_a_distillation_has_one_teacher() -> None:
+    for options in ([], ["--target", "t", "--verifier", "v:1"]):
+        arguments = ["train", "distill", "--draft", "d", "--prompts", "p", "--out", "o", *options]
+        result = subprocess.run(
+            [sys.executable, "-m", "draftwire.cli", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert (result.returncode, result.stderr) == (2, "draftwire: --verifier, --target: give one of them\n")
