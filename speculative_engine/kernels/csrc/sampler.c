@@ -125,8 +125,8 @@ static int64_t insert(int64_t *tokens, float *scores, int64_t found, int64_t wan
 }
 
 static int64_t open_block(const Sample *call, const Row *r, int64_t b, int64_t *tokens, float *scores, int64_t found) {
-    const int64_t begin = b * NOISE_BLOCK, rest = call->vocabulary - begin;
-    const int64_t end = begin + (rest < NOISE_BLOCK ? rest : NOISE_BLOCK);
+    int64_t begin = b * NOISE_BLOCK;
+    int64_t end = begin + NOISE_BLOCK < call->vocabulary ? begin + NOISE_BLOCK : call->vocabulary;
     uint32_t words[4] = {0};
     int64_t drawn = -1, winner = -1;
     const float most = r->greedy ? 0.0f : r->noise[b];
