@@ -53,7 +53,7 @@ def test_what_is_shown_is_there() -> None:
         found = [each for each in results() if each.benchmark == promise["benchmark"]]
         assert any(matching(each.figures, promise["figures"]) for each in found), promise["text"]
     for name in named:
-        figures = [name for each in results() if each.benchmark == name for name in each.figures]
+        figures = [figure for each in results() if each.benchmark == name for figure in each.figures]
         for pattern in [*SHOWN[name].get("figures", ()), *SHOWN[name].get("goals", ())]:
             assert matching(dict.fromkeys(figures), [pattern]), (name, pattern)
 
