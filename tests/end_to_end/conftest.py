@@ -20,9 +20,11 @@ import pytest
 
 from draftwire import Client
 from tests.end_to_end.waiting import PATIENCE
+from tests.harness import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "models"
+STEADY_VERIFIER = "tests.harness.steady_verifier"
 START_SECONDS = 2 * PATIENCE
 """A service may take this long to start: torch takes its time on a busy machine."""
 
@@ -33,16 +35,17 @@ class RunningService:
     def __init__(self, module: str, model: str, flags: tuple[str, ...], logs: Path) -> None:
         self.log = logs / f"{module}-{Path(model).name}-{time.monotonic_ns()}.log"
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
+            self.process = processes.Popen(
                 [
                     sys.executable, "-m", module, "--model", str(MODELS / model), "--listen", "127.0.0.1:0",
                     "--threads", "1", "--log-format", "json", *flags,
                 ],
                 cwd=ROOT,
-                env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HUB_OFFLINE": "1"},
+                env=os.environ | processes.ENVIRONMENT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                spares=1 if "--tensor-parallel" in flags else 0,
             )  # fmt: skip
 
     @property
@@ -106,7 +109,7 @@ def shared(logs: Path) -> Iterator[Callable[..., RunningService]]:
 @pytest.fixture(scope="session")
 def verifier(shared: Callable[..., RunningService]) -> RunningService:
     """A verifier for which drafting pays, whatever a row costs on this processor."""
-    return shared("tests.end_to_end.steady_verifier", "target")
+    return shared(STEADY_VERIFIER, "target")
 
 
 @pytest.fixture(scope="session")
@@ -129,11 +132,11 @@ def untrained_drafter(shared: Callable[..., RunningService]) -> str:
 
 @pytest.fixture
 def start_verifier(logs: Path) -> Iterator[StartService]:
-    """Starts verifiers that end with the test."""
+    """Starts verifiers that end with the test, with the same costs of steps as the shared one."""
     with ExitStack() as running:
 
         def start(model: str = "target", *flags: str) -> RunningService:
-            service = RunningService("verifier_service", model, flags, logs)
+            service = RunningService(STEADY_VERIFIER, model, flags, logs)
             running.callback(service.kill)
             return service
 

@@ -4,6 +4,7 @@ import asyncio
 
 from benchmarks.fuzz import attack
 from benchmarks.services import MODELS, Services
+from tests.harness.processes import Popen
 
 MESSAGES = 4000
 SEED = 3
@@ -11,7 +12,7 @@ SEED = 3
 
 def test_nonsense_harms_nobody() -> None:
     print(f"seed {SEED}")
-    with Services() as services:
+    with Services(popen=Popen) as services:
         findings = asyncio.run(attack(SEED, MESSAGES, services, (MODELS / "target", MODELS / "draft")))
     assert not findings.faults
     assert findings.sent.total() >= MESSAGES

@@ -14,6 +14,7 @@ from draftwire import Client
 from draftwire.errors import InvalidFieldError
 from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.conftest import GatewayProcess
+from tests.harness.processes import Popen
 from tests.support.hostile_forms import gbnf_rules, lark_rules, references
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ CHAINS: dict[str, tuple[str, str, str]] = {
 
 def test_no_form_harms_anybody() -> None:
     print(f"seed {SEED}")
-    with Services() as services:
+    with Services(popen=Popen) as services:
         findings = asyncio.run(attack(services, SEED, SECONDS))
     assert not findings.faults
     assert findings.codes.total() >= sum(1 for _ in extremes())

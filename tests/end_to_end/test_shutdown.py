@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PROMPT = "def read_config(path):\n"
 LENGTH: dict[str, Any] = {"max_tokens": 200, "ignore_eos": True, "temperature": 0.8, "seed": 3}
-LONG = LENGTH | {"max_tokens": 1500}
+LONG = LENGTH | {"max_tokens": 700}
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 

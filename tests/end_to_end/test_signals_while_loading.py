@@ -15,6 +15,7 @@ import pytest
 
 from tests.end_to_end.conftest import MODELS, ROOT, RunningService
 from tests.end_to_end.waiting import PATIENCE, eventually
+from tests.harness.processes import ended
 from tests.speculative_engine.hub_server import SilentHub
 
 BLOCKING = """
@@ -106,25 +107,17 @@ def ranks(blocked: Path, tmp_path: Path) -> tuple[RunningService, int]:
     return service, pid
 
 
-def gone(pid: int) -> bool:
-    """Whether a process has ended, though nobody may have taken note of it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
 def test_ranks_end_with_the_first(blocked: Path, tmp_path: Path) -> None:
     service, pid = ranks(blocked, tmp_path)
     service.process.send_signal(signal.SIGTERM)
     assert service.process.wait(PATIENCE) == 0
-    eventually(lambda: gone(pid), "rank 1 has ended")
+    eventually(lambda: ended(pid), "rank 1 has ended")
 
 
 def test_a_rank_that_loads_obeys_signals(blocked: Path, tmp_path: Path) -> None:
     service, pid = ranks(blocked, tmp_path)
     os.kill(pid, signal.SIGINT)
-    eventually(lambda: gone(pid), "rank 1 has ended")
+    eventually(lambda: ended(pid), "rank 1 has ended")
     assert service.process.wait(PATIENCE) == 1
     [reason] = [event["reason"] for event in service.events() if event["event"] == "cannot start"]
     assert "rank 1 of 2 has ended" in reason

@@ -21,6 +21,7 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
 from tests.end_to_end.waiting import PATIENCE, eventually
+from tests.harness.processes import ended
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService
@@ -70,11 +71,6 @@ def others(service: "RunningService") -> list[int]:
     """The processes that a service has started."""
     tasks = Path(f"/proc/{service.pid}/task").iterdir()
     return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
-
-
-def ended(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/stat")
-    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def ask(client: Client, **options: object) -> list[list[int]]:

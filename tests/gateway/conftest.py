@@ -20,6 +20,7 @@ from gateway.settings import GatewaySettings
 from tests.end_to_end.conftest import RunningService, bad_drafter, good_drafter, logs, shared, verifier
 from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.telling_verifier import TellingVerifier
+from tests.harness import processes
 
 __all__ = ["bad_drafter", "good_drafter", "logs", "shared", "verifier"]
 
@@ -36,10 +37,10 @@ class GatewayProcess:
     def __init__(self, log: Path, *flags: str, environment: dict[str, str] | None = None) -> None:
         self.log = log
         with log.open("wb") as output:
-            self.process = subprocess.Popen(
+            self.process = processes.Popen(
                 [sys.executable, "-m", "gateway", "--listen", "127.0.0.1:0", "--log-format", "json", *flags],
                 cwd=ROOT,
-                env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"} | (environment or {}),
+                env=os.environ | processes.ENVIRONMENT | (environment or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -23,14 +22,6 @@ fake.delay = 0.01
 fake.start(arguments.listen)
 threading.Event().wait()
 """
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def wait_for(path: Path) -> int:

@@ -25,7 +25,8 @@ from draftwire.drafter import read_drafter
 from draftwire.speculation import Acceptance, SpeculationStats
 from draftwire.step_times import StepTimes
 from tests.end_to_end.waiting import PATIENCE, sometimes
-from tests.sdk.fake_service import alive, wait_for
+from tests.harness.processes import ended
+from tests.sdk.fake_service import wait_for
 from tests.sdk.fake_verifier import FakeVerifier, drafter_message, rich_status
 from tests.sdk.test_cli import Command
 
@@ -519,4 +520,4 @@ def test_with_services_of_its_own(prompts: str, tmp_path: Path) -> None:
     report = json.loads((tmp_path / "found.json").read_text())
     assert [each["name"] for each in report["methods"]] == ["plain", "good", "bad"]
     assert report["about"]["threads of each service"] == "1"
-    assert not any(alive(wait_for(tmp_path / f"{name}.pid")) for name in ("target", "good"))
+    assert all(ended(wait_for(tmp_path / f"{name}.pid")) for name in ("target", "good"))

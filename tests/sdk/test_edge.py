@@ -31,13 +31,19 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("draft"))
 
 
-@pytest.fixture
-def drafter(checkpoint: Path) -> Iterator[LocalDrafter]:
+@pytest.fixture(scope="module")
+def loaded(checkpoint: Path) -> Iterator[LocalDrafter]:
     made = LocalDrafter(str(checkpoint), dtype="float32", threads=1, kv_slots=4096)
     yield made
-    # The thread that reads a call hears of its end a moment after the call was cancelled.
-    eventually(lambda: made.thread.open_sequences() == 0, "nothing is drafted for")
     made.close()
+
+
+@pytest.fixture
+def drafter(loaded: LocalDrafter) -> Iterator[LocalDrafter]:
+    """A drafter that drafts for nobody before and after the test."""
+    yield loaded
+    # The thread that reads a call hears of its end a moment after the call was cancelled.
+    eventually(lambda: loaded.thread.open_sequences() == 0, "nothing is drafted for")
 
 
 @pytest.fixture

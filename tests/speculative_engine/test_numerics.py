@@ -3,7 +3,6 @@
 import itertools
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,8 @@ from speculative_engine.kernels.kernel_names import Kernels
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.numerics import Numerics, model_numerics
 from speculative_engine.model.packed_model import PackedModel
+from tests.end_to_end.waiting import PATIENCE
+from tests.harness import processes
 from tests.speculative_engine.support import packed, tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -166,13 +167,14 @@ print(found.digest, found.description, sep="|")
 
 def in_a_process(**environment: str) -> tuple[str, str]:
     """Digest and description of a process of its own."""
-    said = subprocess.run(
+    said = processes.run(
         [sys.executable, "-c", _ALONE],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"} | environment,
+        env=os.environ | processes.ENVIRONMENT | environment,
         check=True,
         capture_output=True,
         text=True,
+        timeout=PATIENCE,
     )
     digest, _, description = said.stdout.strip().partition("|")
     return digest, description

@@ -12,6 +12,7 @@ from typing import Any
 
 from draftwire import Client
 from tests.end_to_end.waiting import PATIENCE, eventually
+from tests.harness import processes
 from tests.support.dockerfile import Dockerfile, Image
 from tests.support.lasting_address import lasting_address
 
@@ -30,13 +31,13 @@ class Running:
     def __init__(self, image: Image, address: str, environment: dict[str, str], log: Path) -> None:
         own = {name: value for name, value in os.environ.items() if not name.startswith("DRAFTWIRE_")}
         self.address = address
-        self.environment = own | environment | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HUB_OFFLINE": "1"}
+        self.environment = own | environment | processes.ENVIRONMENT
         self.log = log
         self._healthcheck = image.healthcheck
         program, *arguments = image.entrypoint
         assert program == "python"
         with log.open("wb") as output:
-            self.process = subprocess.Popen(
+            self.process = processes.Popen(
                 [sys.executable, *arguments],
                 cwd=log.parent,
                 env=self.environment,

@@ -1,4 +1,4 @@
-"""`python -m tests.end_to_end.steady_verifier`: a verifier whose planner is given what steps cost.
+"""`python -m tests.harness.steady_verifier`: a verifier whose planner is given what steps cost.
 
 On a processor on which extra rows are expensive, or a machine that was busy at the start, a planner with measured costs
 may rightly verify nothing. Tests of what becomes of drafts must not depend on that.
