@@ -10,7 +10,7 @@ from benchmarks import peer_process
 from benchmarks.peer_catalogue import Method, Peer
 from benchmarks.peer_environment import PeerUnavailable
 from benchmarks.peer_process import PeerProcess
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 RUNNERS = Path(peer_process.__file__).parent / "peers"
 COUNTING = f"""

@@ -9,7 +9,7 @@ from drafter_pool.drafter_credit import DrafterCredit
 from drafter_pool.drafter_standing import DrafterStanding
 from drafter_pool.drafter_standings import DrafterStandings
 from draftwire.v1.model_info_pb2 import ModelInfo
-from tests.verifier_service.simulated_clocks import SimulatedClocks
+from tests.harness.verifier.simulated_clocks import SimulatedClocks
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ from service_runtime.startup_error import StartupError
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.planning.step_cost import StepCost
-from tests.drafter_service.verifier_side import VerifierSide
-from tests.end_to_end.waiting import PATIENCE
-from tests.support.tiny_checkpoint import write_checkpoint
+from tests.harness.drafter.verifier_side import VerifierSide
+from tests.harness.models.tiny_checkpoint import write_checkpoint
+from tests.harness.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)

@@ -26,11 +26,11 @@ from draftwire.v1 import (
 from service_runtime.grpc_stream import open_call
 from service_runtime.server import ServiceServer
 from service_runtime.settings import ServiceSettings
-from tests.drafter_service.verifier_side import VerifierSide
-from tests.end_to_end.waiting import PATIENCE
 from tests.harness import processes
-from tests.support.plain_channel import open_channel
-from tests.support.tiny_checkpoint import write_checkpoint
+from tests.harness.drafter.verifier_side import VerifierSide
+from tests.harness.models.tiny_checkpoint import write_checkpoint
+from tests.harness.plain_channel import open_channel
+from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 

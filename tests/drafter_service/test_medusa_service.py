@@ -22,8 +22,8 @@ from service_runtime.lifecycle import Shutdown
 from service_runtime.message_stream import StreamBroken
 from service_runtime.startup_error import StartupError
 from speculative_engine.drafters.medusa_heads import MedusaHeads
-from tests.drafter_service.verifier_side import PATIENCE, Request, VerifierSide, detail
-from tests.support.tiny_checkpoint import VOCABULARY, write_checkpoint
+from tests.harness.drafter.verifier_side import PATIENCE, Request, VerifierSide, detail
+from tests.harness.models.tiny_checkpoint import VOCABULARY, write_checkpoint
 
 HIDDEN = 8
 PROMPT = [5, 9, 14, 23]

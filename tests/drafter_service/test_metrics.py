@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 from drafter_service.metrics import DrafterCollector
 from tests.drafter_service.conftest import InProcessDrafter
 from tests.drafter_service.test_model_changes import PROMPT, eventually, loaded, other
-from tests.support.metrics_document import documented, served
+from tests.harness.deploy.metrics_document import documented, served
 
 __all__ = ["other"]
 

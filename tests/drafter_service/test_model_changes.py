@@ -20,8 +20,8 @@ from draftwire.v1 import drafter_service_pb2, sampling_pb2
 from service_runtime.errors import ServiceError
 from service_runtime.in_process_stream import in_process_call
 from tests.drafter_service.conftest import Held, InProcessDrafter, MakeDrafter
-from tests.drafter_service.verifier_side import PATIENCE, VerifierSide, detail
-from tests.support.tiny_checkpoint import write_checkpoint
+from tests.harness.drafter.verifier_side import PATIENCE, VerifierSide, detail
+from tests.harness.models.tiny_checkpoint import write_checkpoint
 
 PROMPT = [5, 9, 14, 23, 42, 7]
 LOADING = drafter_service_pb2.MODEL_LOAD_STATE_LOADING

@@ -11,7 +11,7 @@ from service_runtime.roles import Role
 from tests.drafter_service.conftest import InProcessDrafter, MakeDrafter
 from tests.drafter_service.test_metrics import metric
 from tests.drafter_service.test_model_changes import eventually
-from tests.drafter_service.verifier_side import VerifierSide
+from tests.harness.drafter.verifier_side import VerifierSide
 
 PROMPT = list(range(5, 45))
 

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from draftwire import Client
-from tests.end_to_end.waiting import PATIENCE
 from tests.harness import processes
+from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "models"

@@ -17,8 +17,8 @@ from draftwire import Client, DraftwireError, RetryPolicy, Speculation
 from draftwire.receipt import has_receipt
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
-from tests.end_to_end.waiting import PATIENCE
-from tests.support.tiny_checkpoint import write_checkpoint
+from tests.harness.models.tiny_checkpoint import write_checkpoint
+from tests.harness.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwire import Client
-from tests.end_to_end.waiting import PATIENCE, sometimes
+from tests.harness.waiting import PATIENCE, sometimes
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService

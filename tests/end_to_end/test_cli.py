@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from draftwire import Client
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService

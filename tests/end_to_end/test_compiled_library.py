@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.conftest import MODELS, ROOT, RunningService
-from tests.end_to_end.waiting import eventually
+from tests.harness.waiting import eventually
 
 PROGRAM = """
 import sys

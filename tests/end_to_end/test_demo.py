@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.end_to_end.waiting import PATIENCE, sometimes
 from tests.harness import processes
+from tests.harness.waiting import PATIENCE, sometimes
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,9 +11,9 @@ import pytest
 
 from draftwire import Client
 from tests.end_to_end.conftest import RunningService
-from tests.end_to_end.waiting import PATIENCE, sometimes
 from tests.gateway.conftest import GatewayProcess
 from tests.harness import processes
+from tests.harness.waiting import PATIENCE, sometimes
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(?:^<!-- (?P<note>[^\n]*) -->\n)?^```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -12,10 +12,10 @@ from benchmarks.fuzz_forms import attack
 from benchmarks.services import Services
 from draftwire import Client
 from draftwire.errors import InvalidFieldError
-from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.conftest import GatewayProcess
+from tests.harness.hostile_forms import gbnf_rules, lark_rules, references
 from tests.harness.processes import Popen
-from tests.support.hostile_forms import gbnf_rules, lark_rules, references
+from tests.harness.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import StartService

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from draftwire import Client, Generation, Speculation
-from tests.end_to_end.waiting import sometimes
+from tests.harness.waiting import sometimes
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.process_usage import Usage
 from draftwire import Client, ContextExceededError
 from draftwire.v1 import verifier_service_pb2 as pb
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService

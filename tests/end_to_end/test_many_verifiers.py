@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from draftwire import AsyncClient, Client, Generation, Speculation
-from tests.end_to_end.waiting import PATIENCE, eventually
 from tests.gateway.conftest import GatewayProcess
+from tests.harness.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService

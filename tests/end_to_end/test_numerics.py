@@ -14,8 +14,8 @@ import pytest
 from draftwire import Client, GenerationStream, NumericsMismatchError, RetryPolicy, Speculation, VerifierInfo
 from speculative_engine.kernels.compiled_library import LIBRARY, available_kernels
 from speculative_engine.kernels.kernel_names import Kernels
-from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
 from tests.gateway.conftest import GatewayProcess
+from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService, StartService

@@ -8,7 +8,7 @@ import pytest
 from draftwire import Client, Speculation
 from draftwire.errors import DraftwireError
 from tests.end_to_end.conftest import MODELS
-from tests.end_to_end.waiting import sometimes
+from tests.harness.waiting import sometimes
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService

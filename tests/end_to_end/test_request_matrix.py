@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from draftwire import Client, Generation, Speculation
-from tests.end_to_end.waiting import PATIENCE, sometimes
+from tests.harness.waiting import PATIENCE, sometimes
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService

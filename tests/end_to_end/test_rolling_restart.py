@@ -22,9 +22,9 @@ import httpx
 import pytest
 
 from draftwire import AsyncClient, Client, RetryPolicy, Speculation
-from tests.end_to_end.waiting import PATIENCE, eventually
 from tests.gateway.conftest import GatewayProcess
-from tests.support.lasting_address import lasting_address
+from tests.harness.lasting_address import lasting_address
+from tests.harness.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService

@@ -7,8 +7,8 @@ import pytest
 
 from draftwire import Client, DraftwireError, Speculation
 from tests.end_to_end.conftest import RunningService
-from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.conftest import GatewayProcess
+from tests.harness.waiting import PATIENCE
 
 SECRET = "xyzzySecretPlugh"
 PROMPT = f"def {SECRET}(n):\n    return"

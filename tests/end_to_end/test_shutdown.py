@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import draftwire
 from draftwire import Client, RetryPolicy
-from tests.end_to_end.waiting import PATIENCE, eventually
+from tests.harness.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService

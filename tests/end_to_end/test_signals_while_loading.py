@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.conftest import MODELS, ROOT, RunningService
-from tests.end_to_end.waiting import PATIENCE, eventually
 from tests.harness.processes import ended
-from tests.speculative_engine.hub_server import SilentHub
+from tests.harness.stand_ins.hub_server import SilentHub
+from tests.harness.waiting import PATIENCE, eventually
 
 BLOCKING = """
 import os, pathlib, time

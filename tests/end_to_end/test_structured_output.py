@@ -12,7 +12,7 @@ import pytest
 
 from draftwire import Client, Speculation
 from draftwire.errors import InvalidFieldError
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService

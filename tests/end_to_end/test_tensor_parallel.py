@@ -20,8 +20,8 @@ from speculative_engine.loading.step_timing import measure_step_cost
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
-from tests.end_to_end.waiting import PATIENCE, eventually
 from tests.harness.processes import ended
+from tests.harness.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService

@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM
 
 from draftwire import Client, Generation, Speculation
 from tests.end_to_end.conftest import MODELS
-from tests.end_to_end.waiting import PATIENCE, sometimes
+from tests.harness.waiting import PATIENCE, sometimes
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import StartService

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from draftwire import AsyncClient, Client, Generation, ModelMismatchError, RetryPolicy
-from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
-from tests.support.lasting_address import lasting_address
+from tests.harness.lasting_address import lasting_address
+from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 if TYPE_CHECKING:
     from tests.end_to_end.conftest import RunningService

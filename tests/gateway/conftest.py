@@ -18,9 +18,9 @@ from gateway.api_keys import ApiKeys
 from gateway.app import make_app
 from gateway.settings import GatewaySettings
 from tests.end_to_end.conftest import RunningService, bad_drafter, good_drafter, logs, shared, verifier
-from tests.end_to_end.waiting import PATIENCE
-from tests.gateway.telling_verifier import TellingVerifier
 from tests.harness import processes
+from tests.harness.stand_ins.telling_verifier import TellingVerifier
+from tests.harness.waiting import PATIENCE
 
 __all__ = ["bad_drafter", "good_drafter", "logs", "shared", "verifier"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.settings import GatewaySettings, load_settings
-from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.conftest import ROOT
+from tests.harness.waiting import PATIENCE
 
 
 def test_flags_win_over_variables(monkeypatch: pytest.MonkeyPatch) -> None:

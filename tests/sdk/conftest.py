@@ -7,9 +7,9 @@ import pytest
 
 from draftwire import Client, RetryPolicy, SpreadPolicy, Verifier
 from draftwire.spreading import ranked
-from tests.end_to_end.waiting import PATIENCE
-from tests.sdk.fake_service import FAKE_SERVICE
-from tests.sdk.fake_verifier import FakeVerifier
+from tests.harness.stand_ins.fake_service import FAKE_SERVICE
+from tests.harness.stand_ins.fake_verifier import FakeVerifier
+from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 QUICK = RetryPolicy(attempts_per_address=3, initial_backoff=0.01, max_backoff=0.02)

@@ -10,7 +10,7 @@ import draftwire
 from draftwire import AsyncClient, Client, Verifier
 from draftwire.address import check_address
 from draftwire.model import EngineStatus
-from tests.sdk.fake_verifier import FakeVerifier
+from tests.harness.stand_ins.fake_verifier import FakeVerifier
 from tests.sdk.test_cli import Command, command
 
 __all__ = ["command"]

@@ -24,10 +24,10 @@ from draftwire.cli.bench.time_spent import Reading, TimeSpent
 from draftwire.drafter import read_drafter
 from draftwire.speculation import Acceptance, SpeculationStats
 from draftwire.step_times import StepTimes
-from tests.end_to_end.waiting import PATIENCE, sometimes
 from tests.harness.processes import ended
-from tests.sdk.fake_service import wait_for
-from tests.sdk.fake_verifier import FakeVerifier, drafter_message, rich_status
+from tests.harness.stand_ins.fake_service import wait_for
+from tests.harness.stand_ins.fake_verifier import FakeVerifier, drafter_message, rich_status
+from tests.harness.waiting import PATIENCE, sometimes
 from tests.sdk.test_cli import Command
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from draftwire.cli import main
 from draftwire.cli.chat import introduce
 from draftwire.cli.failure import Failure
 from draftwire.v1 import drafter_service_pb2 as drafting
-from tests.sdk.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status, text_of
+from tests.harness.stand_ins.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status, text_of
 
 
 @dataclass

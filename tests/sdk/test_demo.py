@@ -18,10 +18,10 @@ from draftwire.cli.demo.terminal import Terminal
 from draftwire.cli.failure import Failure
 from draftwire.cli.service import Service
 from draftwire.options import GenerateOptions
-from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
 from tests.harness.processes import ended
-from tests.sdk.fake_service import wait_for
-from tests.sdk.fake_verifier import PROMPT, FakeVerifier
+from tests.harness.stand_ins.fake_service import wait_for
+from tests.harness.stand_ins.fake_verifier import PROMPT, FakeVerifier
+from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 ROOT = Path(__file__).parents[2]
 OPTIONS: GenerateOptions = {"max_tokens": 100, "temperature": 0.7, "seed": 1, "ignore_eos": True}

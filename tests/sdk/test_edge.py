@@ -20,10 +20,10 @@ from draftwire import (
 )
 from draftwire.edge import AsyncEdgeClient, EdgeClient, LocalDrafter, ModelLoadError
 from draftwire.v1.proposal_pb2 import Proposal
-from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
+from tests.harness.models.tiny_checkpoint import write_checkpoint
+from tests.harness.stand_ins.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status
+from tests.harness.waiting import PATIENCE, eventually, sometimes
 from tests.sdk.conftest import QUICK, in_order
-from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status
-from tests.support.tiny_checkpoint import write_checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from draftwire.errors import from_status, invalid_field
 from draftwire.field_names import name_parameters, parameter_of
 from draftwire.methods import ATTACH_DRAFTER, GENERATE, SWAP_DRAFTER, TOKENIZE, VERIFY
 from draftwire.options import GenerateOptions
-from tests.sdk.fake_verifier import FakeVerifier, rich_status
+from tests.harness.stand_ins.fake_verifier import FakeVerifier, rich_status
 
 
 @pytest.mark.parametrize(

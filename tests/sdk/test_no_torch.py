@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 FORBID = """
 import sys

@@ -20,8 +20,8 @@ from draftwire import (
 )
 from draftwire.endpoints import Endpoints
 from draftwire.failover import Attempts
+from tests.harness.stand_ins.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status
 from tests.sdk.conftest import QUICK, in_order
-from tests.sdk.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status
 
 OTHER = "other arithmetic, by its hash"
 ANEW = RetryPolicy(

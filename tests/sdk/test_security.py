@@ -7,7 +7,7 @@ import pytest
 from draftwire import AsyncClient, Client, Tls, TokenFile
 from draftwire.loopback import is_loopback
 from draftwire.security import Security
-from tests.support.certificates import Authority
+from tests.harness.certificates import Authority
 
 SECRET = "a-secret-0123456789"
 

@@ -8,7 +8,7 @@ import pytest
 from draftwire.scoring import Prediction, ScoreReader
 from draftwire.traffic import TrafficReader
 from draftwire.v1 import verifier_service_pb2 as pb
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 from tests.sdk.test_no_torch import FORBID
 
 

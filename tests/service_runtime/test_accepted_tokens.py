@@ -36,7 +36,7 @@ from service_runtime.logs import configure_logs
 from service_runtime.roles import ROLES_BY_METHOD, Role, roles_of
 from service_runtime.server import ServiceServer
 from service_runtime.settings import ServiceSettings
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 SECRETS = {role: f"{role}-0123456789abcdef" for role in Role}
 SERVICES = tuple(

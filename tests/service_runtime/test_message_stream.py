@@ -14,7 +14,7 @@ from service_runtime.errors import ServiceError, at_capacity, shutting_down
 from service_runtime.grpc_stream import accept_call, open_call
 from service_runtime.in_process_stream import in_process_call
 from service_runtime.message_stream import MessageStream, StreamBroken
-from tests.support.plain_channel import open_channel
+from tests.harness.plain_channel import open_channel
 
 Stream = MessageStream[bytes, bytes]
 Handler = Callable[[Stream], Awaitable[None]]

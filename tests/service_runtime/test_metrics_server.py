@@ -15,7 +15,7 @@ from service_runtime.histogram import Histogram
 from service_runtime.metric_families import counter, gauge, histogram, info
 from service_runtime.metrics_server import MetricsServer, serving_metrics
 from service_runtime.startup_error import StartupError
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 
 class Sample(Collector):

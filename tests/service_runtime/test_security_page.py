@@ -15,7 +15,7 @@ from draftwire.security import Security
 from service_runtime.roles import ROLES_BY_METHOD, Role
 from service_runtime.server import ServiceServer
 from service_runtime.settings import ServiceSettings
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 from tests.service_runtime.conftest import SERVICE, Probe, add_probe_to_server
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")

@@ -15,9 +15,9 @@ from draftwire.security import Security
 from service_runtime.server import ServiceServer
 from service_runtime.settings import ServiceSettings
 from service_runtime.startup_error import StartupError
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.certificates import Authority, Pair
+from tests.harness.waiting import PATIENCE
 from tests.service_runtime.conftest import SERVICE, Probe, add_probe_to_server
-from tests.support.certificates import Authority, Pair
 
 
 async def echo(request: bytes, context: Any) -> bytes:

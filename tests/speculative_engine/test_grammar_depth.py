@@ -14,9 +14,9 @@ import pytest
 from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
 from speculative_engine.logits.grammar_depth import MOST_LEVELS, gbnf_levels, lark_levels, schema_levels
 from speculative_engine.logits.longest_path import longest_path
-from tests.end_to_end.waiting import PATIENCE
 from tests.harness import processes
-from tests.support.hostile_forms import gbnf_rules, lark_rules, long_names, patterns
+from tests.harness.hostile_forms import gbnf_rules, lark_rules, long_names, patterns
+from tests.harness.waiting import PATIENCE
 
 TOKENIZER = Path(__file__).resolve().parents[2] / "models" / "target" / "tokenizer.json"
 COMPILE = """

@@ -24,9 +24,9 @@ from speculative_engine.kernels.kernel_names import Kernels
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.numerics import Numerics, model_numerics
 from speculative_engine.model.packed_model import PackedModel
-from tests.end_to_end.waiting import PATIENCE
 from tests.harness import processes
-from tests.speculative_engine.support import packed, tiny_model
+from tests.harness.engine.engines import packed, tiny_model
+from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = Path("/proc/cpuinfo")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.waiting import PATIENCE
 from tests.harness import processes
-from tests.speculative_engine.support import tiny_model
+from tests.harness.engine.engines import tiny_model
+from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 SPLIT = ["Gemma2", "Llama", "Mixtral", "Phi3", "Qwen3"]
@@ -32,7 +32,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     for name, changes in OTHER_SIZES.items():
         tiny_model("Llama", **changes).save_pretrained(directory / name)
     done = processes.run(
-        [sys.executable, "-m", "tests.speculative_engine.rank_pair", str(directory)],
+        [sys.executable, "-m", "tests.harness.engine.rank_pair", str(directory)],
         cwd=ROOT,
         env=os.environ | processes.ENVIRONMENT,
         capture_output=True,

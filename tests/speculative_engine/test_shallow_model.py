@@ -8,8 +8,8 @@ import torch
 
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from tests.speculative_engine.support import ARCHITECTURES, error, packed, plain_logits, random_tokens, tiny_model
-from tests.support.tiny_checkpoint import write_checkpoint
+from tests.harness.engine.engines import ARCHITECTURES, error, packed, plain_logits, random_tokens, tiny_model
+from tests.harness.models.tiny_checkpoint import write_checkpoint
 
 TOKENS = random_tokens(30)
 

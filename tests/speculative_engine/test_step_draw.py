@@ -11,7 +11,7 @@ from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.sampling.device_sampler import DeviceDraw
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
-from tests.speculative_engine.support import (
+from tests.harness.engine.engines import (
     GREEDY,
     ScriptedDrafter,
     engine_of,

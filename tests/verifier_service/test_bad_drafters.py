@@ -16,8 +16,7 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
 from service_runtime.message_stream import StreamBroken
-from tests.verifier_service.in_process_verifier import PATIENCE, PROMPT, Handler, InProcessVerifier, order, sampled
-from tests.verifier_service.scripted_drafter import (
+from tests.harness.stand_ins.scripted_drafter import (
     Answer,
     Opening,
     ScriptedDrafter,
@@ -26,6 +25,7 @@ from tests.verifier_service.scripted_drafter import (
     hello,
     right,
 )
+from tests.harness.verifier.in_process_verifier import PATIENCE, PROMPT, Handler, InProcessVerifier, order, sampled
 
 UNREACHABLE = DrafterState.DRAFTER_STATE_UNREACHABLE
 READY = DrafterState.DRAFTER_STATE_READY

@@ -11,10 +11,10 @@ from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from draftwire.v1.drafter_service_pb2 import DraftResponse, ModelReplaced
 from draftwire.v1.model_info_pb2 import ModelInfo
 from service_runtime.message_stream import StreamBroken
-from tests.verifier_service.in_process_drafter import InProcessDrafter
-from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier, order, sampled
-from tests.verifier_service.running import Running
-from tests.verifier_service.scripted_drafter import ScriptedDrafter, hello, right
+from tests.harness.drafter.in_process_drafter import InProcessDrafter
+from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, hello, right
+from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, order, sampled
+from tests.harness.verifier.running import Running
 from tests.verifier_service.test_drafter_swap import opened
 
 READY = DrafterState.DRAFTER_STATE_READY

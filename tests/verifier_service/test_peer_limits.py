@@ -11,7 +11,7 @@ from service_runtime.caller import Caller, set_caller
 from service_runtime.errors import ServiceError
 from service_runtime.peer_name import peer_name
 from service_runtime.roles import Role
-from tests.verifier_service.in_process_verifier import InProcessVerifier, in_process_verifier, order
+from tests.harness.verifier.in_process_verifier import InProcessVerifier, in_process_verifier, order
 from verifier_service.peer_limits import PeerLimits
 from verifier_service.verifier_servicer import VerifierServicer
 

@@ -20,7 +20,7 @@ from speculative_engine.engine.step_result import Finish, RejectedDraft, Sequenc
 from speculative_engine.sampling.log_probs import LogProbs
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
-from tests.verifier_service.in_process_verifier import PATIENCE, Output
+from tests.harness.verifier.in_process_verifier import PATIENCE, Output
 from verifier_service import running_request
 from verifier_service.rejected_drafts import MOST_REJECTED
 from verifier_service.request_reader import GenerateOrder

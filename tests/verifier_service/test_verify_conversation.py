@@ -17,9 +17,9 @@ from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
 from service_runtime.errors import ServiceError
 from service_runtime.in_process_stream import InProcessStream, in_process_call
 from service_runtime.message_stream import StreamBroken
-from tests.verifier_service.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, greedy, order, sampled
-from tests.verifier_service.scripted_caller import Draft, ScriptedCaller, knowing, lying, silent
-from tests.verifier_service.scripted_drafter import Opening, ScriptedDrafter, right
+from tests.harness.stand_ins.scripted_caller import Draft, ScriptedCaller, knowing, lying, silent
+from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, right
+from tests.harness.verifier.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, greedy, order, sampled
 from verifier_service.verify_conversation import VerifyConversation
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from draftwire import Client
-from tests.end_to_end.waiting import PATIENCE, eventually
 from tests.harness import processes
-from tests.support.dockerfile import Dockerfile, Image
-from tests.support.lasting_address import lasting_address
+from tests.harness.deploy.dockerfile import Dockerfile, Image
+from tests.harness.lasting_address import lasting_address
+from tests.harness.waiting import PATIENCE, eventually
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def wait_for_drafters(client: Client) -> None:

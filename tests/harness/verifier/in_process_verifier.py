@@ -29,8 +29,8 @@ from speculative_engine.engine.verification_engine import StepResult, Verificati
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.text.tokenizer import Tokenizer
-from tests.end_to_end.waiting import PATIENCE
-from tests.verifier_service.loaded_models import loaded_model
+from tests.harness.verifier.loaded_models import loaded_model
+from tests.harness.waiting import PATIENCE
 from verifier_service.peer_limits import PeerLimits
 from verifier_service.running_request import RunningRequest
 from verifier_service.verifier import Verifier

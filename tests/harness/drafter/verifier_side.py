@@ -11,7 +11,7 @@ from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2, verd
 from service_runtime.message_stream import MessageStream
 from speculative_engine.tree.proposal import Proposal, ProposalReader
 from speculative_engine.tree.token_tree import TokenTree
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 Request = drafter_service_pb2.DraftRequest
 

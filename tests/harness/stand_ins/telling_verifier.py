@@ -6,7 +6,7 @@ from typing import Any
 
 from draftwire.v1 import token_log_probs_pb2
 from draftwire.v1 import verifier_service_pb2 as pb
-from tests.sdk.fake_verifier import FakeVerifier, text_of
+from tests.harness.stand_ins.fake_verifier import FakeVerifier, text_of
 
 
 def log_probs(token_id: int, top: int) -> token_log_probs_pb2.TokenLogProbs:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from prometheus_client.metrics_core import Metric
 
-_DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+_DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 
 
 class Row(NamedTuple):

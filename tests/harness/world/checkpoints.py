@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from transformers import LlamaForCausalLM
 
-from tests.support.tiny_checkpoint import write_checkpoint
+from tests.harness.models.tiny_checkpoint import write_checkpoint
 
 VOCABULARY = 64
 

@@ -12,11 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import SpeculationOptions
 from draftwire.v1.verifier_service_pb2 import GenerateRequest, TokenIds
-from tests.protocol import accidents, invariants
-from tests.protocol.checkpoints import Checkpoints
-from tests.protocol.held_calls import Direction, HeldCall
-from tests.protocol.plain_reference import MOST_TOKENS, PlainReference
-from tests.protocol.world import LOCAL, Drafter, World
+from tests.harness.world import accidents, invariants
+from tests.harness.world.checkpoints import Checkpoints
+from tests.harness.world.held_calls import Direction, HeldCall
+from tests.harness.world.plain_reference import MOST_TOKENS, PlainReference
+from tests.harness.world.world import LOCAL, Drafter, World
 
 PROMPTS = [[5], [7, 3], [9, 14, 23, 42, 7], [11, 60, 8, 33, 21, 40, 6, 19, 50, 28, 12, 9]]
 SAMPLINGS = [

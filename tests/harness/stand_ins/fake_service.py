@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 FAKE_SERVICE = """
 import argparse, os, pathlib, sys, threading
@@ -16,7 +16,7 @@ arguments, _ = parser.parse_known_args()
 if arguments.model.endswith("broken"):
     sys.exit("no model in there")
 (pathlib.Path({pids!r}) / (pathlib.Path(arguments.model).name + ".pid")).write_text(str(os.getpid()))
-from tests.sdk.fake_verifier import FakeVerifier
+from tests.harness.stand_ins.fake_verifier import FakeVerifier
 fake = FakeVerifier()
 fake.delay = 0.01
 fake.start(arguments.listen)

@@ -1,6 +1,6 @@
 """A program of two ranks: splits each checkpoint of a directory, and prints what it says beside what the whole says.
 
-    python -m tests.speculative_engine.rank_pair DIRECTORY
+    python -m tests.harness.engine.rank_pair DIRECTORY
 
 One line of JSON from rank 0: by checkpoint, why it was refused, or a `PairReport`.
 """
@@ -19,7 +19,7 @@ from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.model.ranks.rank_group import RankGroup
 from speculative_engine.sampling.sampling_params import SamplingParams
-from tests.speculative_engine.support import ScriptedDrafter, engine_of, generate, random_tokens, specs_of
+from tests.harness.engine.engines import ScriptedDrafter, engine_of, generate, random_tokens, specs_of
 
 SLOTS = 600
 NEW_TOKENS = 20

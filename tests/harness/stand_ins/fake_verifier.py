@@ -27,7 +27,7 @@ from draftwire.v1 import verifier_service_pb2_grpc as pb_grpc
 from draftwire.v1.proposal_pb2 import Proposal
 from draftwire.v1.token_log_probs_pb2 import TokenLogProb, TokenLogProbs
 from draftwire.v1.verdict_pb2 import Verdict
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 PROMPT = "def f"
 PROMPT_IDS = [ord(letter) for letter in PROMPT]

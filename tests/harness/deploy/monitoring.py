@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 PROMETHEUS = DEPLOY / "prometheus"
 RULES = sorted((PROMETHEUS / "rules").glob("*.yml"))
 DASHBOARDS = sorted((DEPLOY / "grafana" / "dashboards").glob("*.json"))

@@ -4,7 +4,7 @@ from functools import cache
 
 from speculative_engine.drafters.token_map import TokenMap
 from speculative_engine.text.vocabulary import Vocabulary
-from tests.support.byte_tokenizers import backend
+from tests.harness.models.byte_tokenizers import backend
 
 KINDS = ("target", "draft", "fallback")
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from tests.protocol.held_calls import Direction, HeldCall
+from tests.harness.world.held_calls import Direction, HeldCall
 
 BIG = 2**32 - 1
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from drafter_pool.drafter_link import DrafterLink
 from speculative_engine.tree.token_tree import Node, NodeState
-from tests.protocol.held_calls import HeldCall
-from tests.protocol.world import MAX_TREE_NODES, Drafter, World
+from tests.harness.world.held_calls import HeldCall
+from tests.harness.world.world import MAX_TREE_NODES, Drafter, World
 
 
 def check(world: World) -> None:

@@ -15,7 +15,7 @@ from drafter_service.settings import DrafterSettings
 from service_runtime.lifecycle import Shutdown
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
-from tests.verifier_service.loaded_models import loaded_model
+from tests.harness.verifier.loaded_models import loaded_model
 
 
 @dataclass
