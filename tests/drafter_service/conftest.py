@@ -143,3 +143,8 @@ def make_drafter(checkpoint: Path) -> MakeDrafter:
 async def drafter(make_drafter: MakeDrafter) -> AsyncIterator[InProcessDrafter]:
     async with make_drafter() as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("models") / "other", seed=5)

@@ -9,8 +9,8 @@ from draftwire.v1 import drafter_service_pb2 as pb
 from service_runtime.caller import Caller, set_caller
 from service_runtime.roles import Role
 from tests.drafter_service.conftest import InProcessDrafter, MakeDrafter
-from tests.drafter_service.test_metrics import metric
-from tests.drafter_service.test_model_changes import eventually
+from tests.harness.drafter.collected_metric import metric
+from tests.harness.drafter.model_loads import eventually
 from tests.harness.drafter.verifier_side import VerifierSide
 
 PROMPT = list(range(5, 45))

@@ -21,7 +21,7 @@ from tests.harness.models.tiny_checkpoint import write_checkpoint
 from tests.harness.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 ROOT = Path(__file__).resolve().parents[2]
 

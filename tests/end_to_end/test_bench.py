@@ -11,7 +11,7 @@ from draftwire import Client
 from tests.harness.waiting import PATIENCE, sometimes
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 ROOT = Path(__file__).resolve().parents[2]
 METHODS = ("good", "local:ngram", "local:ngram+good", "prediction")

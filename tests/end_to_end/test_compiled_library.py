@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.conftest import MODELS, ROOT, RunningService
+from tests.harness.services import MODELS, ROOT, RunningService
 from tests.harness.waiting import eventually
 
 PROGRAM = """

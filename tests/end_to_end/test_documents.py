@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from draftwire import Client
-from tests.end_to_end.conftest import RunningService
-from tests.gateway.conftest import GatewayProcess
 from tests.harness import processes
+from tests.harness.gateway_process import GatewayProcess
+from tests.harness.services import RunningService
 from tests.harness.waiting import PATIENCE, sometimes
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ from draftwire import Client
 from tests.harness.waiting import sometimes
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService, StartService
+    from tests.harness.services import RunningService, StartService
 
 PROMPT = "def parse(line):\n    "
 WITHIN = "local:early_exit?layers=2"

@@ -7,7 +7,7 @@ import pytest
 
 from draftwire import Client, SpeculationStats
 from draftwire.edge import AsyncEdgeClient, EdgeClient, LocalDrafter
-from tests.end_to_end.conftest import MODELS, RunningService
+from tests.harness.services import MODELS, RunningService
 from tests.harness.waiting import PATIENCE, TRIES, eventually, sometimes
 
 PROMPT = "def read_config(path):\n"

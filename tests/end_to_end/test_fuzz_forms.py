@@ -12,13 +12,13 @@ from benchmarks.fuzz_forms import attack
 from benchmarks.services import Services
 from draftwire import Client
 from draftwire.errors import InvalidFieldError
-from tests.gateway.conftest import GatewayProcess
+from tests.harness.gateway_process import GatewayProcess
 from tests.harness.hostile_forms import gbnf_rules, lark_rules, references
 from tests.harness.processes import Popen
 from tests.harness.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import StartService
+    from tests.harness.services import StartService
 
 SECONDS = 60.0
 SEED = 5

@@ -15,7 +15,7 @@ from draftwire import Client, Generation, Speculation
 from tests.harness.waiting import sometimes
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLINGS: dict[str, dict[str, Any]] = {

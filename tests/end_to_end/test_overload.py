@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.process_usage import Usage
 from draftwire import AsyncClient, AtCapacityError, Client
-from tests.end_to_end.conftest import RunningService, StartService
+from tests.harness.services import RunningService, StartService
 from tests.harness.waiting import PATIENCE, eventually
 
 PROMPTS = ["def fib(n):", "import os\n", "class Stack:\n", "for line in open(path):\n"]

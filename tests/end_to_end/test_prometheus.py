@@ -17,9 +17,9 @@ import yaml
 
 from draftwire import Client, DraftwireError
 from draftwire.speculation import Speculation
-from tests.end_to_end.conftest import RunningService
-from tests.gateway.conftest import GatewayProcess
 from tests.harness.deploy.monitoring import PROMETHEUS, RULES, dashboard_queries, rules
+from tests.harness.gateway_process import GatewayProcess
+from tests.harness.services import RunningService
 from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="Debian's prometheus is not here")

@@ -12,8 +12,8 @@ from typing import Any
 
 from draftwire import Client
 from draftwire.generation import Generation
-from tests.end_to_end.conftest import MODELS, StartService
 from tests.harness import processes
+from tests.harness.services import MODELS, StartService
 from tests.harness.waiting import PATIENCE, sometimes
 
 PROMPTS = ["def fib(n):", "import os\n", "class Node:\n"]

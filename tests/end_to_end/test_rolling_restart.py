@@ -22,12 +22,12 @@ import httpx
 import pytest
 
 from draftwire import AsyncClient, Client, RetryPolicy, Speculation
-from tests.gateway.conftest import GatewayProcess
+from tests.harness.gateway_process import GatewayProcess
 from tests.harness.lasting_address import lasting_address
 from tests.harness.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 PROMPTS = ["def read_config(path):\n", "class Stack:\n"]
 OPTIONS: dict[str, Any] = {"max_tokens": 300, "temperature": 1.1, "seed": 5}

@@ -13,9 +13,9 @@ import pytest
 
 from draftwire import Client, PermissionDeniedError, RetryPolicy, Tls, TokenFile, UnauthenticatedError, UnavailableError
 from draftwire.edge import EdgeClient
-from tests.end_to_end.conftest import MODELS, ROOT, RunningService
-from tests.gateway.conftest import GatewayProcess
 from tests.harness.certificates import Authority, Pair
+from tests.harness.gateway_process import GatewayProcess
+from tests.harness.services import MODELS, ROOT, RunningService
 from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 PROMPT = "def fib(n):\n"

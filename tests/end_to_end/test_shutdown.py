@@ -14,7 +14,7 @@ from draftwire import Client, RetryPolicy
 from tests.harness.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 PROMPT = "def read_config(path):\n"
 LENGTH: dict[str, Any] = {"max_tokens": 200, "ignore_eos": True, "temperature": 0.8, "seed": 3}

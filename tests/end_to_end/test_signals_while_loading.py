@@ -6,15 +6,13 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.conftest import MODELS, ROOT, RunningService
 from tests.harness.processes import ended
+from tests.harness.services import MODELS, Loading, RunningService
 from tests.harness.stand_ins.hub_server import SilentHub
 from tests.harness.waiting import PATIENCE, eventually
 
@@ -41,26 +39,6 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SilentHub]:
     monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", "100000")
     yield silent
     silent.close()
-
-
-class Loading(RunningService):
-    """A service that may use the hub, with whatever model."""
-
-    def __init__(self, module: str, place: Path, *flags: str) -> None:
-        self.log = place / f"{module}.log"
-        kept = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable, "-m", module, "--listen", "127.0.0.1:0", "--threads", "1", "--log-format", "json",
-                    *flags,
-                ],
-                cwd=place,
-                env=kept | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )  # fmt: skip
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -24,7 +24,7 @@ from tests.harness.processes import ended
 from tests.harness.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -7,7 +7,8 @@ import openai
 import pytest
 
 from gateway.api_keys import ApiKeys, read_key_file
-from tests.gateway.conftest import OpenGateway, StartGateway
+from tests.gateway.conftest import OpenGateway
+from tests.harness.gateway_process import StartGateway
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 from tests.harness.waiting import PATIENCE
 

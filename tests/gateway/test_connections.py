@@ -16,7 +16,7 @@ from gateway.api_keys import ApiKeys
 from gateway.app import make_app
 from gateway.http_connection import HttpConnection
 from gateway.settings import GatewaySettings
-from tests.gateway.conftest import GatewayProcess, StartGateway
+from tests.harness.gateway_process import GatewayProcess, StartGateway
 from tests.harness.stand_ins.fake_verifier import PROMPT, expected_ids, text_of
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 from tests.harness.waiting import PATIENCE, eventually, sometimes

@@ -6,7 +6,7 @@ import grpc
 import httpx
 import pytest
 
-from tests.gateway.conftest import GatewayProcess
+from tests.harness.gateway_process import GatewayProcess
 from tests.harness.stand_ins.fake_verifier import rich_status
 from tests.harness.stand_ins.telling_verifier import TellingVerifier
 from tests.harness.waiting import PATIENCE

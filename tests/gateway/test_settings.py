@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.settings import GatewaySettings, load_settings
-from tests.gateway.conftest import ROOT
+from tests.harness.gateway_process import ROOT
 from tests.harness.waiting import PATIENCE
 
 

@@ -14,8 +14,8 @@ import pytest
 from draftwire import Client
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
-from tests.end_to_end.conftest import RunningService
-from tests.gateway.conftest import GatewayProcess
+from tests.harness.gateway_process import GatewayProcess
+from tests.harness.services import RunningService
 from tests.harness.stand_ins.trace_collector import CollectedSpan, TraceCollector
 from tests.harness.waiting import PATIENCE, eventually, sometimes
 

@@ -10,10 +10,8 @@ import draftwire
 from draftwire import AsyncClient, Client, Verifier
 from draftwire.address import check_address
 from draftwire.model import EngineStatus
+from tests.harness.command import Command
 from tests.harness.stand_ins.fake_verifier import FakeVerifier
-from tests.sdk.test_cli import Command, command
-
-__all__ = ["command"]
 
 
 @pytest.mark.parametrize(

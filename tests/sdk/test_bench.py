@@ -24,11 +24,11 @@ from draftwire.cli.bench.time_spent import Reading, TimeSpent
 from draftwire.drafter import read_drafter
 from draftwire.speculation import Acceptance, SpeculationStats
 from draftwire.step_times import StepTimes
+from tests.harness.command import Command
 from tests.harness.processes import ended
 from tests.harness.stand_ins.fake_service import wait_for
 from tests.harness.stand_ins.fake_verifier import FakeVerifier, drafter_message, rich_status
 from tests.harness.waiting import PATIENCE, sometimes
-from tests.sdk.test_cli import Command
 
 ROOT = Path(__file__).parents[2]
 CODE = Setting("code", 0.0)

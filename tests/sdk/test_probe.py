@@ -17,8 +17,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from draftwire import AsyncClient, Client, Health, NotFoundError
 from tests.harness.certificates import Authority
+from tests.harness.command import Command
 from tests.harness.waiting import PATIENCE
-from tests.sdk.test_cli import Command
 
 SERVICE = "draftwire.v1.DrafterService"
 Status = health_pb2.HealthCheckResponse

@@ -19,10 +19,8 @@ from draftwire.model import read_verifier_info
 from draftwire.step_cost import StepCost
 from draftwire.v1 import drafter_pool_service_pb2 as pool
 from draftwire.v1 import verifier_service_pb2 as pb
+from tests.harness.command import Command
 from tests.harness.stand_ins.fake_verifier import FakeVerifier
-from tests.sdk.test_cli import Command, command
-
-__all__ = ["command"]
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ADDRESS = "127.0.0.1:50051"

@@ -8,8 +8,8 @@ import pytest
 from draftwire.scoring import Prediction, ScoreReader
 from draftwire.traffic import TrafficReader
 from draftwire.v1 import verifier_service_pb2 as pb
+from tests.harness.forbidden_imports import FORBID
 from tests.harness.waiting import PATIENCE
-from tests.sdk.test_no_torch import FORBID
 
 
 def test_scores_are_read_and_gone_on_with() -> None:

@@ -10,7 +10,6 @@ from typing import get_args
 
 import pytest
 import torch
-from transformers import PreTrainedModel
 
 from speculative_engine.kernels import compiled_library
 from speculative_engine.kernels.compiled_library import (
@@ -26,6 +25,7 @@ from speculative_engine.model.numerics import Numerics, model_numerics
 from speculative_engine.model.packed_model import PackedModel
 from tests.harness import processes
 from tests.harness.engine.engines import packed, tiny_model
+from tests.harness.engine.special_models import llama
 from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,11 +65,6 @@ def kernels(request: pytest.FixtureRequest) -> Kernels:
     use_kernels(chosen)
     assert kernels_in_use() == chosen
     return chosen
-
-
-def llama(dtype: torch.dtype) -> PreTrainedModel:
-    """A model whose layers the compiled library computes, products included where it has any."""
-    return tiny_model("Llama", dtype, hidden_size=64, intermediate_size=96, num_attention_heads=2, head_dim=32)
 
 
 def taken(kernels: Kernels, dtype: torch.dtype) -> Numerics:
@@ -159,7 +154,8 @@ _ALONE = """
 import torch
 torch.set_num_threads(1)
 from speculative_engine.model.numerics import model_numerics
-from tests.speculative_engine.test_numerics import llama, packed
+from tests.harness.engine.engines import packed
+from tests.harness.engine.special_models import llama
 found = model_numerics(packed(llama(torch.float32)))
 print(found.digest, found.description, sep="|")
 """

@@ -21,7 +21,7 @@ from tests.harness.engine.engines import (
     specs_of,
     tiny_model,
 )
-from tests.speculative_engine.test_device_walk import random_job
+from tests.harness.engine.random_work import random_job
 
 SAMPLINGS = [GREEDY, SamplingParams(temperature=0.8, seed=1), SamplingParams(temperature=1.2, seed=2)]
 FILTERED = [*SAMPLINGS, SamplingParams(temperature=1.0, top_p=0.9, seed=3)]

@@ -19,6 +19,7 @@ from speculative_engine.engine.step_result import StepResult
 from speculative_engine.sampling.log_probs import LogProbs
 from tests.harness.drafter.in_process_drafter import InProcessDrafter, in_process_drafter
 from tests.harness.stand_ins.scripted_caller import ScriptedCaller, knowing
+from tests.harness.verifier.call_context import ONE
 from tests.harness.verifier.in_process_verifier import (
     PATIENCE,
     PROMPT,
@@ -30,8 +31,7 @@ from tests.harness.verifier.in_process_verifier import (
     sampled,
 )
 from tests.harness.verifier.running import failure
-from tests.verifier_service.test_peer_limits import ONE
-from tests.verifier_service.test_verify_conversation import call
+from tests.harness.verifier.verify_call import call
 from verifier_service.verifier_servicer import VerifierServicer
 
 ASKED: dict[str, Any] = {"log_probs": 5, "prompt_log_probs": 3, "echo": True}
