@@ -86,7 +86,7 @@ class Popen(ForkedPopen):
 
     def fork(self, start: Start, streams: tuple[int, int, int]) -> int | None:
         """A fork of the fork server; None if the command's imports would differ."""
-        if not same_imports(start.environment, _SERVER.environment):
+        if not same_imports(start, _SERVER.environment):
             return None
         return _SERVER.start(replace(start, spares=self._spares), streams)
 

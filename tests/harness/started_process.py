@@ -21,6 +21,9 @@ _READ_LATE = ("DRAFTWIRE_", "PYTEST_", *_RANKS)
 _WITHOUT_EFFECT = ("PYTHONPATH", "PYTHONUNBUFFERED", "OLDPWD", "PWD", "_")
 """The path leads to the same sources in any order, and logs are flushed line by line."""
 
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""What a service does not go by that is told its number of threads."""
+
 
 @dataclass(frozen=True)
 class Start:
@@ -72,17 +75,16 @@ def _exactly(connection: socket.socket, length: int) -> bytes:
     return bytes(found)
 
 
-def same_imports(environment: Mapping[str, str], imported_with: Mapping[str, str]) -> bool:
-    """Whether two environments agree on all that an import may read."""
+def same_imports(start: Start, imported_with: Mapping[str, str]) -> bool:
+    """Whether a command's environment agrees on all that an import may read with that of a process."""
+    unread = {*_WITHOUT_EFFECT, *(_THREADS if "--threads" in start.arguments else ())}
 
     def read(variables: Mapping[str, str]) -> dict[str, str]:
         return {
-            name: value
-            for name, value in variables.items()
-            if not name.startswith(_READ_LATE) and name not in _WITHOUT_EFFECT
+            name: value for name, value in variables.items() if not name.startswith(_READ_LATE) and name not in unread
         }
 
-    return read(environment) == read(imported_with)
+    return read(start.environment) == read(imported_with)
 
 
 class ForkedPopen(subprocess.Popen[Any]):
@@ -141,7 +143,7 @@ class SparePopen(ForkedPopen):
 
     def fork(self, start: Start, streams: tuple[int, int, int]) -> int | None:
         """One of those that wait; None if there is none, or if the command's imports would differ."""
-        if not self.waiting or not same_imports(start.environment, os.environ):
+        if not self.waiting or not same_imports(start, os.environ):
             return None
         pid, connection = self.waiting.pop()
         with connection:
