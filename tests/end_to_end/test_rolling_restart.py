@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.harness.services import RunningService
 
 PROMPTS = ["def read_config(path):\n", "class Stack:\n"]
-OPTIONS: dict[str, Any] = {"max_tokens": 300, "temperature": 1.1, "seed": 5}
+OPTIONS: dict[str, Any] = {"max_tokens": 160, "temperature": 1.1, "seed": 5}
 GRACE = ("--shutdown-grace-seconds", "600")
 DRAFT_MODELS = ("draft", "draft-early")
 PATIENT = RetryPolicy(attempts_per_address=60)

@@ -156,13 +156,13 @@ def test_a_lost_rank_ends_the_verifier_and_requests_go_on(
     other = serving(start_verifier("target", "--tensor-parallel", "2"))
     with Client([pair.address, f"{other.address}?weight=0"], timeout=PATIENCE) as client:
         (follower,) = others(pair)
-        stream = client.stream(PROMPTS[0], max_tokens=600, ignore_eos=True)
+        stream = client.stream(PROMPTS[0], max_tokens=200, ignore_eos=True)
         tokens: list[int] = []
         for chunk in stream:
             if not tokens:
                 os.kill(follower, number)
             tokens += chunk.token_ids
-    assert len(tokens) == 600
+    assert len(tokens) == 200
     assert pair.process.wait(PATIENCE) == 1
     (lost,) = [event["reason"] for event in pair.events() if event["event"] == "model lost"]
     assert "rank 1" in lost
