@@ -21,6 +21,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+
 from tests.harness.started_process import SparePopen, Start, receive_start, send_pid
 
 IMPORTS = (
@@ -116,6 +118,7 @@ def _take_streams(streams: list[int]) -> None:
 def _prepare() -> None:
     for each in IMPORTS:
         importlib.import_module(each)
+    get_checkpoint_conversion_mapping("llama")  # made once a process, for all architectures
     threads = len(list(Path("/proc/self/task").iterdir()))
     assert threads == 1, f"a fork would lose {threads - 1} threads"
     gc.collect()
