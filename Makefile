@@ -57,7 +57,7 @@ demo: $(READY) $(VERSION) ## Start a verifier and drafters on this machine and w
 	@$(BIN)/draftwire demo
 
 test: $(READY) $(VERSION) $(if $(shell command -v npm),$(BUF)) ## Run the tests (PYTEST_ARGS="-k tree" for some of them)
-	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --max-worker-restart 0 --dist loadfile $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --max-worker-restart 0 --dist worksteal $(PYTEST_ARGS)
 
 test-vllm: $(READY) $(VERSION) ## Test draftwire_vllm with vLLM itself (installs it, once, where temporary files are)
 	@$(BIN)/python -c 'from benchmarks.peers.vllm_environment import prepare; prepare()'

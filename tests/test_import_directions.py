@@ -1,5 +1,6 @@
 """The import directions of CONTRIBUTING.md hold, and the check that says so can fail."""
 
+import ast
 import os
 import re
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "pyproject.toml"
@@ -195,3 +196,23 @@ def test_allowed_imports_pass(tmp_path: Path) -> None:
     )
     result = lint_imports(tmp_path, tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def imported_tests(source: str) -> list[str]:
+    """The test files that a source imports from."""
+    modules = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            modules += [f"{node.module}.{each.name}" for each in node.names]
+        elif isinstance(node, ast.Import):
+            modules += [each.name for each in node.names]
+    return [each for each in modules if re.match(r"tests\.(\w+\.)*test_", each)]
+
+
+def test_no_test_file_is_imported() -> None:
+    """What tests share is in tests/harness, or a fixture of a conftest.py."""
+    assert imported_tests("from tests.sdk.test_cli import Command") == ["tests.sdk.test_cli.Command"]
+    assert imported_tests("if True:\n    from tests.sdk import test_cli") == ["tests.sdk.test_cli"]
+    assert imported_tests("from tests.harness.waiting import PATIENCE\nimport tests.sdk.conftest") == []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        assert imported_tests(path.read_text(encoding="utf-8")) == [], path

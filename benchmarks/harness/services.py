@@ -118,8 +118,9 @@ class Service:
 class Services:
     """Starts services and ends them all with the `with` block. Their logs are in `logs`."""
 
-    def __init__(self, threads: int = 1) -> None:
-        """threads: compute threads of each service."""
+    def __init__(self, threads: int = 1, popen: type[subprocess.Popen[bytes]] = subprocess.Popen) -> None:
+        """threads: compute threads of each service. popen: starts the processes."""
+        self._popen = popen
         self.logs = Path(tempfile.mkdtemp(prefix="draftwire-benchmark-"))
         self._threads = threads
         self._running = ExitStack()
@@ -158,7 +159,7 @@ class Services:
     def _start(self, module: str, model: Path, flags: Sequence[str], cores: Collection[int]) -> Service:
         log = self._log(module, model)
         with log.open("wb") as output:
-            process = subprocess.Popen(
+            process = self._popen(
                 [sys.executable, "-m", module, *self._arguments(model, flags)],
                 cwd=ROOT,
                 env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"},

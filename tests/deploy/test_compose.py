@@ -17,10 +17,10 @@ from drafter_service.settings import DrafterSettings
 from draftwire import Client
 from gateway.settings import GatewaySettings
 from service_runtime.process.settings import variable_of
-from tests.end_to_end.waiting import PATIENCE, sometimes
-from tests.support.compose_file import interpolated, read_compose, variables
-from tests.support.compose_processes import Running, running_services, wait_for_drafters
-from tests.support.dockerfile import Dockerfile
+from tests.harness.deploy.compose_file import interpolated, read_compose, variables
+from tests.harness.deploy.compose_processes import Running, running_services, wait_for_drafters
+from tests.harness.deploy.dockerfile import Dockerfile
+from tests.harness.waiting import PATIENCE, sometimes
 from verifier_service.settings import VerifierSettings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.waiting import PATIENCE
-from tests.support.compose_file import read_compose
-from tests.support.dockerfile import Dockerfile
+from tests.harness.deploy.compose_file import read_compose
+from tests.harness.deploy.dockerfile import Dockerfile
+from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = ROOT / "deploy" / "image"

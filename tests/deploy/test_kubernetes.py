@@ -17,9 +17,9 @@ from draftwire._calls.endpoints import NAMES_SECONDS
 from draftwire._calls.names import LONGEST_LOOKUP_SECONDS
 from gateway.settings import GatewaySettings
 from service_runtime.process.settings import variable_of
-from tests.end_to_end.waiting import PATIENCE
-from tests.support.dockerfile import Dockerfile
-from tests.support.kustomization import build, identity, merged, read_objects
+from tests.harness.deploy.dockerfile import Dockerfile
+from tests.harness.deploy.kustomization import build, identity, merged, read_objects
+from tests.harness.waiting import PATIENCE
 from verifier_service.settings import VerifierSettings
 
 ROOT = Path(__file__).resolve().parents[2]

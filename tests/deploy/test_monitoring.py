@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.end_to_end.waiting import PATIENCE
-from tests.support.monitoring import DASHBOARDS, DEPLOY, PROMETHEUS, RULES, dashboard_queries, panels, rules
+from tests.harness.deploy.monitoring import DASHBOARDS, DEPLOY, PROMETHEUS, RULES, dashboard_queries, panels, rules
+from tests.harness.waiting import PATIENCE
 
 ROOT = DEPLOY.parent
 ALERTS = [rule for rule in rules() if "alert" in rule]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support.tiny_checkpoint import write_checkpoint
+from tests.harness.models.tiny_checkpoint import write_checkpoint
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from draftwire import Prediction
 from draftwire._messages.scoring import ScoreReader
 from draftwire._messages.traffic import TrafficReader
 from draftwire.v1 import verifier_service_pb2 as pb
-from tests.end_to_end.waiting import PATIENCE
-from tests.sdk.test_no_torch import FORBID
+from tests.harness.forbidden_imports import FORBID
+from tests.harness.waiting import PATIENCE
 
 
 def test_scores_are_read_and_gone_on_with() -> None:

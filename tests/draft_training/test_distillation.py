@@ -20,7 +20,7 @@ from draft_training.teachers.teacher import Question
 from drafter_service.models.loaded_model import load_model
 from drafter_service.settings import DrafterSettings
 from speculative_engine.text.tokenizer import Tokenizer
-from tests.support.tiny_checkpoint import write_checkpoint
+from tests.harness.models.tiny_checkpoint import write_checkpoint
 
 
 class Interrupted(Exception):

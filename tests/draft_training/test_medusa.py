@@ -17,7 +17,7 @@ from draftwire.cli.failure import Failure
 from speculative_engine.drafters.medusa_heads import load_heads
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.text.tokenizer import Tokenizer
-from tests.support.tiny_checkpoint import write_checkpoint
+from tests.harness.models.tiny_checkpoint import write_checkpoint
 
 DOCUMENTS = [[3 + (7 * start + place) % 50 for place in range(40)] for start in range(12)]
 TRAINING = MedusaTraining(heads=2, steps=6, batch=2, window=32, learning_rate=1e-2)

@@ -6,7 +6,7 @@ from drafter_pool.drafter.flood_limit import DrafterAllowance
 from draftwire.v1.drafter_service_pb2 import DraftResponse, Pong
 from draftwire.v1.proposal_pb2 import ProposalBatch
 from service_runtime.errors import ServiceError
-from tests.verifier_service.simulated_clocks import SimulatedClocks
+from tests.harness.verifier.simulated_clocks import SimulatedClocks
 
 EMPTY = DraftResponse(proposals=ProposalBatch())
 

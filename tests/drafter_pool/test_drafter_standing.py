@@ -8,7 +8,7 @@ from drafter_pool.drafter import standings as drafter_standings
 from drafter_pool.drafter.pause_policy import DrafterCredit
 from drafter_pool.drafter.standings import DrafterStanding, DrafterStandings
 from draftwire.v1.model_info_pb2 import ModelInfo
-from tests.verifier_service.simulated_clocks import SimulatedClocks
+from tests.harness.verifier.simulated_clocks import SimulatedClocks
 
 
 @pytest.fixture

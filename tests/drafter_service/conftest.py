@@ -22,9 +22,9 @@ from service_runtime.rpc.in_process_stream import in_process_call
 from speculative_engine.checkpoint.checkpoint import Checkpoint
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.planning.step_cost import StepCost
-from tests.drafter_service.verifier_side import VerifierSide
-from tests.end_to_end.waiting import PATIENCE
-from tests.support.tiny_checkpoint import write_checkpoint
+from tests.harness.drafter.verifier_side import VerifierSide
+from tests.harness.models.tiny_checkpoint import write_checkpoint
+from tests.harness.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -143,3 +143,8 @@ def make_drafter(checkpoint: Path) -> MakeDrafter:
 async def drafter(make_drafter: MakeDrafter) -> AsyncIterator[InProcessDrafter]:
     async with make_drafter() as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("models") / "other", seed=5)

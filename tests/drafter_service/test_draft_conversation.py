@@ -18,8 +18,8 @@ from service_runtime.rpc.message_stream import StreamBroken
 from speculative_engine.sampling.coupled_sampler import SamplingBatch, sample
 from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.drafter_service.conftest import InProcessDrafter, MakeDrafter
-from tests.drafter_service.verifier_side import PATIENCE, Request, VerifierSide, detail, opening
-from tests.support.tiny_checkpoint import CONTEXT, VOCABULARY
+from tests.harness.drafter.verifier_side import PATIENCE, Request, VerifierSide, detail, opening
+from tests.harness.models.tiny_checkpoint import CONTEXT, VOCABULARY
 
 PROMPT = [5, 9, 14, 23, 42, 7]
 

@@ -13,7 +13,7 @@ from speculative_engine.drafters.drafter import DrafterFullError, DraftSpec, Gro
 from speculative_engine.planning.step_clock import StepClock
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.proposal import Proposal
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 SPEC = DraftSpec([1, 2], SamplingParams(), 8, 20)
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,10 +26,11 @@ from draftwire.v1 import (
 from service_runtime.process.settings import ServiceSettings
 from service_runtime.rpc.grpc_stream import open_call
 from service_runtime.rpc.server import ServiceServer
-from tests.drafter_service.verifier_side import VerifierSide
-from tests.end_to_end.waiting import PATIENCE
-from tests.support.plain_channel import open_channel
-from tests.support.tiny_checkpoint import write_checkpoint
+from tests.harness import processes
+from tests.harness.drafter.verifier_side import VerifierSide
+from tests.harness.models.tiny_checkpoint import write_checkpoint
+from tests.harness.plain_channel import open_channel
+from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,15 +38,15 @@ ROOT = Path(__file__).resolve().parents[2]
 class Drafter:
     """A running drafter service and its log."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], lines: asyncio.StreamReader) -> None:
         self.process = process
         self.log: list[dict[str, Any]] = []
+        self._lines = lines
 
     async def event(self, name: str) -> dict[str, Any]:
         """Reads the log up to an event."""
-        assert self.process.stderr is not None
         async with asyncio.timeout(PATIENCE):
-            async for line in self.process.stderr:
+            async for line in self._lines:
                 self.log.append(json.loads(line))
                 if self.log[-1]["event"] == name:
                     return self.log[-1]
@@ -52,27 +54,30 @@ class Drafter:
 
     async def finish(self) -> int:
         """Reads the rest of the log and returns the exit status."""
-        assert self.process.stderr is not None
         async with asyncio.timeout(PATIENCE):
-            async for line in self.process.stderr:
+            async for line in self._lines:
                 self.log.append(json.loads(line))
-            return await self.process.wait()
+            return await asyncio.to_thread(self.process.wait)
 
 
 @asynccontextmanager
-async def started(*flags: str) -> AsyncIterator[Drafter]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "drafter_service", "--log-format", "json", "--threads", "1", *flags,
+async def started(*flags: str, popen: type[subprocess.Popen[bytes]] = processes.Popen) -> AsyncIterator[Drafter]:
+    process = popen(
+        [sys.executable, "-m", "drafter_service", "--log-format", "json", "--threads", "1", *flags],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HUB_OFFLINE": "1"},
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        env=os.environ | processes.ENVIRONMENT,
+        stderr=subprocess.PIPE,
+    )
+    lines = asyncio.StreamReader()
+    pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(lines), process.stderr
+    )
     try:
-        yield Drafter(process)
+        yield Drafter(process, lines)
     finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+        process.kill()
+        await asyncio.to_thread(process.wait)
+        pipe.close()
 
 
 class Pool(drafter_pool_service_pb2_grpc.DrafterPoolServiceServicer):
@@ -103,10 +108,19 @@ async def pool() -> AsyncIterator[tuple[Pool, str]]:
 
 
 async def test_a_drafters_life(checkpoint: Path) -> None:
+    """Here it starts as it does for its users."""
     async with (
         pool() as (registrations, verifier_address),
         started(
-            "--model", str(checkpoint), "--listen", "127.0.0.1:0", "--verifier", verifier_address, "--name", "tiny"
+            "--model",
+            str(checkpoint),
+            "--listen",
+            "127.0.0.1:0",
+            "--verifier",
+            verifier_address,
+            "--name",
+            "tiny",
+            popen=subprocess.Popen,
         ) as service,
     ):
         loaded = await service.event("model loaded")

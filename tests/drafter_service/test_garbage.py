@@ -12,8 +12,8 @@ from draftwire.v1 import drafter_service_pb2, model_info_pb2, sampling_pb2, verd
 from service_runtime.rpc.in_process_stream import in_process_call
 from service_runtime.rpc.message_stream import StreamBroken
 from tests.drafter_service.conftest import InProcessDrafter, MakeDrafter
-from tests.drafter_service.verifier_side import PATIENCE, Request
-from tests.support.tiny_checkpoint import CONTEXT, VOCABULARY
+from tests.harness.drafter.verifier_side import PATIENCE, Request
+from tests.harness.models.tiny_checkpoint import CONTEXT, VOCABULARY
 
 MESSAGES = int(os.environ.get("DRAFTWIRE_FUZZ_MESSAGES", "3000"))
 PROMPT = [5, 9, 14, 23, 42, 7]

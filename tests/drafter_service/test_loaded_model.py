@@ -10,8 +10,8 @@ from drafter_service.settings import DrafterSettings
 from service_runtime.process.startup_error import StartupError
 from speculative_engine.model import packed_model
 from speculative_engine.text.tokenizer import Tokenizer
-from tests.support.byte_tokenizers import write_byte_checkpoint
-from tests.support.tiny_checkpoint import CONTEXT, VOCABULARY, write_checkpoint
+from tests.harness.models.byte_tokenizers import write_byte_checkpoint
+from tests.harness.models.tiny_checkpoint import CONTEXT, VOCABULARY, write_checkpoint
 
 
 def test_a_model_presents_itself(checkpoint: Path) -> None:

@@ -22,8 +22,8 @@ from service_runtime.rpc.handshake import CAPABILITY_HIDDEN_STATES
 from service_runtime.rpc.in_process_stream import in_process_call
 from service_runtime.rpc.message_stream import StreamBroken
 from speculative_engine.drafters.medusa_heads import MedusaHeads
-from tests.drafter_service.verifier_side import PATIENCE, Request, VerifierSide, detail
-from tests.support.tiny_checkpoint import VOCABULARY, write_checkpoint
+from tests.harness.drafter.verifier_side import PATIENCE, Request, VerifierSide, detail
+from tests.harness.models.tiny_checkpoint import VOCABULARY, write_checkpoint
 
 HIDDEN = 8
 PROMPT = [5, 9, 14, 23]

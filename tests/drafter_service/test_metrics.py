@@ -2,22 +2,11 @@
 
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
-
 from drafter_service.metrics import DrafterCollector
 from tests.drafter_service.conftest import InProcessDrafter
-from tests.drafter_service.test_model_changes import PROMPT, eventually, loaded, other
-from tests.support.metrics_document import documented, served
-
-__all__ = ["other"]
-
-
-def metric(drafter: InProcessDrafter, name: str, **labels: str) -> float:
-    registry = CollectorRegistry()
-    registry.register(DrafterCollector(drafter.changes))
-    value = registry.get_sample_value(f"draftwire:{name}", labels)
-    assert value is not None, name
-    return value
+from tests.harness.deploy.metrics_document import documented, served
+from tests.harness.drafter.collected_metric import metric
+from tests.harness.drafter.model_loads import PROMPT, eventually, loaded
 
 
 async def test_what_is_drafted_is_counted(drafter: InProcessDrafter) -> None:

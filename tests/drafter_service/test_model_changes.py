@@ -2,9 +2,8 @@
 
 import asyncio
 import gc
-import time
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,43 +20,10 @@ from draftwire.v1 import drafter_service_pb2, sampling_pb2
 from service_runtime.errors import ServiceError
 from service_runtime.rpc.in_process_stream import in_process_call
 from tests.drafter_service.conftest import Held, InProcessDrafter, MakeDrafter
-from tests.drafter_service.verifier_side import PATIENCE, VerifierSide, detail
-from tests.support.tiny_checkpoint import write_checkpoint
+from tests.harness.drafter.model_loads import LOADING, PROMPT, SERVING, eventually, info, load, loaded
+from tests.harness.drafter.verifier_side import PATIENCE, VerifierSide, detail
 
-PROMPT = [5, 9, 14, 23, 42, 7]
-LOADING = drafter_service_pb2.MODEL_LOAD_STATE_LOADING
-SERVING = drafter_service_pb2.MODEL_LOAD_STATE_SERVING
 FAILED = drafter_service_pb2.MODEL_LOAD_STATE_FAILED
-
-
-@pytest.fixture(scope="session")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_checkpoint(tmp_path_factory.mktemp("models") / "other", seed=5)
-
-
-async def eventually(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
-
-
-async def load(drafter: InProcessDrafter, model: Path | str, request_id: str = "") -> Any:
-    """LoadModel as a client calls it."""
-    request = drafter_service_pb2.LoadModelRequest(model=str(model), request_id=request_id)
-    return (await drafter.servicer.LoadModel(request, None)).load  # type: ignore[arg-type]
-
-
-async def info(drafter: InProcessDrafter) -> Any:
-    request = drafter_service_pb2.DrafterServiceGetModelInfoRequest()
-    return await drafter.servicer.GetModelInfo(request, None)  # type: ignore[arg-type]
-
-
-async def loaded(drafter: InProcessDrafter, model: Path | str, request_id: str = "") -> Any:
-    """LoadModel and its end."""
-    await load(drafter, model, request_id)
-    await eventually(lambda: drafter.changes.last_load.state != LOADING)  # type: ignore[union-attr]
-    return (await info(drafter)).last_load
 
 
 async def ends_cleanly(verifier: VerifierSide) -> None:

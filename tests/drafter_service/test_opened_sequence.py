@@ -15,8 +15,8 @@ from draftwire.v1.trace_context_pb2 import TraceContext
 from service_runtime.process.lifecycle import Shutdown
 from service_runtime.rpc.in_process_stream import in_process_call
 from tests.drafter_service.conftest import InProcessDrafter, Loader
-from tests.drafter_service.verifier_side import VerifierSide
-from tests.support.recorded_spans import CALLER, TRACE, TRACEPARENT, RecordedSpans, events, parent_id, trace_id
+from tests.harness.drafter.verifier_side import VerifierSide
+from tests.harness.recorded_spans import CALLER, TRACE, TRACEPARENT, RecordedSpans, events, parent_id, trace_id
 
 CONTEXT = TraceContext(traceparent=TRACEPARENT)
 PROMPT = [5, 9, 14, 23]

@@ -9,9 +9,9 @@ from draftwire.v1 import drafter_service_pb2 as pb
 from service_runtime.security.caller import Caller, set_caller
 from service_runtime.security.roles import Role
 from tests.drafter_service.conftest import InProcessDrafter, MakeDrafter
-from tests.drafter_service.test_metrics import metric
-from tests.drafter_service.test_model_changes import eventually
-from tests.drafter_service.verifier_side import VerifierSide
+from tests.harness.drafter.collected_metric import metric
+from tests.harness.drafter.model_loads import eventually
+from tests.harness.drafter.verifier_side import VerifierSide
 
 PROMPT = list(range(5, 45))
 

@@ -11,7 +11,7 @@ from draftwire.v1 import drafter_service_pb2, model_info_pb2, verdict_pb2
 from service_runtime.rpc.in_process_stream import in_process_call
 from service_runtime.rpc.message_stream import StreamBroken
 from tests.drafter_service.conftest import Held, InProcessDrafter, MakeDrafter
-from tests.drafter_service.verifier_side import PATIENCE, Request, VerifierSide, detail, opening
+from tests.harness.drafter.verifier_side import PATIENCE, Request, VerifierSide, detail, opening
 
 PROMPT = [5, 9, 14, 23, 42, 7]
 GONE = StreamBroken.of(grpc.StatusCode.CANCELLED, "gone")

@@ -14,10 +14,10 @@ from drafter_pool.drafter import pause_policy as drafter_credit
 from draftwire import Client
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire_vllm import RemoteDrafter, pool_thread, remote_drafter
-from tests.draftwire_vllm.fake_vllm import VOCABULARY, FakeVllm, text_after, vllm_config
-from tests.support.tiny_checkpoint import write_checkpoint
-from tests.verifier_service.in_process_verifier import Network
-from tests.verifier_service.scripted_drafter import Opening, ScriptedDrafter, batch, hello
+from tests.harness.models.tiny_checkpoint import write_checkpoint
+from tests.harness.stand_ins.fake_vllm import VOCABULARY, FakeVllm, text_after, vllm_config
+from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch, hello
+from tests.harness.verifier.in_process_verifier import Network
 
 MakeVllm = Callable[..., FakeVllm]
 Listen = Callable[..., ScriptedDrafter]

@@ -7,8 +7,8 @@ from typing import Any
 
 from draftwire_vllm.metrics import AdapterCollector
 from tests.draftwire_vllm.conftest import Listen, MakeVllm
-from tests.draftwire_vllm.fake_vllm import FakeVllm
-from tests.support.metrics_document import Row, documented, served
+from tests.harness.deploy.metrics_document import Row, documented, served
+from tests.harness.stand_ins.fake_vllm import FakeVllm
 
 
 def scraped(fake: FakeVllm) -> list[Row]:

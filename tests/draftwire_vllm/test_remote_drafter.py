@@ -15,9 +15,9 @@ from draftwire import Client
 from draftwire_vllm import RemoteDrafter
 from service_runtime.process.startup_error import StartupError
 from tests.draftwire_vllm.conftest import Listen, MakeVllm, wrong
-from tests.draftwire_vllm.fake_vllm import FakeVllm, text_after, vllm_config
-from tests.verifier_service.in_process_verifier import Network
-from tests.verifier_service.scripted_drafter import Opening, batch
+from tests.harness.stand_ins.fake_vllm import FakeVllm, text_after, vllm_config
+from tests.harness.stand_ins.scripted_drafter import Opening, batch
+from tests.harness.verifier.in_process_verifier import Network
 
 Connect = Callable[[FakeVllm], Client]
 

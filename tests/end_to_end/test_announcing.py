@@ -10,10 +10,10 @@ import pytest
 from draftwire import Client, Drafter
 from draftwire.v1.drafter_pool_service_pb2 import RegisterDrafterRequest
 from draftwire.v1.drafter_pool_service_pb2_grpc import DrafterPoolServiceStub
-from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
+from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 
 def the_only_one(client: Client) -> Drafter | None:

@@ -17,11 +17,11 @@ from draftwire import Client, DraftwireError, RetryPolicy, Speculation
 from draftwire._messages.methods import has_receipt
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
-from tests.end_to_end.waiting import PATIENCE
-from tests.support.tiny_checkpoint import write_checkpoint
+from tests.harness.models.tiny_checkpoint import write_checkpoint
+from tests.harness.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftwire import Client
-from tests.end_to_end.waiting import PATIENCE, sometimes
+from tests.harness.waiting import PATIENCE, sometimes
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 ROOT = Path(__file__).resolve().parents[2]
 METHODS = ("good", "local:ngram", "local:ngram+good", "prediction")

@@ -12,7 +12,7 @@ import pytest
 from google.rpc import error_details_pb2
 
 from draftwire import Client
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 BUF = ROOT / "node_modules" / ".bin" / "buf"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from draftwire.cli.app import main
-from tests.support.tiny_checkpoint import write_checkpoint
+from tests.harness.models.tiny_checkpoint import write_checkpoint
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:

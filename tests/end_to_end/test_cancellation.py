@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from draftwire import AsyncClient, Client, DeadlineExceededError
-from tests.end_to_end.waiting import PATIENCE, eventually
+from tests.harness.waiting import PATIENCE, eventually
 
 PROMPT = "def read_config(path):\n"
 ENDLESS: dict[str, Any] = {"max_tokens": 1800, "ignore_eos": True, "temperature": 0.8, "seed": 3}

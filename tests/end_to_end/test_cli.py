@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from draftwire import Client
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "def read_config(path):\n"

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.conftest import MODELS, ROOT, RunningService
-from tests.end_to_end.waiting import eventually
+from tests.harness import processes
+from tests.harness.services import MODELS, ROOT, RunningService
+from tests.harness.waiting import eventually
 
 PROGRAM = """
 import sys
@@ -31,14 +32,14 @@ class Built(RunningService):
     def __init__(self, module: str, model: str, library: str, place: Path) -> None:
         self.log = place / f"{module}-{library}.log"
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
+            self.process = processes.Popen(
                 [
                     sys.executable, "-c", PROGRAM.format(module=module), library, "--model", str(MODELS / model),
                     "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--threads", "1",
                     "--log-format", "json",
                 ],
                 cwd=ROOT,
-                env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HUB_OFFLINE": "1"},
+                env=os.environ | processes.ENVIRONMENT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

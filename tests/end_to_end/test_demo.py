@@ -1,12 +1,13 @@
 """`draftwire demo` with the bundled models: what it claims has happened."""
 
 import json
-import subprocess
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from tests.end_to_end.waiting import PATIENCE, sometimes
+from tests.harness import processes
+from tests.harness.waiting import PATIENCE, sometimes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -14,13 +15,14 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_demo() -> None:
     def told() -> dict[str, Any] | None:
         """What it reports, unless its request was over before both drafters had drafted and been swapped."""
-        done = subprocess.run(
+        done = processes.run(
             [sys.executable, "-m", "draftwire.cli", "demo", "--json"],
             cwd=ROOT,
+            env=os.environ | processes.ENVIRONMENT,
             capture_output=True,
             text=True,
             timeout=2 * PATIENCE,
-            check=False,
+            spares=4,
         )
         if done.returncode == 1 and "the request ended before" in done.stderr:
             return None

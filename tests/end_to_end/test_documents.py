@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any
 import pytest
 
 from draftwire import Client
-from tests.end_to_end.conftest import RunningService
-from tests.end_to_end.waiting import PATIENCE, sometimes
-from tests.gateway.conftest import GatewayProcess
+from tests.harness import processes
+from tests.harness.gateway_process import GatewayProcess
+from tests.harness.services import RunningService
+from tests.harness.waiting import PATIENCE, sometimes
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(?:^<!-- (?P<note>[^\n]*) -->\n)?^```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -43,13 +43,12 @@ def gateway(verifier: RunningService, tmp_path_factory: pytest.TempPathFactory) 
 
 def run(*command: str) -> str:
     """Run Python as a reader would and return what it prints."""
-    finished = subprocess.run(
+    finished = processes.run(
         [sys.executable, *command],
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'sdk'}:{ROOT}", "PYTHONIOENCODING": "utf-8"},
+        env=os.environ | processes.ENVIRONMENT,
         capture_output=True,
         encoding="utf-8",
         timeout=PATIENCE,
-        check=False,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
     return finished.stdout

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from draftwire import Client
-from tests.end_to_end.waiting import sometimes
+from tests.harness.waiting import sometimes
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService, StartService
+    from tests.harness.services import RunningService, StartService
 
 PROMPT = "def parse(line):\n    "
 WITHIN = "local:early_exit?layers=2"

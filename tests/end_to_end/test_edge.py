@@ -7,8 +7,8 @@ import pytest
 
 from draftwire import Client, SpeculationStats
 from draftwire.edge import AsyncEdgeClient, EdgeClient, LocalDrafter
-from tests.end_to_end.conftest import MODELS, RunningService
-from tests.end_to_end.waiting import PATIENCE, TRIES, eventually, sometimes
+from tests.harness.services import MODELS, RunningService
+from tests.harness.waiting import PATIENCE, TRIES, eventually, sometimes
 
 PROMPT = "def read_config(path):\n"
 GREEDY = {"max_tokens": 96, "temperature": 0.0, "seed": 7, "ignore_eos": True}

@@ -5,6 +5,7 @@ import asyncio
 from benchmarks.faults.fuzz import attack
 from benchmarks.harness.checkout import MODELS
 from benchmarks.harness.services import Services
+from tests.harness.processes import Popen
 
 MESSAGES = 4000
 SEED = 3
@@ -12,7 +13,7 @@ SEED = 3
 
 def test_nonsense_harms_nobody() -> None:
     print(f"seed {SEED}")
-    with Services() as services:
+    with Services(popen=Popen) as services:
         findings = asyncio.run(attack(SEED, MESSAGES, services, (MODELS / "target", MODELS / "draft")))
     assert not findings.faults
     assert findings.sent.total() >= MESSAGES

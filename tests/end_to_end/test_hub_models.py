@@ -8,9 +8,8 @@ import pytest
 
 import draftwire
 from draftwire import Client
-from tests.end_to_end.conftest import MODELS
-from tests.end_to_end.test_signals_while_loading import Loading
-from tests.speculative_engine.hub_server import serving_hub
+from tests.harness.services import MODELS, Loading
+from tests.harness.stand_ins.hub_server import serving_hub
 
 REFUSED = "models of the hub are not fetched for callers without --allow-hub-models"
 

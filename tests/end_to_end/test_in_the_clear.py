@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from draftwire import Client, InvalidFieldError
-from tests.end_to_end.conftest import MODELS, ROOT
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.services import MODELS, ROOT
+from tests.harness.waiting import PATIENCE
 
 ELSEWHERE = "192.0.2.1:50052"  # RFC 5737: nobody's
 

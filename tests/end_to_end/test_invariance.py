@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from draftwire import Client, Generation, Speculation
-from tests.end_to_end.waiting import sometimes
+from tests.harness.waiting import sometimes
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLINGS: dict[str, dict[str, Any]] = {

@@ -12,10 +12,10 @@ import pytest
 from benchmarks.harness.process_usage import Usage
 from draftwire import Client, ContextExceededError
 from draftwire.v1 import verifier_service_pb2 as pb
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 TEXT = "def f(x):\n    return x + 1\n" * (15_000_000 // 26)
 CALLERS = 8

@@ -10,11 +10,11 @@ import httpx
 import pytest
 
 from draftwire import AsyncClient, Client, Generation, Speculation
-from tests.end_to_end.waiting import PATIENCE, eventually
-from tests.gateway.conftest import GatewayProcess
+from tests.harness.gateway_process import GatewayProcess
+from tests.harness.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 PROMPTS = ["def read_config(path):\n", "class Stack:\n", "import os\n", "# größer als «naïve» → "]
 OPTIONS: dict[str, Any] = {"max_tokens": 250, "ignore_eos": True, "temperature": 1.1}

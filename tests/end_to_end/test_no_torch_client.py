@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from draftwire import Client
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL_SECONDS = 280

@@ -14,11 +14,11 @@ import pytest
 from draftwire import Client, GenerationStream, NumericsMismatchError, RetryPolicy, Speculation, VerifierInfo
 from speculative_engine.kernels.kernel_names import Kernels
 from speculative_engine.kernels.library import LIBRARY, available_kernels
-from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
 from tests.gateway.conftest import GatewayProcess
+from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService, StartService
+    from tests.harness.services import RunningService, StartService
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no compiled library")
 

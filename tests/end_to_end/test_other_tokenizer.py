@@ -7,11 +7,11 @@ import pytest
 
 from draftwire import Client, Speculation
 from draftwire.errors import DraftwireError
-from tests.end_to_end.conftest import MODELS
-from tests.end_to_end.waiting import sometimes
+from tests.harness.services import MODELS
+from tests.harness.waiting import sometimes
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 PLAIN = Speculation(enabled=False)
 PROMPT = "def naïve_éval(self, 文字列):\n"

@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks.harness.process_usage import Usage
 from draftwire import AsyncClient, AtCapacityError, Client
-from tests.end_to_end.conftest import RunningService, StartService
-from tests.end_to_end.waiting import PATIENCE, eventually
+from tests.harness.services import RunningService, StartService
+from tests.harness.waiting import PATIENCE, eventually
 
 PROMPTS = ["def fib(n):", "import os\n", "class Stack:\n", "for line in open(path):\n"]
 REQUEST: dict[str, Any] = {"max_tokens": 64, "ignore_eos": True, "temperature": 0.8}

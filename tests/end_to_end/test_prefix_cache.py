@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 from draftwire import Client
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService, StartService
+    from tests.harness.services import RunningService, StartService
 
 PROMPT = [300 + position % 700 for position in range(240)]
 COUNT = 24

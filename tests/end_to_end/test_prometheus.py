@@ -17,9 +17,9 @@ import yaml
 
 from draftwire import Client, DraftwireError, Speculation
 from tests.end_to_end.conftest import RunningService
-from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
 from tests.gateway.conftest import GatewayProcess
-from tests.support.monitoring import PROMETHEUS, RULES, dashboard_queries, rules
+from tests.harness.deploy.monitoring import PROMETHEUS, RULES, dashboard_queries, rules
+from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="Debian's prometheus is not here")
 

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-import subprocess
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from draftwire import Client, Generation
-from tests.end_to_end.conftest import MODELS, StartService
-from tests.end_to_end.waiting import PATIENCE, sometimes
+from tests.harness import processes
+from tests.harness.services import MODELS, StartService
+from tests.harness.waiting import PATIENCE, sometimes
 
 PROMPTS = ["def fib(n):", "import os\n", "class Node:\n"]
 
@@ -55,14 +56,14 @@ def test_a_refreshed_draft_takes_over(
         def promoted() -> Path | None:
             """Where it was kept, unless what it drafted on trial came too late to be accepted."""
             out = tmp_path / str(next(outs))
-            done = subprocess.run(
+            done = processes.run(
                 [
                     sys.executable, "-m", "draftwire.cli", "train", "refresh", "--verifier", verifier.address,
                     "--drafter", "old", "--draft", str(MODELS / "draft-untrained"), "--canary", canary.address,
                     "--out", str(out), "--rounds", "1", "--requests", "12", "--steps", "25", "--batch-size", "4",
                     "--learning-rate", "3e-3", "--trial-requests", "2", "--nice", "0",
                 ],
-                capture_output=True, text=True, timeout=2 * PATIENCE, check=False,
+                env=os.environ | processes.ENVIRONMENT, capture_output=True, text=True, timeout=2 * PATIENCE,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr
             assert "v00001: promoted" in done.stdout or "v00001: withdrawn" in done.stdout

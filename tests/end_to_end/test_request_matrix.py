@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from draftwire import Client, Generation, Speculation
-from tests.end_to_end.waiting import PATIENCE, sometimes
+from tests.harness.waiting import PATIENCE, sometimes
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 PROMPT = "def total(numbers):\n    result = 0\n    for number in numbers:\n"
 TOKENS = 40

@@ -22,15 +22,15 @@ import httpx
 import pytest
 
 from draftwire import AsyncClient, Client, RetryPolicy, Speculation
-from tests.end_to_end.waiting import PATIENCE, eventually
-from tests.gateway.conftest import GatewayProcess
-from tests.support.lasting_address import lasting_address
+from tests.harness.gateway_process import GatewayProcess
+from tests.harness.lasting_address import lasting_address
+from tests.harness.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 PROMPTS = ["def read_config(path):\n", "class Stack:\n"]
-OPTIONS: dict[str, Any] = {"max_tokens": 300, "temperature": 1.1, "seed": 5}
+OPTIONS: dict[str, Any] = {"max_tokens": 160, "temperature": 1.1, "seed": 5}
 GRACE = ("--shutdown-grace-seconds", "600")
 DRAFT_MODELS = ("draft", "draft-early")
 PATIENT = RetryPolicy(attempts_per_address=60)

@@ -6,9 +6,9 @@ import httpx
 import pytest
 
 from draftwire import Client, DraftwireError, Speculation
-from tests.end_to_end.conftest import RunningService
-from tests.end_to_end.waiting import PATIENCE
-from tests.gateway.conftest import GatewayProcess
+from tests.harness.gateway_process import GatewayProcess
+from tests.harness.services import RunningService
+from tests.harness.waiting import PATIENCE
 
 SECRET = "xyzzySecretPlugh"
 PROMPT = f"def {SECRET}(n):\n    return"

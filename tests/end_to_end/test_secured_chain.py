@@ -13,10 +13,10 @@ import pytest
 
 from draftwire import Client, PermissionDeniedError, RetryPolicy, Tls, TokenFile, UnauthenticatedError, UnavailableError
 from draftwire.edge import EdgeClient
-from tests.end_to_end.conftest import MODELS, ROOT, RunningService
-from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
-from tests.gateway.conftest import GatewayProcess
-from tests.support.certificates import Authority, Pair
+from tests.harness.certificates import Authority, Pair
+from tests.harness.gateway_process import GatewayProcess
+from tests.harness.services import MODELS, ROOT, RunningService
+from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 PROMPT = "def fib(n):\n"
 SECRETS = {name: f"{name}-secret-0123456789" for name in ("generate", "draft", "admin")}

@@ -11,14 +11,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import draftwire
 from draftwire import Client, RetryPolicy
-from tests.end_to_end.waiting import PATIENCE, eventually
+from tests.harness.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 PROMPT = "def read_config(path):\n"
 LENGTH: dict[str, Any] = {"max_tokens": 200, "ignore_eos": True, "temperature": 0.8, "seed": 3}
-LONG = LENGTH | {"max_tokens": 1500}
+LONG = LENGTH | {"max_tokens": 700}
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 

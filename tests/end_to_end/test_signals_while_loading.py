@@ -6,16 +6,15 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.conftest import MODELS, ROOT, RunningService
-from tests.end_to_end.waiting import PATIENCE, eventually
-from tests.speculative_engine.hub_server import SilentHub
+from tests.harness.processes import ended
+from tests.harness.services import MODELS, Loading, RunningService
+from tests.harness.stand_ins.hub_server import SilentHub
+from tests.harness.waiting import PATIENCE, eventually
 
 BLOCKING = """
 import os, pathlib, time
@@ -40,26 +39,6 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SilentHub]:
     monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", "100000")
     yield silent
     silent.close()
-
-
-class Loading(RunningService):
-    """A service that may use the hub, with whatever model."""
-
-    def __init__(self, module: str, place: Path, *flags: str) -> None:
-        self.log = place / f"{module}.log"
-        kept = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable, "-m", module, "--listen", "127.0.0.1:0", "--threads", "1", "--log-format", "json",
-                    *flags,
-                ],
-                cwd=place,
-                env=kept | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )  # fmt: skip
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -106,25 +85,17 @@ def ranks(blocked: Path, tmp_path: Path) -> tuple[RunningService, int]:
     return service, pid
 
 
-def gone(pid: int) -> bool:
-    """Whether a process has ended, though nobody may have taken note of it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
 def test_ranks_end_with_the_first(blocked: Path, tmp_path: Path) -> None:
     service, pid = ranks(blocked, tmp_path)
     service.process.send_signal(signal.SIGTERM)
     assert service.process.wait(PATIENCE) == 0
-    eventually(lambda: gone(pid), "rank 1 has ended")
+    eventually(lambda: ended(pid), "rank 1 has ended")
 
 
 def test_a_rank_that_loads_obeys_signals(blocked: Path, tmp_path: Path) -> None:
     service, pid = ranks(blocked, tmp_path)
     os.kill(pid, signal.SIGINT)
-    eventually(lambda: gone(pid), "rank 1 has ended")
+    eventually(lambda: ended(pid), "rank 1 has ended")
     assert service.process.wait(PATIENCE) == 1
     [reason] = [event["reason"] for event in service.events() if event["event"] == "cannot start"]
     assert "rank 1 of 2 has ended" in reason

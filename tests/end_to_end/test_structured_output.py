@@ -12,10 +12,10 @@ import pytest
 
 from draftwire import Client, Speculation
 from draftwire.errors import InvalidFieldError
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "# The configuration as JSON:\nconfig = "

@@ -19,10 +19,11 @@ from speculative_engine.loading.step_timing import measure_step_cost
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
-from tests.end_to_end.waiting import PATIENCE, eventually
+from tests.harness.processes import ended
+from tests.harness.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -69,11 +70,6 @@ def others(service: "RunningService") -> list[int]:
     """The processes that a service has started."""
     tasks = Path(f"/proc/{service.pid}/task").iterdir()
     return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
-
-
-def ended(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/stat")
-    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def ask(client: Client, **options: object) -> list[list[int]]:
@@ -159,13 +155,13 @@ def test_a_lost_rank_ends_the_verifier_and_requests_go_on(
     other = serving(start_verifier("target", "--tensor-parallel", "2"))
     with Client([pair.address, f"{other.address}?weight=0"], timeout=PATIENCE) as client:
         (follower,) = others(pair)
-        stream = client.stream(PROMPTS[0], max_tokens=600, ignore_eos=True)
+        stream = client.stream(PROMPTS[0], max_tokens=200, ignore_eos=True)
         tokens: list[int] = []
         for chunk in stream:
             if not tokens:
                 os.kill(follower, number)
             tokens += chunk.token_ids
-    assert len(tokens) == 600
+    assert len(tokens) == 200
     assert pair.process.wait(PATIENCE) == 1
     (lost,) = [event["reason"] for event in pair.events() if event["event"] == "model lost"]
     assert "rank 1" in lost

@@ -7,11 +7,11 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from draftwire import Client, Generation, Speculation
-from tests.end_to_end.conftest import MODELS
-from tests.end_to_end.waiting import PATIENCE, sometimes
+from tests.harness.services import MODELS
+from tests.harness.waiting import PATIENCE, sometimes
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import StartService
+    from tests.harness.services import StartService
 
 PROMPT = "def read_config(path):\n    # naïve: "
 ASKED: dict[str, Any] = {"max_tokens": 48, "seed": 3, "ignore_eos": True, "logprobs": 5, "prompt_logprobs": 2}

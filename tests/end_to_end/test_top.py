@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from draftwire import Client
-from tests.end_to_end.waiting import PATIENCE, eventually
-from tests.support.lasting_address import lasting_address
+from tests.harness.lasting_address import lasting_address
+from tests.harness.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from draftwire import AsyncClient, Client, Generation, ModelMismatchError, RetryPolicy
-from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
-from tests.support.lasting_address import lasting_address
+from tests.harness.lasting_address import lasting_address
+from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 if TYPE_CHECKING:
-    from tests.end_to_end.conftest import RunningService
+    from tests.harness.services import RunningService
 
 # Hot enough for characters of several bytes and for tokens that are parts of one.
 PARAMETERS: dict[str, Any] = {"max_tokens": 400, "ignore_eos": True, "temperature": 1.3}

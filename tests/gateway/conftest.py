@@ -1,9 +1,5 @@
 """Gateways: in this process before a verifier without a model, and as a process before real services."""
 
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
@@ -17,66 +13,18 @@ import pytest
 from gateway.app import make_app
 from gateway.http.api_keys import ApiKeys
 from gateway.settings import GatewaySettings
-from tests.end_to_end.conftest import RunningService, bad_drafter, good_drafter, logs, shared, verifier
-from tests.end_to_end.waiting import PATIENCE
-from tests.gateway.telling_verifier import TellingVerifier
+from tests.end_to_end.conftest import bad_drafter, good_drafter, logs, shared, verifier
+from tests.harness.gateway_process import GatewayProcess, StartGateway
+from tests.harness.services import RunningService
+from tests.harness.stand_ins.telling_verifier import TellingVerifier
+from tests.harness.waiting import PATIENCE
 
 __all__ = ["bad_drafter", "good_drafter", "logs", "shared", "verifier"]
 
-ROOT = Path(__file__).resolve().parents[2]
 JSON = {"content-type": "application/json"}
 
 OpenGateway = Callable[..., Any]
 """Opens a gateway in this process and returns an HTTP client of it: `await open_gateway(max_choices=2)`."""
-
-
-class GatewayProcess:
-    """A gateway's process. `url` waits until it serves."""
-
-    def __init__(self, log: Path, *flags: str, environment: dict[str, str] | None = None) -> None:
-        self.log = log
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "gateway", "--listen", "127.0.0.1:0", "--log-format", "json", *flags],
-                cwd=ROOT,
-                env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"} | (environment or {}),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-
-    @property
-    def address(self) -> tuple[str, int]:
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            for event in self.events():
-                if event["event"] == "listening":
-                    host, _, port = event["address"].rpartition(":")
-                    return host, int(port)
-            assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.log.read_text()}"
-            assert time.monotonic() < deadline, f"it does not serve:\n{self.log.read_text()}"
-            time.sleep(0.05)
-
-    @property
-    def url(self) -> str:
-        return "http://{}:{}".format(*self.address)
-
-    def events(self) -> list[dict[str, Any]]:
-        lines = self.log.read_text(errors="replace").splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}\n")]
-
-    def stop(self) -> int:
-        self.process.terminate()
-        try:
-            return self.process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            raise
-
-
-StartGateway = Callable[..., GatewayProcess]
-"""Starts a gateway's process: `start_gateway("--verifier", address)`."""
 
 
 @pytest.fixture

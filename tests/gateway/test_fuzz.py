@@ -13,9 +13,9 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from draftwire import Client
-from tests.end_to_end.conftest import RunningService
-from tests.end_to_end.waiting import PATIENCE, eventually
-from tests.gateway.conftest import GatewayProcess
+from tests.harness.gateway_process import GatewayProcess
+from tests.harness.services import RunningService
+from tests.harness.waiting import PATIENCE, eventually
 
 EXAMPLES = 80
 OPERATIONS = [

@@ -7,8 +7,8 @@ import openai
 import pytest
 
 from tests.gateway.conftest import OpenGateway
-from tests.gateway.telling_verifier import TellingVerifier
-from tests.sdk.fake_verifier import expected_ids, text_of
+from tests.harness.stand_ins.fake_verifier import expected_ids, text_of
+from tests.harness.stand_ins.telling_verifier import TellingVerifier
 
 NOBODY = "127.0.0.1:1"
 

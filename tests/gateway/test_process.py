@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.conftest import StartGateway
-from tests.gateway.telling_verifier import TellingVerifier
+from tests.harness.stand_ins.telling_verifier import TellingVerifier
+from tests.harness.waiting import PATIENCE
 
 
 @pytest.mark.parametrize(

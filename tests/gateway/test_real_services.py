@@ -14,9 +14,9 @@ import openai
 import pytest
 
 from draftwire import Client
-from tests.end_to_end.conftest import RunningService
-from tests.end_to_end.waiting import PATIENCE, eventually
-from tests.gateway.conftest import ROOT, GatewayProcess
+from tests.harness.gateway_process import ROOT, GatewayProcess
+from tests.harness.services import RunningService
+from tests.harness.waiting import PATIENCE, eventually
 
 PROMPT = "def read_config(path):\n"
 MESSAGES: Any = [{"role": "user", "content": "write a function"}]

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.settings import GatewaySettings
 from service_runtime.process.settings import load_settings
-from tests.end_to_end.waiting import PATIENCE
-from tests.gateway.conftest import ROOT
+from tests.harness.gateway_process import ROOT
+from tests.harness.waiting import PATIENCE
 
 
 def test_flags_win_over_variables(monkeypatch: pytest.MonkeyPatch) -> None:

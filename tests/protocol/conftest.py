@@ -4,8 +4,8 @@ import gc
 
 import pytest
 
-from tests.protocol.checkpoints import Checkpoints, write_checkpoints
-from tests.protocol.plain_reference import PlainReference
+from tests.harness.world.checkpoints import Checkpoints, write_checkpoints
+from tests.harness.world.plain_reference import PlainReference
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,9 +14,9 @@ from speculative_engine.engine.verification_job import AskedRows, VerificationJo
 from speculative_engine.kv.kv_slots import SlotList, SlotPool
 from speculative_engine.tree.proposal import ProposalReader
 from speculative_engine.tree.token_tree import Node, TokenTree
-from tests.protocol.checkpoints import Checkpoints
-from tests.protocol.plain_reference import PlainReference
-from tests.protocol.protocol_machine import ProtocolMachine
+from tests.harness.world.checkpoints import Checkpoints
+from tests.harness.world.plain_reference import PlainReference
+from tests.harness.world.protocol_machine import ProtocolMachine
 
 Patch = pytest.MonkeyPatch
 

@@ -18,12 +18,13 @@ from draftwire.v1 import drafter_pool_service_pb2 as pool_pb
 from draftwire.v1.verifier_service_pb2 import GenerateRequest
 from service_runtime.errors import ServiceError
 from service_runtime.rpc.message_stream import MessageStream
-from tests.protocol.checkpoints import Checkpoints
-from tests.protocol.plain_reference import PlainReference
-from tests.protocol.protocol_machine import NAMES, names, requests
-from tests.protocol.world import POOL_REASONS, REQUEST_REASONS
-from tests.verifier_service.in_process_drafter import in_process_drafter
-from tests.verifier_service.in_process_verifier import PATIENCE, Handler, InProcessVerifier, in_process_verifier
+from tests.harness.drafter.in_process_drafter import in_process_drafter
+from tests.harness.verifier.in_process_verifier import Handler, InProcessVerifier, in_process_verifier
+from tests.harness.waiting import PATIENCE
+from tests.harness.world.checkpoints import Checkpoints
+from tests.harness.world.plain_reference import PlainReference
+from tests.harness.world.protocol_machine import NAMES, names, requests
+from tests.harness.world.world import POOL_REASONS, REQUEST_REASONS
 
 
 class SlowStream(MessageStream[Any, Any]):

@@ -11,9 +11,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from drafter_pool.drafter import pause_policy as drafter_credit
 from speculative_engine.planning import drafting_account
-from tests.protocol.checkpoints import Checkpoints
-from tests.protocol.plain_reference import PlainReference
-from tests.protocol.protocol_machine import ProtocolMachine
+from tests.harness.world.checkpoints import Checkpoints
+from tests.harness.world.plain_reference import PlainReference
+from tests.harness.world.protocol_machine import ProtocolMachine
 
 
 @pytest.mark.timeout(300)  # a failure is shrunk, which takes its time

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 STUBS = ROOT / "sdk" / "draftwire" / "v1"

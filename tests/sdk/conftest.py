@@ -7,9 +7,10 @@ import pytest
 
 from draftwire import Client, RetryPolicy, SpreadPolicy, Verifier
 from draftwire._calls.spreading import ranked
-from tests.end_to_end.waiting import PATIENCE
-from tests.sdk.fake_service import FAKE_SERVICE
-from tests.sdk.fake_verifier import FakeVerifier
+from tests.harness.command import Command
+from tests.harness.stand_ins.fake_service import FAKE_SERVICE
+from tests.harness.stand_ins.fake_verifier import FakeVerifier
+from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 QUICK = RetryPolicy(attempts_per_address=3, initial_backoff=0.01, max_backoff=0.02)
@@ -52,3 +53,9 @@ def fake_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (tmp_path / f"{name}.py").write_text(FAKE_SERVICE.format(path=path, pids=str(tmp_path)))
     monkeypatch.syspath_prepend(tmp_path)
     return "fake_service"
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verifier: FakeVerifier) -> Command:
+    monkeypatch.setenv("DRAFTWIRE_VERIFIER", verifier.address)
+    return Command(monkeypatch, capsys)

@@ -9,10 +9,8 @@ import pytest
 import draftwire
 from draftwire import AsyncClient, Client, EngineStatus, Verifier
 from draftwire._types.address import check_address
-from tests.sdk.fake_verifier import FakeVerifier
-from tests.sdk.test_cli import Command, command
-
-__all__ = ["command"]
+from tests.harness.command import Command
+from tests.harness.stand_ins.fake_verifier import FakeVerifier
 
 
 @pytest.mark.parametrize(

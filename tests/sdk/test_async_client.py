@@ -8,9 +8,9 @@ import pytest
 from grpc import StatusCode
 
 from draftwire import AsyncClient, DeadlineExceededError, InvalidFieldError, RequestCancelledError, UnavailableError
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.stand_ins.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
+from tests.harness.waiting import PATIENCE
 from tests.sdk.conftest import QUICK
-from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
 
 
 @pytest.fixture

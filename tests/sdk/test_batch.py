@@ -16,9 +16,9 @@ from draftwire import (
     TokenOutOfRangeError,
 )
 from draftwire._calls.batch import Batch
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.stand_ins.fake_verifier import FakeVerifier, expected_ids, rich_status
+from tests.harness.waiting import PATIENCE
 from tests.sdk.conftest import QUICK
-from tests.sdk.fake_verifier import FakeVerifier, expected_ids, rich_status
 
 
 def empty(field: str = "text") -> object:

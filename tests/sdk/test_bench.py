@@ -23,10 +23,11 @@ from draftwire.cli.bench.report import Report
 from draftwire.cli.bench.request import Arrival, Request
 from draftwire.cli.bench.services import drafter_names
 from draftwire.cli.bench.time_spent import Reading, TimeSpent
-from tests.end_to_end.waiting import PATIENCE, sometimes
-from tests.sdk.fake_service import alive, wait_for
-from tests.sdk.fake_verifier import FakeVerifier, drafter_message, rich_status
-from tests.sdk.test_cli import Command
+from tests.harness.command import Command
+from tests.harness.processes import ended
+from tests.harness.stand_ins.fake_service import wait_for
+from tests.harness.stand_ins.fake_verifier import FakeVerifier, drafter_message, rich_status
+from tests.harness.waiting import PATIENCE, sometimes
 
 ROOT = Path(__file__).parents[2]
 CODE = Setting("code", 0.0)
@@ -518,4 +519,4 @@ def test_with_services_of_its_own(prompts: str, tmp_path: Path) -> None:
     report = json.loads((tmp_path / "found.json").read_text())
     assert [each["name"] for each in report["methods"]] == ["plain", "good", "bad"]
     assert report["about"]["threads of each service"] == "1"
-    assert not any(alive(wait_for(tmp_path / f"{name}.pid")) for name in ("target", "good"))
+    assert all(ended(wait_for(tmp_path / f"{name}.pid")) for name in ("target", "good"))

@@ -7,9 +7,9 @@ import pytest
 from opentelemetry import trace
 
 from draftwire import AsyncClient, AtCapacityError, Client, RetryPolicy
-from tests.end_to_end.waiting import PATIENCE
-from tests.sdk.fake_verifier import PROMPT, FakeVerifier, rich_status
-from tests.support.recorded_spans import RecordedSpans, events, parent_id, span_id, trace_id
+from tests.harness.recorded_spans import RecordedSpans, events, parent_id, span_id, trace_id
+from tests.harness.stand_ins.fake_verifier import PROMPT, FakeVerifier, rich_status
+from tests.harness.waiting import PATIENCE
 
 
 @pytest.fixture

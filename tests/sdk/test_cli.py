@@ -1,9 +1,6 @@
 """The command line, in process and against a verifier without a model."""
 
-import io
 import json
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,39 +9,11 @@ from grpc import StatusCode
 
 import draftwire
 from draftwire import Client
-from draftwire.cli import main
 from draftwire.cli.chat import introduce
 from draftwire.cli.failure import Failure
 from draftwire.v1 import drafter_service_pb2 as drafting
-from tests.sdk.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status, text_of
-
-
-@dataclass
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-
-class Command:
-    """Runs `draftwire ...`."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-
-    def __call__(self, *arguments: str, stdin: str = "") -> Outcome:
-        self._monkeypatch.setattr(sys, "argv", ["draftwire", *arguments])
-        self._monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = self._capsys.readouterr()
-        return Outcome(int(ended.value.code or 0), captured.out, captured.err)
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verifier: FakeVerifier) -> Command:
-    monkeypatch.setenv("DRAFTWIRE_VERIFIER", verifier.address)
-    return Command(monkeypatch, capsys)
+from tests.harness.command import Command
+from tests.harness.stand_ins.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status, text_of
 
 
 def test_generate_streams_the_text(command: Command) -> None:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from draftwire.cli.app import app
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 LOADED = """
 import sys

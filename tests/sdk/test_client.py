@@ -16,8 +16,8 @@ from draftwire import (
     StepCost,
     UnavailableError,
 )
-from tests.end_to_end.waiting import PATIENCE, sometimes
-from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
+from tests.harness.stand_ins.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
+from tests.harness.waiting import PATIENCE, sometimes
 
 
 def test_generate(client: Client) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from draftwire import AsyncClient, Client, DeadlineExceededError, ErrorReason, RetryPolicy, UnavailableError
 from draftwire._calls.error_messages import connection_words
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.certificates import Authority
+from tests.harness.waiting import PATIENCE
 from tests.sdk.conftest import QUICK
-from tests.support.certificates import Authority
 
 ONCE = RetryPolicy(attempts_per_address=1)
 

@@ -17,9 +17,10 @@ from draftwire.cli.demo.story import DemoDrafter, Report, Screen, Silence, tell
 from draftwire.cli.demo.terminal import Terminal
 from draftwire.cli.failure import Failure
 from draftwire.cli.service import Service
-from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
-from tests.sdk.fake_service import alive, wait_for
-from tests.sdk.fake_verifier import PROMPT, FakeVerifier
+from tests.harness.processes import ended
+from tests.harness.stand_ins.fake_service import wait_for
+from tests.harness.stand_ins.fake_verifier import PROMPT, FakeVerifier
+from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 ROOT = Path(__file__).parents[2]
 OPTIONS: GenerateOptions = {"max_tokens": 100, "temperature": 0.7, "seed": 1, "ignore_eos": True}
@@ -119,7 +120,7 @@ def test_a_service_is_ready_and_ends(service: Service, tmp_path: Path) -> None:
     eventually(service.is_ready, "it is ready")
     pid = wait_for(tmp_path / "model.pid")
     service.kill()
-    assert not alive(pid)
+    assert ended(pid)
 
 
 def test_a_service_that_cannot_start_shows_its_log(fake_module: str, tmp_path: Path) -> None:
@@ -173,7 +174,7 @@ def test_the_whole_command(tmp_path: Path) -> None:
     report = json.loads(out)
     assert report["identical"] is True
     assert (report["swaps"], report["kills"]) == (1, 1)
-    assert not any(alive(wait_for(tmp_path / f"{name}.pid")) for name in ("target", "draft", "draft-early"))
+    assert all(ended(wait_for(tmp_path / f"{name}.pid")) for name in ("target", "draft", "draft-early"))
 
 
 @pytest.mark.usefixtures("fake_module")
@@ -184,4 +185,4 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signa
     process.send_signal(number)
     process.communicate(timeout=PATIENCE)
     assert process.returncode not in (0, None)
-    assert not any(alive(pid) for pid in pids)
+    assert all(ended(pid) for pid in pids)

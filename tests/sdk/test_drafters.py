@@ -18,8 +18,8 @@ from draftwire import (
 from draftwire._types.drafter import read_drafter
 from draftwire.v1 import drafter_pool_service_pb2 as pool
 from draftwire.v1 import drafter_service_pb2 as drafting
+from tests.harness.stand_ins.fake_verifier import PROMPT, FakeVerifier, drafter_message, rich_status
 from tests.sdk.conftest import QUICK
-from tests.sdk.fake_verifier import PROMPT, FakeVerifier, drafter_message, rich_status
 
 LOST = rich_status(StatusCode.UNAVAILABLE, "lost")
 

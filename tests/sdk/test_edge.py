@@ -20,10 +20,10 @@ from draftwire import (
 )
 from draftwire.edge import AsyncEdgeClient, EdgeClient, LocalDrafter, ModelLoadError
 from draftwire.v1.proposal_pb2 import Proposal
-from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
+from tests.harness.models.tiny_checkpoint import write_checkpoint
+from tests.harness.stand_ins.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status
+from tests.harness.waiting import PATIENCE, eventually, sometimes
 from tests.sdk.conftest import QUICK, in_order
-from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status
-from tests.support.tiny_checkpoint import write_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +31,19 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("draft"))
 
 
-@pytest.fixture
-def drafter(checkpoint: Path) -> Iterator[LocalDrafter]:
+@pytest.fixture(scope="module")
+def loaded(checkpoint: Path) -> Iterator[LocalDrafter]:
     made = LocalDrafter(str(checkpoint), dtype="float32", threads=1, kv_slots=4096)
     yield made
-    # The thread that reads a call hears of its end a moment after the call was cancelled.
-    eventually(lambda: made.thread.open_sequences() == 0, "nothing is drafted for")
     made.close()
+
+
+@pytest.fixture
+def drafter(loaded: LocalDrafter) -> Iterator[LocalDrafter]:
+    """A drafter that drafts for nobody before and after the test."""
+    yield loaded
+    # The thread that reads a call hears of its end a moment after the call was cancelled.
+    eventually(lambda: loaded.thread.open_sequences() == 0, "nothing is drafted for")
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from draftwire import (
 )
 from draftwire.errors import error_class, from_status
 from draftwire.v1 import error_reason_pb2
-from tests.end_to_end.waiting import PATIENCE
-from tests.sdk.fake_verifier import FakeVerifier, rich_status
+from tests.harness.stand_ins.fake_verifier import FakeVerifier, rich_status
+from tests.harness.waiting import PATIENCE
 
 Code = grpc.StatusCode
 

@@ -23,8 +23,8 @@ from draftwire import (
 from draftwire._calls.endpoints import Endpoints
 from draftwire._calls.failover import Attempts
 from draftwire.errors import DraftwireError, from_status
+from tests.harness.stand_ins.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
 from tests.sdk.conftest import QUICK, in_order
-from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
 
 NOBODY = "127.0.0.1:1"
 LOST = UnavailableError("lost")

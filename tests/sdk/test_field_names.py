@@ -9,7 +9,7 @@ from draftwire import Client, DrafterNotFoundError, DraftwireError, GenerateOpti
 from draftwire._messages.field_names import name_parameters, parameter_of
 from draftwire._messages.methods import ATTACH_DRAFTER, GENERATE, SWAP_DRAFTER, TOKENIZE, VERIFY
 from draftwire.errors import from_status, invalid_field
-from tests.sdk.fake_verifier import FakeVerifier, rich_status
+from tests.harness.stand_ins.fake_verifier import FakeVerifier, rich_status
 
 
 @pytest.mark.parametrize(

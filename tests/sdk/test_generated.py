@@ -11,7 +11,7 @@ import pytest
 
 from draftwire import AsyncClient, AsyncDrafters, Client, Drafters
 from draftwire.edge import AsyncEdgeClient, EdgeClient
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "generate_sync.py"

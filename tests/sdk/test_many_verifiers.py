@@ -9,8 +9,8 @@ import pytest
 from grpc import StatusCode
 
 from draftwire import AsyncClient, Client, DraftwireError, ModelMismatchError, Speculation, Verifier
+from tests.harness.stand_ins.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status
 from tests.sdk.conftest import QUICK, by_rank
-from tests.sdk.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status
 
 PATIENCE = 30.0
 DRAINING = rich_status(StatusCode.UNAVAILABLE, "going", "SHUTTING_DOWN")

@@ -11,8 +11,8 @@ from draftwire._calls import endpoints as endpoints_module
 from draftwire._calls import names as names_module
 from draftwire._calls.endpoints import NAMES_SECONDS, Endpoints
 from draftwire._calls.names import choose, is_name, resolve
+from tests.harness.stand_ins.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status, text_of
 from tests.sdk.conftest import QUICK, by_rank
-from tests.sdk.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status, text_of
 
 NAME = "verifiers.test:50051"
 

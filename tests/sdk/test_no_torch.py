@@ -5,20 +5,8 @@ import sys
 
 import pytest
 
-from tests.end_to_end.waiting import PATIENCE
-
-FORBID = """
-import sys
-
-class Forbid:
-    names = {"torch", "transformers", "tokenizers", "numpy"}
-
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in self.names:
-            raise AssertionError(f"imported {name}")
-
-sys.meta_path.insert(0, Forbid())
-"""
+from tests.harness.forbidden_imports import FORBID
+from tests.harness.waiting import PATIENCE
 
 
 def run(statement: str) -> subprocess.CompletedProcess[str]:

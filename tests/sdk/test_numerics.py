@@ -19,8 +19,8 @@ from draftwire import (
 from draftwire._calls import async_transport, transport
 from draftwire._calls.endpoints import Endpoints
 from draftwire._calls.failover import Attempts
+from tests.harness.stand_ins.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status
 from tests.sdk.conftest import QUICK, in_order
-from tests.sdk.fake_verifier import PROMPT, FakeVerifier, expected_ids, rich_status
 
 OTHER = "other arithmetic, by its hash"
 ANEW = RetryPolicy(

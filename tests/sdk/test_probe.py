@@ -16,9 +16,9 @@ import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from draftwire import AsyncClient, Client, Health, NotFoundError
-from tests.end_to_end.waiting import PATIENCE
-from tests.sdk.test_cli import Command
-from tests.support.certificates import Authority
+from tests.harness.certificates import Authority
+from tests.harness.command import Command
+from tests.harness.waiting import PATIENCE
 
 SERVICE = "draftwire.v1.DrafterService"
 Status = health_pb2.HealthCheckResponse

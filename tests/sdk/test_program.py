@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from draftwire.version import __version__
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = {

@@ -7,7 +7,7 @@ import pytest
 from draftwire import AsyncClient, Client, Tls, TokenFile
 from draftwire._auth.security import Security
 from draftwire._types.address import is_loopback
-from tests.support.certificates import Authority
+from tests.harness.certificates import Authority
 
 SECRET = "a-secret-0123456789"
 

@@ -6,9 +6,9 @@ import pytest
 from grpc import StatusCode
 
 from draftwire import AsyncClient, Client, InvalidFieldError, PromptReport, Tokenization, TokenLogProb
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.stand_ins.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
+from tests.harness.waiting import PATIENCE
 from tests.sdk.conftest import QUICK
-from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
 
 ASKED: dict[str, Any] = {"logprobs": 2, "prompt_logprobs": 1, "echo": True}
 MESSAGES = [{"role": "user", "content": "hi"}]

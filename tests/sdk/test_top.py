@@ -19,10 +19,8 @@ from draftwire.cli.top.verifier_figures import PARTS, VerifierFigures, verifier_
 from draftwire.cli.top.view import Layout, lines
 from draftwire.v1 import drafter_pool_service_pb2 as pool
 from draftwire.v1 import verifier_service_pb2 as pb
-from tests.sdk.fake_verifier import FakeVerifier
-from tests.sdk.test_cli import Command, command
-
-__all__ = ["command"]
+from tests.harness.command import Command
+from tests.harness.stand_ins.fake_verifier import FakeVerifier
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ADDRESS = "127.0.0.1:50051"

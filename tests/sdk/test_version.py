@@ -15,7 +15,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from draftwire import version
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

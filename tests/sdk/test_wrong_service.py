@@ -11,7 +11,7 @@ import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from draftwire import AsyncClient, Client, UnimplementedError
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 VERIFIER, DRAFTER = "draftwire.v1.VerifierService", "draftwire.v1.DrafterService"
 

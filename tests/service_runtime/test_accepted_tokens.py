@@ -37,7 +37,7 @@ from service_runtime.security import accepted_tokens
 from service_runtime.security.accepted_tokens import AcceptedTokens
 from service_runtime.security.caller import current_caller
 from service_runtime.security.roles import ROLES_BY_METHOD, Role, roles_of
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 SECRETS = {role: f"{role}-0123456789abcdef" for role in Role}
 SERVICES = tuple(

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from service_runtime.process.engine_thread import EngineThread, ThreadEnded, TooManyCommands
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 
 async def test_a_call_that_waits_when_the_thread_ends_is_told_so() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from service_runtime.process import heap
 from service_runtime.process.heap import HeapTrimmer
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 BLOCK = 64 * 1024
 BLOCKS = 4096

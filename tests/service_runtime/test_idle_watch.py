@@ -9,7 +9,7 @@ import pytest
 from service_runtime.errors import ServiceError
 from service_runtime.rpc import idle_watch
 from service_runtime.rpc.idle_watch import IdleWatch
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 
 async def test_silence_ends_the_wait() -> None:

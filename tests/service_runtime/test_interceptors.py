@@ -10,7 +10,7 @@ from grpc_status import rpc_status
 
 from service_runtime.errors import at_capacity, invalid_field
 from service_runtime.rpc.interceptors import mark_routine
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 KINDS = ["unary_unary", "unary_stream", "stream_unary", "stream_stream"]
 

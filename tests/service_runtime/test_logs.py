@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from service_runtime.process.logs import configure_logs, get_logger, log_context
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)

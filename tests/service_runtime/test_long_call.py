@@ -7,7 +7,7 @@ import pytest
 
 from service_runtime.process.lifecycle import Shutdown
 from service_runtime.process.threads import call_in_thread
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 
 async def test_the_result_and_the_fault_come_back() -> None:

@@ -14,7 +14,7 @@ from service_runtime.rpc.decoding_meter import DecodingMeter
 from service_runtime.rpc.grpc_stream import accept_call, open_call
 from service_runtime.rpc.in_process_stream import in_process_call
 from service_runtime.rpc.message_stream import MessageStream, StreamBroken
-from tests.support.plain_channel import open_channel
+from tests.harness.plain_channel import open_channel
 
 Stream = MessageStream[bytes, bytes]
 Handler = Callable[[Stream], Awaitable[None]]

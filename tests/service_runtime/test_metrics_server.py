@@ -15,7 +15,7 @@ from service_runtime.observability.histogram import Histogram
 from service_runtime.observability.metric_families import counter, gauge, histogram, info
 from service_runtime.observability.metrics_server import MetricsServer, serving_metrics
 from service_runtime.process.startup_error import StartupError
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 
 class Sample(Collector):

@@ -15,7 +15,7 @@ from draftwire._calls.channel import AsyncChannels
 from service_runtime.process.settings import ServiceSettings
 from service_runtime.rpc.server import ServiceServer
 from service_runtime.security.roles import ROLES_BY_METHOD, Role
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 from tests.service_runtime.conftest import SERVICE, Probe, add_probe_to_server
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")

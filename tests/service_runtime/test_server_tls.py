@@ -15,9 +15,9 @@ from draftwire._calls.channel import AsyncChannels
 from service_runtime.process.settings import ServiceSettings
 from service_runtime.process.startup_error import StartupError
 from service_runtime.rpc.server import ServiceServer
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.certificates import Authority, Pair
+from tests.harness.waiting import PATIENCE
 from tests.service_runtime.conftest import SERVICE, Probe, add_probe_to_server
-from tests.support.certificates import Authority, Pair
 
 
 async def echo(request: bytes, context: Any) -> bytes:

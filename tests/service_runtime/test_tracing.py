@@ -8,7 +8,7 @@ from service_runtime.observability.span import NO_SPAN, Interval
 from service_runtime.observability.tracing import NO_TRACING, running_tracing
 from service_runtime.process.settings import ServiceSettings
 from service_runtime.process.startup_error import StartupError
-from tests.support.recorded_spans import (
+from tests.harness.recorded_spans import (
     CALLER,
     TRACE,
     TRACEPARENT,
@@ -19,7 +19,7 @@ from tests.support.recorded_spans import (
     span_id,
     trace_id,
 )
-from tests.support.trace_collector import TraceCollector
+from tests.harness.stand_ins.trace_collector import TraceCollector
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from tests.speculative_engine.support import (
+from tests.harness.engine.engines import (
     ARCHITECTURES,
     ScriptedDrafter,
     check_against_plain,

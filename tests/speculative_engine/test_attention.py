@@ -10,7 +10,7 @@ import torch
 from speculative_engine.kernels import attention as compiled_attention
 from speculative_engine.kernels.attention import SlotLanes, attend
 from speculative_engine.model import packed_attention
-from tests.speculative_engine.support import packed, random_tokens, tiny_model, walk
+from tests.harness.engine.engines import packed, random_tokens, tiny_model, walk
 
 pytestmark = pytest.mark.skipif(compiled_attention.library() is None, reason="not built: there is no C compiler")
 

@@ -5,7 +5,7 @@ import torch
 
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.sampling.sampling_params import SamplingParams
-from tests.speculative_engine.support import (
+from tests.harness.engine.engines import (
     GREEDY,
     Rows,
     ScriptedDrafter,

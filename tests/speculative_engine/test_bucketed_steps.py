@@ -7,7 +7,7 @@ from speculative_engine.model.cuda import bucketed_steps
 from speculative_engine.model.cuda.bucketed_steps import BucketedSteps
 from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.model.packed_batch import BatchBuilder
-from tests.speculative_engine.support import (
+from tests.harness.engine.engines import (
     ARCHITECTURES,
     check_against_plain,
     error,

@@ -9,7 +9,7 @@ from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.planning.step_cost import StepCost
-from tests.speculative_engine.support import ScriptedDrafter, packed, random_tokens, specs_of, tiny_model
+from tests.harness.engine.engines import ScriptedDrafter, packed, random_tokens, specs_of, tiny_model
 
 SPECS = specs_of([random_tokens(48, seed=seed) for seed in range(16)], 24)
 

@@ -12,7 +12,7 @@ import pytest
 
 from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError, repository_of
 from speculative_engine.text.tokenizer import Tokenizer
-from tests.speculative_engine.hub_server import COMMIT, SilentHub, serving_hub
+from tests.harness.stand_ins.hub_server import COMMIT, SilentHub, serving_hub
 
 ROOT = Path(__file__).resolve().parents[2]
 DRAFT = ROOT / "models" / "draft"

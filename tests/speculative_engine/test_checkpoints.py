@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.text.tokenizer import Tokenizer
-from tests.support.tiny_checkpoint import write_checkpoint
+from tests.harness.models.tiny_checkpoint import write_checkpoint
 
 SAFE, PICKLE = "model.safetensors", "pytorch_model.bin"
 

@@ -5,26 +5,7 @@ import random
 import torch
 
 from speculative_engine.acceptance.coupled import walk_on_device
-from speculative_engine.engine.sequence import Sequence, SequenceSpec
-from speculative_engine.engine.verification_job import AskedRows, VerificationJob
-from speculative_engine.sampling.sampling_params import SamplingParams
-
-
-def random_job(rng: random.Random, number: int) -> VerificationJob:
-    """Up to 40 nodes, deep or wide, of few tokens, so that paths are long."""
-    sequence = Sequence(SequenceSpec(number, [1], 200, SamplingParams(temperature=0.0)))
-    nodes = []
-    for _ in range(rng.randint(0, 40)):
-        parent = rng.choice([sequence.tree.root, *nodes[-3:]])
-        node, added = sequence.tree.add(parent, rng.randrange(3))
-        if added:
-            nodes.append(node)
-    return VerificationJob(sequence, 1, nodes)
-
-
-def walked(drawn: list[int], on_path: list[bool] | None = None) -> AskedRows:
-    """The rows of a job that drew these tokens; the coupled rule reads no logits."""
-    return AskedRows(drawn, on_path, torch.empty(0), torch.empty(0), None)
+from tests.harness.engine.random_work import random_job, walked
 
 
 def test_the_same_nodes_as_walking() -> None:

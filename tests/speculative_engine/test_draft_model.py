@@ -14,7 +14,7 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.proposal import ProposalReader
 from speculative_engine.tree.token_tree import Node, TokenTree
-from tests.speculative_engine.support import VOCABULARY, packed, random_tokens, tiny_model
+from tests.harness.engine.engines import VOCABULARY, packed, random_tokens, tiny_model
 
 CREDIT = 16
 PROMPTS = [random_tokens(length, seed=length) for length in (40, 3, 25, 14, 1, 30)]

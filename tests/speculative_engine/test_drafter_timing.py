@@ -3,7 +3,7 @@
 import pytest
 
 from speculative_engine.planning.drafter_timing import DrafterTiming, ProposalClock
-from tests.support.counted_work import instructions
+from tests.harness.engine.counted_work import instructions
 
 
 def clock_of(timing: DrafterTiming, at: float = 0.0) -> ProposalClock:

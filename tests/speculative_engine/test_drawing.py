@@ -14,7 +14,7 @@ from speculative_engine.drafters.model.draft_model import DraftModelDrafter
 from speculative_engine.sampling.distributions import LIKELIEST, by_entropy, draw, probabilities
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
-from tests.speculative_engine.support import packed, tiny_model
+from tests.harness.engine.engines import packed, tiny_model
 
 SEEDS = 6000
 TOKENS = 5

@@ -9,7 +9,7 @@ from speculative_engine.early_exit_calibration import expected_speedup as speedu
 from speculative_engine.field_error import FieldError
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
-from tests.speculative_engine.support import packed, random_tokens, tiny_model
+from tests.harness.engine.engines import packed, random_tokens, tiny_model
 
 STEP = StepCost([1, 64], [1.0, 1.0])
 PROMPTS = [random_tokens(5, seed=1), [], random_tokens(300, seed=2)]

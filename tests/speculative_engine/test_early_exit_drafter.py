@@ -9,67 +9,23 @@ from transformers import PreTrainedModel
 from speculative_engine.drafters.drafter import DraftSpec, EngineState
 from speculative_engine.drafters.early_exit import EarlyExitDrafter, EarlyExitOptions, early_exit_drafter, weights_share
 from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
-from speculative_engine.engine.engine_limits import EngineLimits
 from speculative_engine.engine.sequence import Sequence, SequenceSpec
-from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.field_error import FieldError
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.planning.step_cost import StepCost
-from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.proposal import Proposal
-from tests.speculative_engine.support import (
+from tests.harness.engine.early_exit_engine import SPECS, engine_with
+from tests.harness.engine.engines import (
     GREEDY,
     ScriptedDrafter,
     generate,
     packed,
     plain_logits,
     random_tokens,
-    specs_of,
     tiny_model,
 )
-from tests.speculative_engine.test_shallow_model import truncated
-
-PROMPTS = [random_tokens(27, seed=1), random_tokens(3, seed=2), random_tokens(45, seed=3), [7], random_tokens(12)]
-SAMPLING = [GREEDY, SamplingParams(temperature=0.8, seed=3), GREEDY, SamplingParams(seed=4), SamplingParams(seed=5)]
-COUNT = 40
-SPECS = specs_of(PROMPTS, COUNT, SAMPLING)
-
-
-def early_model(name: str = "Llama", dtype: torch.dtype = torch.float32, **changes: object) -> PreTrainedModel:
-    """A model whose last layer changes little, so that the first two often say the same."""
-    model = tiny_model(name, dtype, **changes)
-    with torch.no_grad():
-        for weight in model.get_decoder().layers[-1].parameters():
-            if weight.dim() == 2:
-                weight.mul_(0.5)
-    return model
-
-
-class Attached(VerificationEngine):
-    """Attaches its drafters to every sequence."""
-
-    def add(self, spec: SequenceSpec) -> None:
-        super().add(spec)
-        for source in self._local._drafters:
-            self.attach(spec.sequence_id, source)
-
-    @property
-    def drafter(self) -> EarlyExitDrafter:
-        found = self._local._drafters["early"]
-        assert isinstance(found, EarlyExitDrafter)
-        return found
-
-
-def engine_with(
-    layers: int | None, model: PackedModel, seconds: float = 1.0, share: float = 0.01, **limits: int
-) -> Attached:
-    """An engine whose steps cost `seconds` whatever is in them; a round of drafting is said to take `share` of that."""
-    limits.setdefault("max_sequences", 8)
-    engine = Attached(model, StepCost([1, 64], [seconds, seconds]), EngineLimits(**limits))
-    if layers is not None:
-        engine.add_drafter("early", EarlyExitDrafter(model.first_layers(layers), share))
-    return engine
+from tests.harness.engine.special_models import early_model, truncated
 
 
 @pytest.fixture(scope="module")

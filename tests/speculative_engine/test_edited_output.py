@@ -20,7 +20,7 @@ from speculative_engine.logits.processors import editors_of
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.proposal import Proposal
-from tests.speculative_engine.support import engine_of
+from tests.harness.engine.engines import engine_of
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 PROMPT = "def add(first, second):\n    return first + second\n\n\ndef subtract(first, second):\n    return"

@@ -8,8 +8,8 @@ from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.cuda import fixed_rows
 from speculative_engine.model.cuda.fixed_rows import padded, split
 from speculative_engine.model.packed_model import PackedModel
-from tests.speculative_engine.support import check_against_plain, random_tokens, tiny_model, walk
-from tests.speculative_engine.test_split_attention import ragged_batch
+from tests.harness.engine.engines import check_against_plain, random_tokens, tiny_model, walk
+from tests.harness.engine.random_work import ragged_batch
 
 
 def reproducible(name: str, dtype: torch.dtype = torch.float32) -> PackedModel:

@@ -8,7 +8,7 @@ from speculative_engine.loading.self_test import UnsupportedModelError, run_self
 from speculative_engine.model import fused_layer
 from speculative_engine.model.fused_layer import FusedLayer
 from speculative_engine.model.packed_model import PackedModel, Weights
-from tests.speculative_engine.support import check_against_plain, packed, random_tokens, tiny_model, walk
+from tests.harness.engine.engines import check_against_plain, packed, random_tokens, tiny_model, walk
 
 _SIZES = {"hidden_size": 128, "intermediate_size": 192, "head_dim": 32}
 CASES: dict[str, tuple[str, dict[str, object]]] = {

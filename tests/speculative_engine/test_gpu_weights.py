@@ -8,7 +8,7 @@ import torch
 
 from speculative_engine.model.cuda.gpu_weights import GpuWeightsError, narrow_weights
 from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
-from tests.speculative_engine.support import plain_logits, random_tokens, tiny_model
+from tests.harness.engine.engines import plain_logits, random_tokens, tiny_model
 
 
 def test_eight_bits_say_about_the_same() -> None:

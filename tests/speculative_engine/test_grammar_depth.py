@@ -1,7 +1,7 @@
 """The depth of forms: those beyond the bound end nothing but their own compilation."""
 
 import json
-import subprocess
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,7 +14,9 @@ import pytest
 from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
 from speculative_engine.logits.grammar_depth import MOST_LEVELS, gbnf_levels, lark_levels, schema_levels
 from speculative_engine.logits.longest_path import longest_path
-from tests.support.hostile_forms import gbnf_rules, lark_rules, long_names, patterns
+from tests.harness import processes
+from tests.harness.hostile_forms import gbnf_rules, lark_rules, long_names, patterns
+from tests.harness.waiting import PATIENCE
 
 TOKENIZER = Path(__file__).resolve().parents[2] / "models" / "target" / "tokenizer.json"
 COMPILE = """
@@ -37,12 +39,13 @@ else:
 
 def compiled(kind: FormKind, text: str) -> str:
     """Compiles a form in a process of its own, which a crash ends alone."""
-    ran = subprocess.run(
+    ran = processes.run(
         [sys.executable, "-c", COMPILE, kind.value, str(TOKENIZER)],
+        env=os.environ | processes.ENVIRONMENT,
         input=text,
         capture_output=True,
         text=True,
-        check=False,
+        timeout=PATIENCE,
     )
     assert ran.returncode == 0, (ran.returncode, ran.stderr[-2000:])
     return ran.stdout.strip()

@@ -10,8 +10,8 @@ import pytest
 
 from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
 from speculative_engine.logits.grammar_trial import GrammarTrial
-from tests.end_to_end.waiting import eventually
-from tests.support.hostile_forms import patterns
+from tests.harness.hostile_forms import patterns
+from tests.harness.waiting import eventually
 
 TOKENIZER = Path(__file__).resolve().parents[2] / "models" / "target" / "tokenizer.json"
 FINE = Grammar(FormKind.REGEX, "[a-z]+")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from speculative_engine.sampling import gumbel
 from speculative_engine.sampling.gumbel import NOISE_BLOCK, block_maxima, gumbel_at
-from tests.speculative_engine.scalar_noise import scalar_gumbel
+from tests.harness.engine.scalar_noise import scalar_gumbel
 
 # (seed, position, token, g): the table in docs/coupled-sampling.md.
 VECTORS = [

@@ -14,7 +14,7 @@ from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.int8_linear import Int8Linear, LibraryInt8Product, quantised
 from speculative_engine.model.packed_model import PackedModel, UnsupportedModelError
 from speculative_engine.model.row_exact import PackedProduct
-from tests.speculative_engine.support import check_against_plain, random_tokens, tiny_model, walk
+from tests.harness.engine.engines import check_against_plain, random_tokens, tiny_model, walk
 
 _BEST = gemm_int8.gemm_kind()
 _KINDS = [pytest.param(0, id="library"), pytest.param(1, id="AVX-512"), pytest.param(2, id="AMX")]

@@ -10,7 +10,7 @@ from speculative_engine.drafters.lookup.suffix import SuffixOptions, suffix_draf
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.sampling.sampling_params import SamplingParams
-from tests.speculative_engine.support import (
+from tests.harness.engine.engines import (
     GREEDY,
     ScriptedDrafter,
     engine_of,

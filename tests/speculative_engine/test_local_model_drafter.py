@@ -11,9 +11,9 @@ from speculative_engine.field_error import FieldError
 from speculative_engine.loading.local_model import LocalModelOptions, local_model_drafter
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.planning.step_cost import StepCost
-from tests.speculative_engine.support import GREEDY, ScriptedDrafter, generate, packed, random_tokens, tiny_model
-from tests.speculative_engine.test_early_exit_drafter import SPECS, Attached, engine_with
-from tests.support.tiny_checkpoint import CONTEXT, write_checkpoint
+from tests.harness.engine.early_exit_engine import SPECS, Attached, engine_with
+from tests.harness.engine.engines import GREEDY, ScriptedDrafter, generate, packed, random_tokens, tiny_model
+from tests.harness.models.tiny_checkpoint import CONTEXT, write_checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling import coupled_sampler
 from speculative_engine.sampling.log_probs import LogProbs, log_probs
 from speculative_engine.sampling.sampling_params import SamplingParams
-from tests.speculative_engine.support import (
+from tests.harness.engine.engines import (
     GREEDY,
     VOCABULARY,
     ScriptedDrafter,

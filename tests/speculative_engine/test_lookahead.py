@@ -7,7 +7,7 @@ import pytest
 from speculative_engine.drafters.lookahead.lookahead import LookaheadDrafter, LookaheadOptions
 from speculative_engine.drafters.probing import NO_PROBES, ProbingDrafter
 from speculative_engine.field_error import FieldError
-from tests.speculative_engine.drafter_reader import DrafterReader
+from tests.harness.engine.drafter_reader import DrafterReader
 
 PROMPT = [3, 14, 15, 9, 2, 6]
 

@@ -11,7 +11,7 @@ from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
 from speculative_engine.drafters.lookup.prediction import prediction_drafter
 from speculative_engine.drafters.lookup.suffix import SuffixOptions, suffix_drafter
 from speculative_engine.sampling.sampling_params import SamplingParams
-from tests.speculative_engine.drafter_reader import DrafterReader
+from tests.harness.engine.drafter_reader import DrafterReader
 
 DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "ngram": lambda: ngram_drafter(NgramOptions(min=1)),

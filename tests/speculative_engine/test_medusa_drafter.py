@@ -18,8 +18,8 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.text.tokenizer import Tokenizer
-from tests.speculative_engine.drafter_reader import DrafterReader
-from tests.speculative_engine.support import (
+from tests.harness.engine.drafter_reader import DrafterReader
+from tests.harness.engine.engines import (
     GREEDY,
     ScriptedDrafter,
     engine_of,
@@ -29,7 +29,7 @@ from tests.speculative_engine.support import (
     specs_of,
     tiny_model,
 )
-from tests.support.medusa_training import train_heads
+from tests.harness.models.medusa_training import train_heads
 
 MODELS = Path(__file__).parents[2] / "models"
 PROMPTS = [random_tokens(length, seed=length) for length in (9, 3, 40, 20)]

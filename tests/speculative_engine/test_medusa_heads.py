@@ -14,7 +14,7 @@ from speculative_engine.drafters.medusa import MedusaOptions, medusa_drafter
 from speculative_engine.drafters.medusa_heads import MedusaHeads, load_heads
 from speculative_engine.field_error import FieldError
 from speculative_engine.model.packed_model import ModelLoadError
-from tests.speculative_engine.support import packed, tiny_model
+from tests.harness.engine.engines import packed, tiny_model
 
 HIDDEN, VOCABULARY = 6, 20
 Tensors = dict[str, torch.Tensor]

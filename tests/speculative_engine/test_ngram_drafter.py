@@ -7,7 +7,7 @@ import pytest
 from speculative_engine.drafters.lookup.ngram import NgramOptions, ngram_drafter
 from speculative_engine.drafters.lookup.ngram_index import NgramIndex
 from speculative_engine.field_error import FieldError
-from tests.speculative_engine.drafter_reader import DrafterReader
+from tests.harness.engine.drafter_reader import DrafterReader
 
 
 def reader(tokens: list[int], **options: int) -> DrafterReader:

@@ -3,7 +3,6 @@
 import itertools
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import get_args
 
 import pytest
 import torch
-from transformers import PreTrainedModel
 
 from speculative_engine.kernels import library as compiled_library
 from speculative_engine.kernels.kernel_names import Kernels
@@ -25,7 +23,10 @@ from speculative_engine.kernels.library import (
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.numerics import Numerics, model_numerics
 from speculative_engine.model.packed_model import PackedModel
-from tests.speculative_engine.support import packed, tiny_model
+from tests.harness import processes
+from tests.harness.engine.engines import packed, tiny_model
+from tests.harness.engine.special_models import llama
+from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = Path("/proc/cpuinfo")
@@ -64,11 +65,6 @@ def kernels(request: pytest.FixtureRequest) -> Kernels:
     use_kernels(chosen)
     assert kernels_in_use() == chosen
     return chosen
-
-
-def llama(dtype: torch.dtype) -> PreTrainedModel:
-    """A model whose layers the compiled library computes, products included where it has any."""
-    return tiny_model("Llama", dtype, hidden_size=64, intermediate_size=96, num_attention_heads=2, head_dim=32)
 
 
 def taken(kernels: Kernels, dtype: torch.dtype) -> Numerics:
@@ -158,7 +154,8 @@ _ALONE = """
 import torch
 torch.set_num_threads(1)
 from speculative_engine.model.numerics import model_numerics
-from tests.speculative_engine.test_numerics import llama, packed
+from tests.harness.engine.engines import packed
+from tests.harness.engine.special_models import llama
 found = model_numerics(packed(llama(torch.float32)))
 print(found.digest, found.description, sep="|")
 """
@@ -166,13 +163,14 @@ print(found.digest, found.description, sep="|")
 
 def in_a_process(**environment: str) -> tuple[str, str]:
     """Digest and description of a process of its own."""
-    said = subprocess.run(
+    said = processes.run(
         [sys.executable, "-c", _ALONE],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"} | environment,
+        env=os.environ | processes.ENVIRONMENT | environment,
         check=True,
         capture_output=True,
         text=True,
+        timeout=PATIENCE,
     )
     digest, _, description = said.stdout.strip().partition("|")
     return digest, description

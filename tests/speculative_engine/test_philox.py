@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from speculative_engine.sampling.philox import philox4x32
-from tests.speculative_engine.scalar_noise import scalar_philox
+from tests.harness.engine.scalar_noise import scalar_philox
 
 # Random123's kat_vectors, philox4x32 with 10 rounds: counter, key, result.
 KNOWN_ANSWERS = [

@@ -5,7 +5,7 @@ import pytest
 from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.planning.planning_record import PlanningRecord
 from speculative_engine.tree.proposal import Proposal
-from tests.speculative_engine.support import (
+from tests.harness.engine.engines import (
     GREEDY,
     ScriptedDrafter,
     engine_of,

@@ -19,7 +19,7 @@ from speculative_engine.sampling.coupled_sampler import sample
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.token_tree import Node
-from tests.speculative_engine.support import (
+from tests.harness.engine.engines import (
     GREEDY,
     ScriptedDrafter,
     check_against_plain,

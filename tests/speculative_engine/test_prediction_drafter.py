@@ -5,7 +5,7 @@ import random
 import pytest
 
 from speculative_engine.drafters.lookup.prediction import prediction_drafter
-from tests.speculative_engine.drafter_reader import DrafterReader
+from tests.harness.engine.drafter_reader import DrafterReader
 
 PROMPT = [1, 2, 3]
 EXPECTED = random.Random(0).sample(range(900), 200)

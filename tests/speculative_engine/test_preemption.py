@@ -14,7 +14,7 @@ from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.proposal import MergeCount, Proposal
-from tests.speculative_engine.support import (
+from tests.harness.engine.engines import (
     GREEDY,
     ScriptedDrafter,
     engine_of,
@@ -24,6 +24,7 @@ from tests.speculative_engine.support import (
     specs_of,
     tiny_model,
 )
+from tests.harness.engine.slot_check import check_slots
 
 COUNT = 40
 PROMPTS = [random_tokens(length, seed=length) for length in (9, 3, 25, 14, 1, 30, 7, 18)]
@@ -53,22 +54,6 @@ SIZES = (80, 100, 200)
 def undisturbed() -> dict[int, list[int]]:
     """What each sequence generates when it is alone."""
     return generate(engine_of(model_of(4000)), SPECS, together=False).tokens
-
-
-def check_slots(engine: VerificationEngine) -> None:
-    """Between steps the slots in use are those of the running sequences' computed tokens, each held by one token after
-    the same ones, and whoever waits has to."""
-    queue = engine._queue
-    held: dict[int, list[int]] = {}
-    for sequence in queue.running.values():
-        for end, slot in enumerate(sequence.slots.array().tolist(), start=1):
-            assert held.setdefault(slot, sequence.tokens[:end]) == sequence.tokens[:end]
-    assert len(held) == engine.model.pool.used
-    assert all(len(sequence.slots) == 0 for sequence in queue.waiting.values())
-    assert queue.running or not queue.waiting
-    waiting = list(queue.waiting)
-    queue.admit()
-    assert list(queue.waiting) == waiting
 
 
 @pytest.mark.parametrize("slots", SIZES)

@@ -24,7 +24,7 @@ from speculative_engine.model.packed_batch import PackedBatch
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams
-from tests.speculative_engine.support import GREEDY, Generated, packed, random_tokens, tiny_model
+from tests.harness.engine.engines import GREEDY, Generated, packed, random_tokens, tiny_model
 
 MODELS = Path(__file__).parents[2] / "models"
 SMALL = LookaheadOptions(window=5, ngram=4)

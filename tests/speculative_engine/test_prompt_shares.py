@@ -9,7 +9,7 @@ from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
-from tests.speculative_engine.support import GREEDY, engine_of, packed, random_tokens, tiny_model
+from tests.harness.engine.engines import GREEDY, engine_of, packed, random_tokens, tiny_model
 
 LONG = random_tokens(1900, seed=1)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from speculative_engine.tree.proposal import MergeCount, Proposal, ProposalError, ProposalFault, ProposalReader
 from speculative_engine.tree.token_tree import DraftDistribution, Node, TokenTree
-from tests.support.counted_work import instructions
+from tests.harness.engine.counted_work import instructions
 
 VOCABULARY = 3  # few tokens, so that drafts are often right
 

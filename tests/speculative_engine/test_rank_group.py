@@ -2,14 +2,15 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.speculative_engine.support import tiny_model
+from tests.harness import processes
+from tests.harness.engine.engines import tiny_model
+from tests.harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 SPLIT = ["Gemma2", "Llama", "Mixtral", "Phi3", "Qwen3"]
@@ -30,13 +31,14 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         tiny_model(name).save_pretrained(directory / name)
     for name, changes in OTHER_SIZES.items():
         tiny_model("Llama", **changes).save_pretrained(directory / name)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.speculative_engine.rank_pair", str(directory)],
+    done = processes.run(
+        [sys.executable, "-m", "tests.harness.engine.rank_pair", str(directory)],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}", "HF_HUB_OFFLINE": "1"},
+        env=os.environ | processes.ENVIRONMENT,
         capture_output=True,
         text=True,
-        check=False,
+        timeout=PATIENCE,
+        spares=1,
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

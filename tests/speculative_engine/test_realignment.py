@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from speculative_engine.drafters.translation import realignment
 from speculative_engine.drafters.translation.realignment import append_text, tail_start
-from tests.speculative_engine.translation import KINDS, token_map
-from tests.support.byte_tokenizers import TEXT
+from tests.harness.engine.translation import KINDS, token_map
+from tests.harness.models.byte_tokenizers import TEXT
 
 PAIRS = [(target, draft) for target in KINDS for draft in KINDS if target != draft]
 PARTS = st.lists(

@@ -20,7 +20,7 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.distributions import probabilities
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
-from tests.speculative_engine.support import engine_of, packed, plain_logits, tiny_model
+from tests.harness.engine.engines import engine_of, packed, plain_logits, tiny_model
 
 TOKENS = 6
 PROMPT = [3, 4, 5, 3, 4]

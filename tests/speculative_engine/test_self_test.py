@@ -7,7 +7,7 @@ from speculative_engine.kv.kv_slots import KvCache
 from speculative_engine.loading.self_test import run_self_test
 from speculative_engine.model.packed_attention import ATTENTION_NAME
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel, UnsupportedModelError
-from tests.speculative_engine.support import ARCHITECTURES, packed, random_tokens, tiny_model, walk
+from tests.harness.engine.engines import ARCHITECTURES, packed, random_tokens, tiny_model, walk
 
 EXPERTS = {"Mixtral", "Qwen3Moe", "GptOss"}
 

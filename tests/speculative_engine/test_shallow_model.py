@@ -1,6 +1,5 @@
 """A view of a model's first layers says what the checkpoint of those layers says, and leaves the model as it was."""
 
-import copy
 from pathlib import Path
 
 import pytest
@@ -8,8 +7,9 @@ import torch
 
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
-from tests.speculative_engine.support import ARCHITECTURES, error, packed, plain_logits, random_tokens, tiny_model
-from tests.support.tiny_checkpoint import write_checkpoint
+from tests.harness.engine.engines import ARCHITECTURES, error, packed, plain_logits, random_tokens, tiny_model
+from tests.harness.engine.special_models import truncated
+from tests.harness.models.tiny_checkpoint import write_checkpoint
 
 TOKENS = random_tokens(30)
 
@@ -28,19 +28,6 @@ def logits_of(model: PackedModel, tokens: list[int], chunk: int = 11) -> torch.T
         parts.append(model.forward(builder.build(model.group_size, model.device)))
     model.pool.give_back(slots)
     return torch.cat(parts)
-
-
-def truncated(model: torch.nn.Module, layers: int) -> torch.nn.Module:
-    """The library's own model of the first layers, with the same weights."""
-    config = copy.deepcopy(model.config)
-    config.num_hidden_layers = layers
-    for name in ("layer_types", "no_rope_layers"):
-        if getattr(config, name, None):
-            setattr(config, name, getattr(config, name)[:layers])
-    shallow = type(model)(config)
-    found = shallow.load_state_dict(model.state_dict(), strict=False)
-    assert not found.missing_keys
-    return shallow.to(model.dtype).eval()
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

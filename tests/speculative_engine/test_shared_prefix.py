@@ -16,9 +16,10 @@ from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.step_result import Finish, SequenceOutcome
 from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
-from tests.speculative_engine.support import GREEDY, ScriptedDrafter, generate, packed, random_tokens, tiny_model
-from tests.speculative_engine.test_early_exit_drafter import Attached, early_model, engine_with
-from tests.speculative_engine.test_preemption import check_slots
+from tests.harness.engine.early_exit_engine import Attached, engine_with
+from tests.harness.engine.engines import GREEDY, ScriptedDrafter, generate, packed, random_tokens, tiny_model
+from tests.harness.engine.slot_check import check_slots
+from tests.harness.engine.special_models import early_model
 
 COUNT = 20
 SYSTEM = random_tokens(61, seed=1)

@@ -9,40 +9,9 @@ from speculative_engine.kv.kv_slots import PADDING_SLOT
 from speculative_engine.model.cuda.bucketed_attention import attend_bucket
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch, key_count
 from speculative_engine.model.cuda.step_buckets import Bucket
-from speculative_engine.model.packed_batch import BatchBuilder, PackedBatch
+from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.split_attention import Part, attend_seen, merge
-
-SLOTS = 400
-CPU = torch.device("cpu")
-
-
-def ragged_batch(group_size: int, seed: int = 0) -> PackedBatch:
-    """A prompt chunk, a tree with siblings, a sequence's first token, and two branches with contexts of their own."""
-    rng = np.random.default_rng(seed)
-    free = iter((rng.permutation(SLOTS - 1) + 1).tolist())
-    builder = BatchBuilder()
-
-    def take(count: int) -> np.ndarray:
-        return np.array([next(free) for _ in range(count)], dtype=np.int64)
-
-    def row(position: int) -> int:
-        return builder.add_row(int(rng.integers(100)), position, next(free), True)
-
-    context = take(37)
-    builder.add_lane(context, [row(37 + index) for index in range(9)])
-    context = take(70)
-    root = row(70)
-    left, right, below, leaf = row(71), row(71), row(72), row(73)
-    builder.add_lane(context, [root, left])
-    builder.add_lane(context, [root, right, below, leaf], 1)
-    builder.add_lane(context[:0], [row(0)])
-    for _ in range(2):
-        builder.add_lane(take(21), [row(21)])
-    return builder.build(group_size, CPU)
-
-
-def stored(kv_heads: int, dim: int, seed: int) -> torch.Tensor:
-    return torch.randn(kv_heads, SLOTS, dim, generator=torch.Generator().manual_seed(seed))
+from tests.harness.engine.random_work import CPU, ragged_batch, stored
 
 
 @pytest.mark.skipif(compiled_attention.library() is None, reason="not built: there is no C compiler")

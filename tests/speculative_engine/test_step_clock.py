@@ -6,7 +6,7 @@ import pytest
 
 from speculative_engine.planning import step_clock
 from speculative_engine.planning.step_clock import StepClock
-from tests.speculative_engine.support import engine_of, generate, packed, random_tokens, specs_of, tiny_model
+from tests.harness.engine.engines import engine_of, generate, packed, random_tokens, specs_of, tiny_model
 
 
 class Time:

@@ -11,7 +11,7 @@ from speculative_engine.model.cuda.step_buckets import StepBuckets
 from speculative_engine.sampling.device_sampler import DeviceDraw
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.sampling_params import SamplingParams
-from tests.speculative_engine.support import (
+from tests.harness.engine.engines import (
     GREEDY,
     ScriptedDrafter,
     engine_of,
@@ -21,7 +21,7 @@ from tests.speculative_engine.support import (
     specs_of,
     tiny_model,
 )
-from tests.speculative_engine.test_coupled import random_job, walked
+from tests.harness.engine.random_work import random_job, walked
 
 SAMPLINGS = [GREEDY, SamplingParams(temperature=0.8, seed=1), SamplingParams(temperature=1.2, seed=2)]
 FILTERED = [*SAMPLINGS, SamplingParams(temperature=1.0, top_p=0.9, seed=3)]

@@ -12,7 +12,7 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.token_tree import Node, TokenTree
-from tests.speculative_engine.support import packed, random_tokens, tiny_model
+from tests.harness.engine.engines import packed, random_tokens, tiny_model
 
 A, B = ServedVerifier("a", 1.0, 1), ServedVerifier("b", 1.0, 2)
 FREE, DEAR = StepCost([1], [1.0]), StepCost([1, 100], [1.0, 100.0])

@@ -5,7 +5,7 @@ import torch
 
 from speculative_engine.loading.step_timing import measure_step_cost
 from speculative_engine.model.packed_model import PackedModel
-from tests.speculative_engine.support import tiny_model
+from tests.harness.engine.engines import tiny_model
 
 
 @pytest.mark.parametrize("slots", [1, 2, 40, 300, 5000])

@@ -8,7 +8,7 @@ import pytest
 from speculative_engine.drafters.lookup.suffix import SharedTexts, SuffixOptions, suffix_drafter
 from speculative_engine.drafters.lookup.suffix_automaton import SuffixAutomaton
 from speculative_engine.field_error import FieldError
-from tests.speculative_engine.drafter_reader import DrafterReader
+from tests.harness.engine.drafter_reader import DrafterReader
 
 
 def reader(tokens: list[int], **options: int) -> DrafterReader:

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from speculative_engine.text.text_bound import bytes_per_token
 from speculative_engine.text.tokenizer import Tokenizer
-from tests.support.byte_tokenizers import END, TEXT, backend
+from tests.harness.models.byte_tokenizers import END, TEXT, backend
 
 NORMALIZERS: dict[str, Any] = {
     "none": None,

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from speculative_engine.drafters.translation.token_projection import TokenProjection
-from tests.speculative_engine.translation import token_map
+from tests.harness.engine.translation import token_map
 
 TRANSLATION = token_map("target", "draft")
 LONGER = {token: pieces for token, pieces in enumerate(TRANSLATION.pieces) if len(pieces) > 1}

@@ -10,7 +10,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from speculative_engine.text.tokenizer import ChatTemplateError, Tokenizer
-from tests.support.byte_tokenizers import END, TEXT, backend
+from tests.harness.models.byte_tokenizers import END, TEXT, backend
 
 KINDS = ["target", "fallback"]
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"

@@ -13,9 +13,9 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.proposal import ProposalReader
 from speculative_engine.tree.token_tree import TokenTree
-from tests.speculative_engine.support import packed, tiny_model
-from tests.speculative_engine.translation import token_map, vocabulary
-from tests.support.byte_tokenizers import TEXT
+from tests.harness.engine.engines import packed, tiny_model
+from tests.harness.engine.translation import token_map, vocabulary
+from tests.harness.models.byte_tokenizers import TEXT
 
 CREDIT = 12
 LARGEST = 160

@@ -15,8 +15,8 @@ from speculative_engine.model import varlen_attention
 from speculative_engine.model.cuda.bucketed_attention import attend_bucket
 from speculative_engine.model.cuda.bucketed_batch import BucketedBatch
 from speculative_engine.model.cuda.step_buckets import Bucket, StepBuckets
-from tests.speculative_engine.support import check_against_plain, packed, random_tokens, tiny_model, walk
-from tests.speculative_engine.test_split_attention import CPU, ragged_batch, stored
+from tests.harness.engine.engines import check_against_plain, packed, random_tokens, tiny_model, walk
+from tests.harness.engine.random_work import CPU, ragged_batch, stored
 
 SIGNATURE = inspect.signature(varlen.varlen_attn)
 

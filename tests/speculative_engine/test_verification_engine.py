@@ -13,7 +13,7 @@ from speculative_engine.model.packed_model import PackedModel
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.proposal import MergeCount, Proposal, ProposalError
-from tests.speculative_engine.support import (
+from tests.harness.engine.engines import (
     GREEDY,
     ScriptedDrafter,
     engine_of,

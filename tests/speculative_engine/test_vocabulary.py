@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers
 
 from speculative_engine.text.vocabulary import Vocabulary, VocabularyError
-from tests.speculative_engine.translation import KINDS, vocabulary
-from tests.support.byte_tokenizers import END, TEXT, backend
+from tests.harness.engine.translation import KINDS, vocabulary
+from tests.harness.models.byte_tokenizers import END, TEXT, backend
 
 TEXTS = st.one_of(st.binary(max_size=60), st.text(max_size=40).map(str.encode), st.sampled_from(TEXT).map(str.encode))
 

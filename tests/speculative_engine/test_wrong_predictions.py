@@ -13,7 +13,7 @@ from speculative_engine.engine.sequence import SequenceSpec
 from speculative_engine.engine.verification_engine import VerificationEngine
 from speculative_engine.planning.acceptance_model import AcceptanceModel
 from speculative_engine.planning.step_cost import StepCost
-from tests.speculative_engine.support import GREEDY, packed, random_tokens, tiny_model
+from tests.harness.engine.engines import GREEDY, packed, random_tokens, tiny_model
 
 PROMPT, OTHER = random_tokens(20, 1), random_tokens(20, 2)
 CHEAP_ROWS = ([1, 64], [20.0, 60.0])

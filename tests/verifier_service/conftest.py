@@ -9,11 +9,11 @@ import pytest
 
 from drafter_pool.changes import swap as drafter_swap
 from drafter_pool.drafter import pause_policy as drafter_credit
-from tests.end_to_end.waiting import PATIENCE
-from tests.support.tiny_checkpoint import write_checkpoint
-from tests.verifier_service.in_process_drafter import InProcessDrafter, in_process_drafter
-from tests.verifier_service.in_process_verifier import InProcessVerifier, in_process_verifier
-from tests.verifier_service.scripted_drafter import ScriptedDrafter
+from tests.harness.drafter.in_process_drafter import InProcessDrafter, in_process_drafter
+from tests.harness.models.tiny_checkpoint import write_checkpoint
+from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter
+from tests.harness.verifier.in_process_verifier import InProcessVerifier, in_process_verifier
+from tests.harness.waiting import PATIENCE
 
 
 @pytest.fixture(scope="session", autouse=True)

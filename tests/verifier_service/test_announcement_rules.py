@@ -12,7 +12,7 @@ from service_runtime.errors import ServiceError
 from service_runtime.process.startup_error import StartupError
 from service_runtime.security.caller import Caller
 from service_runtime.security.roles import Role
-from tests.verifier_service.in_process_verifier import InProcessVerifier, in_process_verifier
+from tests.harness.verifier.in_process_verifier import InProcessVerifier, in_process_verifier
 from verifier_service.service import announcement_rules
 from verifier_service.settings import VerifierSettings
 

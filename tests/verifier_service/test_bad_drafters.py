@@ -17,8 +17,8 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field
 from service_runtime.rpc.message_stream import StreamBroken
-from tests.verifier_service.in_process_verifier import PATIENCE, PROMPT, Handler, InProcessVerifier, order, sampled
-from tests.verifier_service.scripted_drafter import (
+from tests.harness.stand_ins.drafter_answers import MALFORMED, changed, fault
+from tests.harness.stand_ins.scripted_drafter import (
     Answer,
     Opening,
     ScriptedDrafter,
@@ -27,6 +27,7 @@ from tests.verifier_service.scripted_drafter import (
     hello,
     right,
 )
+from tests.harness.verifier.in_process_verifier import PATIENCE, PROMPT, Handler, InProcessVerifier, order, sampled
 
 UNREACHABLE = DrafterState.DRAFTER_STATE_UNREACHABLE
 READY = DrafterState.DRAFTER_STATE_READY
@@ -127,42 +128,6 @@ class TestHandshake:
         await verifier.pool.membership.attach("good:1", "")
         assert drafter.hellos[0].model == verifier.verifier.info
         assert drafter.hellos[0].limits == verifier.verifier.limits
-
-
-def changed(**changes: Any) -> Answer:
-    """A proposal with one thing wrong about it, at the opening and after every verdict."""
-    return lambda opening: [batch(opening.proposal(**({"token_ids": (3, 4)} | changes)))]
-
-
-def again(opening: Opening) -> Sequence[pb.DraftResponse]:
-    proposal = opening.proposal((3,))
-    return [batch(proposal), batch(proposal)]
-
-
-def twice_in_one_batch(opening: Opening) -> Sequence[pb.DraftResponse]:
-    proposal = opening.proposal((3,))
-    return [batch(proposal, proposal)]
-
-
-MALFORMED: dict[str, Answer] = {
-    "no nodes": changed(token_ids=[], parent_ids=[]),
-    "too few parents": changed(parent_ids=[0]),
-    "too many parents": changed(parent_ids=[0, 1, 2]),
-    "too few log probabilities": changed(log_probs=[-0.5]),
-    "a probability above 1": changed(log_probs=[-0.5, 0.1]),
-    "a probability that is no number": changed(log_probs=[math.nan, -0.5]),
-    "ids that begin at 0": changed(first_node_id=0),
-    "ids that skip some": changed(first_node_id=2),
-    "a parent that was never sent": changed(parent_ids=[0, 7]),
-    "a parent that comes later": changed(parent_ids=[2, 0]),
-    "its own parent": changed(parent_ids=[1, 1]),
-    "a token beyond the vocabulary": changed(token_ids=[3, 200]),
-    "a token far beyond": changed(token_ids=[3, 2**32 - 1]),
-    "tokens that are not committed": changed(committed_length=len(PROMPT) + 200),
-    "the largest committed length": changed(committed_length=2**32 - 1),
-    "the same proposal again": again,
-    "the same proposal twice in a message": twice_in_one_batch,
-}
 
 
 class TestProposals:
@@ -335,17 +300,6 @@ class TestProposals:
         await verifier.pool.membership.attach("odd:1", "")
         assert (await verifier.generate(request)).token_ids == plain.token_ids
         assert all(StreamBroken(error.status).reason_name == "CREDIT_EXCEEDED" for error in drafter.errors)
-
-
-def fault(error: ServiceError) -> Answer:
-    """The drafter gives a sequence up."""
-    return lambda opening: [
-        pb.DraftResponse(
-            sequence_error=pb.SequenceError(
-                sequence_id=opening.sequence_id, epoch=opening.epoch, status=error.to_status()
-            )
-        )
-    ]
 
 
 class TestSequenceErrors:

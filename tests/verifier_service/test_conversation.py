@@ -9,9 +9,9 @@ from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import SpeculationOptions
 from draftwire.v1.verifier_service_pb2 import FinishReason, GenerateRequest
 from service_runtime.errors import ServiceError
-from tests.support.tiny_checkpoint import CONTEXT, write_checkpoint
-from tests.verifier_service.in_process_drafter import InProcessDrafter, in_process_drafter
-from tests.verifier_service.in_process_verifier import (
+from tests.harness.drafter.in_process_drafter import InProcessDrafter, in_process_drafter
+from tests.harness.models.tiny_checkpoint import CONTEXT, write_checkpoint
+from tests.harness.verifier.in_process_verifier import (
     PATIENCE,
     PROMPT,
     InProcessVerifier,

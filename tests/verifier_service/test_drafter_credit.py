@@ -9,8 +9,8 @@ import pytest
 from drafter_pool.drafter import pause_policy as drafter_credit
 from drafter_pool.drafter.pause_policy import DrafterCredit
 from draftwire.v1.drafter_service_pb2 import DraftResponse
-from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order
-from tests.verifier_service.scripted_drafter import Opening, ScriptedDrafter, batch
+from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch
+from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order
 
 
 @pytest.fixture(autouse=True)

@@ -16,10 +16,11 @@ from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire.v1.proposal_pb2 import Proposal, ProposalBatch
 from service_runtime.errors import at_capacity
 from service_runtime.rpc.handshake import CAPABILITY_PING
-from tests.verifier_service.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, order
-from tests.verifier_service.running import Running, failure
-from tests.verifier_service.scripted_drafter import Opening, Stream, hello, right
-from tests.verifier_service.test_bad_drafters import MALFORMED, fault
+from tests.harness.stand_ins.drafter_answers import MALFORMED, fault
+from tests.harness.stand_ins.scripted_drafter import Opening, Stream, hello, right
+from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, order
+from tests.harness.verifier.running import Running, failure
+from tests.harness.waiting import PATIENCE
 
 READY = DrafterState.DRAFTER_STATE_READY
 UNREACHABLE = DrafterState.DRAFTER_STATE_UNREACHABLE

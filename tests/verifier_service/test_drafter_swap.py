@@ -9,22 +9,16 @@ from drafter_pool.changes import swap as drafter_swap
 from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
-from draftwire.v1.drafter_service_pb2 import DraftResponse, OpenSequence, SequenceOpened
 from draftwire.v1.speculation_pb2 import SpeculationOptions
 from service_runtime.errors import at_capacity
-from tests.verifier_service.in_process_drafter import InProcessDrafter
-from tests.verifier_service.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, order, sampled
-from tests.verifier_service.running import Running, failure
-from tests.verifier_service.scripted_drafter import right
-from tests.verifier_service.test_bad_drafters import fault
+from tests.harness.drafter.in_process_drafter import InProcessDrafter
+from tests.harness.stand_ins.drafter_answers import fault, opened
+from tests.harness.stand_ins.scripted_drafter import right
+from tests.harness.verifier.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, order, sampled
+from tests.harness.verifier.running import Running, failure
 
 READY = DrafterState.DRAFTER_STATE_READY
 DRAINING = DrafterState.DRAFTER_STATE_DRAINING
-
-
-def opened(opening: OpenSequence) -> DraftResponse:
-    """What a drafter says that was told to say it later."""
-    return DraftResponse(opened=SequenceOpened(sequence_id=opening.sequence_id, epoch=opening.epoch))
 
 
 async def cancelled(call: Any, verifier: InProcessVerifier, condition: Any) -> None:

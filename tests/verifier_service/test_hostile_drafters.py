@@ -14,11 +14,11 @@ from draftwire.v1 import drafter_service_pb2 as pb
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
 from service_runtime.errors import ServiceError
 from service_runtime.rpc.message_stream import StreamBroken
-from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order
-from tests.verifier_service.running import Running
-from tests.verifier_service.scripted_drafter import Opening, ScriptedDrafter, batch, right
-from tests.verifier_service.simulated_clocks import SimulatedClocks
-from tests.verifier_service.test_model_replacement import greeting, replaced
+from tests.harness.stand_ins.drafter_answers import greeting, replaced
+from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch, right
+from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order
+from tests.harness.verifier.running import Running
+from tests.harness.verifier.simulated_clocks import SimulatedClocks
 
 READY = DrafterState.DRAFTER_STATE_READY
 SUSPENDED = DrafterState.DRAFTER_STATE_SUSPENDED

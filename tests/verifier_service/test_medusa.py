@@ -17,9 +17,10 @@ from draftwire.v1.speculation_pb2 import SpeculationOptions
 from service_runtime.errors import ServiceError
 from service_runtime.process.lifecycle import Shutdown
 from speculative_engine.drafters.medusa_heads import MedusaHeads
-from tests.support.medusa_training import train_heads
-from tests.support.tiny_checkpoint import VOCABULARY
-from tests.verifier_service.in_process_verifier import (
+from tests.harness.models.medusa_training import train_heads
+from tests.harness.models.tiny_checkpoint import VOCABULARY
+from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, hello
+from tests.harness.verifier.in_process_verifier import (
     PATIENCE,
     InProcessVerifier,
     Output,
@@ -28,7 +29,6 @@ from tests.verifier_service.in_process_verifier import (
     order,
     sampled,
 )
-from tests.verifier_service.scripted_drafter import ScriptedDrafter, hello
 
 PROMPTS = [[5, 9, 14, 23, 42, 7], [3, 4], [60, 61, 62]]
 REMOTE = "medusa:1"

@@ -12,11 +12,11 @@ from draftwire._types.acceptance import RULE_NAMES
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
 from service_runtime.errors import ServiceError
-from tests.support.metrics_document import documented, served
-from tests.verifier_service.in_process_drafter import InProcessDrafter
-from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier, Output, order, sampled
-from tests.verifier_service.running import Running
-from tests.verifier_service.scripted_drafter import right
+from tests.harness.deploy.metrics_document import documented, served
+from tests.harness.drafter.in_process_drafter import InProcessDrafter
+from tests.harness.stand_ins.scripted_drafter import right
+from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, Output, order, sampled
+from tests.harness.verifier.running import Running
 from verifier_service.metrics.collector import VerifierCollector
 
 REASONS = {

@@ -8,24 +8,14 @@ import pytest
 
 from drafter_pool.drafter import standings as drafter_standing
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
-from draftwire.v1.drafter_service_pb2 import DraftResponse, ModelReplaced
-from draftwire.v1.model_info_pb2 import ModelInfo
 from service_runtime.rpc.message_stream import StreamBroken
-from tests.verifier_service.in_process_drafter import InProcessDrafter
-from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier, order, sampled
-from tests.verifier_service.running import Running
-from tests.verifier_service.scripted_drafter import ScriptedDrafter, hello, right
-from tests.verifier_service.test_drafter_swap import opened
+from tests.harness.drafter.in_process_drafter import InProcessDrafter
+from tests.harness.stand_ins.drafter_answers import greeting, opened, replaced
+from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, right
+from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, order, sampled
+from tests.harness.verifier.running import Running
 
 READY = DrafterState.DRAFTER_STATE_READY
-
-
-def replaced(model: str = "newer") -> DraftResponse:
-    return DraftResponse(replaced=ModelReplaced(model=ModelInfo(model_id=model)))
-
-
-def greeting(model: str, **changes: Any) -> DraftResponse:
-    return hello(model=ModelInfo(model_id=model, vocab_size=200, **changes))
 
 
 async def test_its_sequences_move_and_the_name_stays(verifier: InProcessVerifier, listening: Any) -> None:

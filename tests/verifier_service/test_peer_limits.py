@@ -10,31 +10,10 @@ from draftwire.v1 import verifier_service_pb2 as pb
 from service_runtime.errors import ServiceError
 from service_runtime.security.caller import Caller, peer_name, set_caller
 from service_runtime.security.roles import Role
-from tests.verifier_service.in_process_verifier import InProcessVerifier, in_process_verifier, order
+from tests.harness.verifier.call_context import ONE, ONE_AGAIN, OTHER, From
+from tests.harness.verifier.in_process_verifier import InProcessVerifier, in_process_verifier, order
 from verifier_service.admission.peer_limits import PeerLimits
 from verifier_service.servicer import VerifierServicer
-
-
-class From:
-    """The context of a call from a peer."""
-
-    def __init__(self, peer: str) -> None:
-        self._peer = peer
-
-    def peer(self) -> str:
-        return self._peer
-
-    def time_remaining(self) -> float | None:
-        return None
-
-    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-        return ()
-
-    async def send_initial_metadata(self, metadata: object) -> None:
-        """Nobody reads it."""
-
-
-ONE, ONE_AGAIN, OTHER = From("ipv4:10.0.0.7:51234"), From("ipv4:10.0.0.7:51235"), From("ipv6:%5B::1%5D:51234")
 
 
 def call(verifier: InProcessVerifier, context: From, max_tokens: int = 10) -> AsyncIterator[pb.GenerateResponse]:

@@ -6,9 +6,9 @@ import pytest
 
 from draftwire.v1.speculation_pb2 import Prediction, SpeculationOptions
 from service_runtime.errors import ServiceError
-from tests.verifier_service.in_process_drafter import InProcessDrafter
-from tests.verifier_service.in_process_verifier import InProcessVerifier, greedy, order, sampled
-from tests.verifier_service.running import failure
+from tests.harness.drafter.in_process_drafter import InProcessDrafter
+from tests.harness.verifier.in_process_verifier import InProcessVerifier, greedy, order, sampled
+from tests.harness.verifier.running import failure
 
 
 def expecting(prediction: Prediction, **fields: Any) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from draftwire.v1.verifier_service_pb2 import PrefixCacheStatus
-from tests.verifier_service.in_process_drafter import InProcessDrafter
-from tests.verifier_service.in_process_verifier import InProcessVerifier, greedy, in_process_verifier, order, sampled
+from tests.harness.drafter.in_process_drafter import InProcessDrafter
+from tests.harness.verifier.in_process_verifier import InProcessVerifier, greedy, in_process_verifier, order, sampled
 
 LONG = [5 + position % 50 for position in range(200)]
 

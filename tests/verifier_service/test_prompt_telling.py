@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from draftwire.v1.verifier_service_pb2 import PromptReport
 from speculative_engine.sampling.log_probs import LogProbs
 from speculative_engine.text.tokenizer import Tokenizer
-from tests.support.byte_tokenizers import END, backend
+from tests.harness.models.byte_tokenizers import END, backend
 from verifier_service.running import prompt_telling
 from verifier_service.running.prompt_telling import PromptTelling
 

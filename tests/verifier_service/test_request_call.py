@@ -11,7 +11,7 @@ import structlog
 
 from draftwire.v1 import verifier_service_pb2 as pb
 from service_runtime.errors import ServiceError
-from tests.support.recorded_spans import (
+from tests.harness.recorded_spans import (
     CALLER,
     TRACE,
     TRACEPARENT,
@@ -21,8 +21,9 @@ from tests.support.recorded_spans import (
     span_id,
     trace_id,
 )
-from tests.verifier_service.in_process_verifier import PATIENCE, InProcessVerifier, in_process_verifier, order
-from tests.verifier_service.scripted_drafter import ScriptedDrafter
+from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter
+from tests.harness.verifier.in_process_verifier import InProcessVerifier, in_process_verifier, order
+from tests.harness.waiting import PATIENCE
 from verifier_service.running.request_call import request_call
 from verifier_service.running.running_request import RunningRequest
 

@@ -10,16 +10,17 @@ from drafter_pool.servicer import DrafterPoolServicer
 from draftwire.v1 import drafter_pool_service_pb2 as pb
 from draftwire.v1.speculation_pb2 import SpeculationOptions
 from service_runtime.errors import ServiceError
-from tests.verifier_service.in_process_drafter import InProcessDrafter
-from tests.verifier_service.in_process_verifier import (
+from tests.harness.drafter.in_process_drafter import InProcessDrafter
+from tests.harness.stand_ins.drafter_answers import wrong_batch
+from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter, right
+from tests.harness.verifier.in_process_verifier import (
     PROMPT,
     InProcessVerifier,
     in_process_verifier,
     order,
     sampled,
 )
-from tests.verifier_service.running import Running, failure
-from tests.verifier_service.scripted_drafter import ScriptedDrafter, right
+from tests.harness.verifier.running import Running, failure
 
 CODE = SpeculationOptions(labels={"domain": "code"})
 
@@ -112,12 +113,6 @@ class TestByWorth:
         assert len(bad.opened) <= 4, "each is tried; then the choice is clear"
         assert len(good.opened) >= 10
         assert verifier.state("good:1").accepted_per_second > verifier.state("bad:1").accepted_per_second
-
-
-def wrong_batch(opening: Any, wrong: list[int]) -> Any:
-    from tests.verifier_service.scripted_drafter import batch
-
-    return batch(opening.proposal(wrong[len(opening.tokens) : len(opening.tokens) + 1] or [3]))
 
 
 class TestSeveralAtOnce:

@@ -9,10 +9,10 @@ import pytest
 
 from draftwire.v1.verifier_service_pb2 import ScoreRequest, ScoreResponse
 from service_runtime.errors import ServiceError
-from tests.support.tiny_checkpoint import CONTEXT, VOCABULARY
-from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order
-from tests.verifier_service.running import Running
-from tests.verifier_service.test_peer_limits import ONE
+from tests.harness.models.tiny_checkpoint import CONTEXT, VOCABULARY
+from tests.harness.verifier.call_context import ONE
+from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order
+from tests.harness.verifier.running import Running
 from verifier_service.admission.peer_limits import PeerLimits
 from verifier_service.servicer import VerifierServicer
 

@@ -14,9 +14,9 @@ from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
 from draftwire.v1.structured_output_pb2 import Choices, StructuredOutput
 from draftwire.v1.verifier_service_pb2 import FinishReason
 from service_runtime.errors import ServiceError
-from tests.support.hostile_forms import long_names, patterns
-from tests.verifier_service.in_process_drafter import in_process_drafter
-from tests.verifier_service.in_process_verifier import (
+from tests.harness.drafter.in_process_drafter import in_process_drafter
+from tests.harness.hostile_forms import long_names, patterns
+from tests.harness.verifier.in_process_verifier import (
     PATIENCE,
     InProcessVerifier,
     Output,
@@ -24,7 +24,7 @@ from tests.verifier_service.in_process_verifier import (
     in_process_verifier,
     order,
 )
-from tests.verifier_service.json_schemas import SCHEMAS, record, text
+from tests.harness.verifier.json_schemas import SCHEMAS, record, text
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 STOP, LENGTH = FinishReason.FINISH_REASON_STOP, FinishReason.FINISH_REASON_LENGTH

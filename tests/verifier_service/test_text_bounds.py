@@ -15,8 +15,9 @@ from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import Prediction, SpeculationOptions
 from draftwire.v1.structured_output_pb2 import Choices, StructuredOutput
 from service_runtime.errors import ServiceError
-from tests.support.byte_tokenizers import write_byte_checkpoint
-from tests.verifier_service.in_process_verifier import PATIENCE, InProcessVerifier, in_process_verifier, order
+from tests.harness.models.byte_tokenizers import write_byte_checkpoint
+from tests.harness.verifier.in_process_verifier import InProcessVerifier, in_process_verifier, order
+from tests.harness.waiting import PATIENCE
 from verifier_service.admission.peer_limits import PeerLimits
 from verifier_service.servicer import VerifierServicer
 

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from service_runtime.errors import ServiceError
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 from verifier_service.reading.text_pool import LANES, LaneLimits, TextPool
 
 SMALL, MIDDLE, LARGE = 64, LANES[0].largest + 1, LANES[1].largest + 1

@@ -10,8 +10,8 @@ import pytest
 
 from draftwire.v1 import verifier_service_pb2 as pb
 from service_runtime.errors import ServiceError
-from tests.support.byte_tokenizers import write_byte_checkpoint
-from tests.verifier_service.in_process_verifier import InProcessVerifier, in_process_verifier, order
+from tests.harness.models.byte_tokenizers import write_byte_checkpoint
+from tests.harness.verifier.in_process_verifier import InProcessVerifier, in_process_verifier, order
 from verifier_service.servicer import VerifierServicer
 
 CONTEXT = SimpleNamespace(peer=lambda: "ipv4:127.0.0.1:4242")

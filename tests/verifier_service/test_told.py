@@ -17,8 +17,10 @@ from draftwire.v1.speculation_pb2 import Prediction, SpeculationOptions
 from draftwire.v1.token_log_probs_pb2 import TokenLogProbs
 from speculative_engine.engine.step_result import StepResult
 from speculative_engine.sampling.log_probs import LogProbs
-from tests.verifier_service.in_process_drafter import InProcessDrafter, in_process_drafter
-from tests.verifier_service.in_process_verifier import (
+from tests.harness.drafter.in_process_drafter import InProcessDrafter, in_process_drafter
+from tests.harness.stand_ins.scripted_caller import ScriptedCaller, knowing
+from tests.harness.verifier.call_context import ONE
+from tests.harness.verifier.in_process_verifier import (
     PATIENCE,
     PROMPT,
     InProcessVerifier,
@@ -28,10 +30,8 @@ from tests.verifier_service.in_process_verifier import (
     order,
     sampled,
 )
-from tests.verifier_service.running import failure
-from tests.verifier_service.scripted_caller import ScriptedCaller, knowing
-from tests.verifier_service.test_peer_limits import ONE
-from tests.verifier_service.test_verify_conversation import call
+from tests.harness.verifier.running import failure
+from tests.harness.verifier.verify_call import call
 from verifier_service.servicer import VerifierServicer
 
 ASKED: dict[str, Any] = {"log_probs": 5, "prompt_log_probs": 3, "echo": True}

@@ -7,8 +7,8 @@ import pytest
 
 from draftwire.v1.verifier_service_pb2 import FollowTrafficRequest, FollowTrafficResponse, ServedRequest
 from service_runtime.errors import ServiceError
-from tests.verifier_service.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order, sampled
-from tests.verifier_service.test_peer_limits import ONE
+from tests.harness.verifier.call_context import ONE
+from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order, sampled
 from verifier_service.running.traffic import Traffic
 from verifier_service.servicer import VerifierServicer
 

@@ -8,9 +8,9 @@ import pytest
 
 from draftwire.v1.sampling_pb2 import SamplingParams
 from service_runtime.errors import ServiceError
-from tests.support.byte_tokenizers import TEXT, backend, write_byte_checkpoint
-from tests.verifier_service.in_process_drafter import InProcessDrafter, in_process_drafter
-from tests.verifier_service.in_process_verifier import (
+from tests.harness.drafter.in_process_drafter import InProcessDrafter, in_process_drafter
+from tests.harness.models.byte_tokenizers import TEXT, backend, write_byte_checkpoint
+from tests.harness.verifier.in_process_verifier import (
     PATIENCE,
     InProcessVerifier,
     Output,

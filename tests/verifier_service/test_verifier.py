@@ -8,8 +8,8 @@ import pytest
 
 from draftwire.v1 import verifier_service_pb2 as pb
 from service_runtime.errors import ServiceError
-from tests.verifier_service.in_process_drafter import InProcessDrafter
-from tests.verifier_service.in_process_verifier import (
+from tests.harness.drafter.in_process_drafter import InProcessDrafter
+from tests.harness.verifier.in_process_verifier import (
     PATIENCE,
     InProcessVerifier,
     in_process_verifier,

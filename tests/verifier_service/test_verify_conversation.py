@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import grpc
@@ -15,16 +14,11 @@ from draftwire.v1.proposal_pb2 import Proposal
 from draftwire.v1.sampling_pb2 import SamplingParams
 from draftwire.v1.speculation_pb2 import AcceptanceRule, SpeculationOptions
 from service_runtime.errors import ServiceError
-from service_runtime.rpc.in_process_stream import InProcessStream, in_process_call
 from service_runtime.rpc.message_stream import StreamBroken
-from tests.verifier_service.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, greedy, order, sampled
-from tests.verifier_service.scripted_caller import Draft, ScriptedCaller, knowing, lying, silent
-from tests.verifier_service.scripted_drafter import Opening, ScriptedDrafter, right
-from verifier_service.verify_conversation import VerifyConversation
-
-
-def call(verifier: InProcessVerifier, max_buffered: int = 16) -> AbstractAsyncContextManager[InProcessStream[Any, Any]]:
-    return in_process_call(lambda stream: VerifyConversation(stream, verifier.verifier).run(), max_buffered)
+from tests.harness.stand_ins.scripted_caller import Draft, ScriptedCaller, knowing, lying, silent
+from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, right
+from tests.harness.verifier.in_process_verifier import PATIENCE, PROMPT, InProcessVerifier, greedy, order, sampled
+from tests.harness.verifier.verify_call import call
 
 
 async def verify(

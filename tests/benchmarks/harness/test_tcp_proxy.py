@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from benchmarks.harness.tcp_proxy import TcpProxy, flipped
-from tests.end_to_end.waiting import PATIENCE, TRIES
+from tests.harness.waiting import PATIENCE, TRIES
 
 SOON = 0.2
 """Seconds within which what is to stay out would have come."""

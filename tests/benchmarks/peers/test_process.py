@@ -10,7 +10,7 @@ from benchmarks.peers import process as peer_process
 from benchmarks.peers.catalogue import Method, Peer
 from benchmarks.peers.environment import PeerUnavailable
 from benchmarks.peers.process import PeerProcess
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 COUNTING = """
 import os, sys

@@ -8,9 +8,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from draftwire import Client
-from tests.end_to_end.conftest import RunningService
-from tests.end_to_end.waiting import PATIENCE
-from tests.support.console_server import serve_console
+from tests.harness.console_server import serve_console
+from tests.harness.services import RunningService
+from tests.harness.waiting import PATIENCE
 
 CHROMIUM = shutil.which("chromium")
 

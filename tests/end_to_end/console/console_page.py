@@ -2,7 +2,7 @@
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 PROMPT = "def read_config(path):\n"
 REPEATING = "for index in range(10):\n    print(index)\n" * 6

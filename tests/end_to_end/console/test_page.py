@@ -6,9 +6,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from draftwire import Client
-from tests.end_to_end.conftest import RunningService
 from tests.end_to_end.console.console_page import PROMPT, SEED, attach, fill, tokens_of
-from tests.support.console_server import serve_console
+from tests.harness.console_server import serve_console
+from tests.harness.services import RunningService
 
 CONTRASTS = """
 selector => {

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from playwright.sync_api import Page, expect
 
 from draftwire import Client, RetryPolicy
-from tests.end_to_end.conftest import RunningService, StartService
 from tests.end_to_end.console.console_page import REPEATING, attach, fill, tokens_of
-from tests.sdk.fake_verifier import FakeVerifier
-from tests.support.console_server import serve_console
+from tests.harness.console_server import serve_console
+from tests.harness.services import RunningService, StartService
+from tests.harness.stand_ins.fake_verifier import FakeVerifier
 
 
 def test_a_swap_in_the_middle(page: Page) -> None:

@@ -6,9 +6,9 @@ import httpx
 import pytest
 
 from draftwire import RetryPolicy
-from tests.end_to_end.waiting import PATIENCE
-from tests.sdk.fake_verifier import FakeVerifier
-from tests.support.console_server import serve_console
+from tests.harness.console_server import serve_console
+from tests.harness.stand_ins.fake_verifier import FakeVerifier
+from tests.harness.waiting import PATIENCE
 
 QUICK = RetryPolicy(attempts_per_address=2, initial_backoff=0.01, max_backoff=0.02)
 

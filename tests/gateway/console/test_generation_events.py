@@ -4,9 +4,9 @@ import grpc
 import httpx
 import pytest
 
-from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.console.event_reader import read_events
-from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
+from tests.harness.stand_ins.fake_verifier import PROMPT, PROMPT_IDS, FakeVerifier, expected_ids, rich_status, text_of
+from tests.harness.waiting import PATIENCE
 
 GENERATE = "/console/api/generate"
 ASKED = {"prompt": PROMPT, "max_tokens": 5, "seed": 5}

@@ -4,7 +4,7 @@ import grpc
 import httpx
 import pytest
 
-from tests.sdk.fake_verifier import FakeVerifier, rich_status
+from tests.harness.stand_ins.fake_verifier import FakeVerifier, rich_status
 
 API = "/console/api/"
 

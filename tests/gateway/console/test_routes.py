@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from gateway.console.routes import STATIC
-from tests.sdk.fake_verifier import FakeVerifier, rich_status
+from tests.harness.stand_ins.fake_verifier import FakeVerifier, rich_status
 
 GENERATE = "/console/api/generate"
 

@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from gateway.console import state_events
-from tests.end_to_end.waiting import PATIENCE, eventually
 from tests.gateway.console.event_reader import read_events
-from tests.sdk.fake_verifier import FakeVerifier
-from tests.support.console_server import serve_console
+from tests.harness.console_server import serve_console
+from tests.harness.stand_ins.fake_verifier import FakeVerifier
+from tests.harness.waiting import PATIENCE, eventually
 
 STATE = "/console/api/state"
 

@@ -8,9 +8,9 @@ import openai
 import pytest
 
 from gateway.http.api_keys import ApiKeys, read_key_file
-from tests.end_to_end.waiting import PATIENCE
 from tests.gateway.conftest import OpenGateway, StartGateway
-from tests.gateway.telling_verifier import TellingVerifier
+from tests.harness.stand_ins.telling_verifier import TellingVerifier
+from tests.harness.waiting import PATIENCE
 
 
 def bearer(key: str) -> dict[str, str]:

@@ -16,10 +16,10 @@ from gateway.app import make_app
 from gateway.http.api_keys import ApiKeys
 from gateway.http.connection import HttpConnection
 from gateway.settings import GatewaySettings
-from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
-from tests.gateway.conftest import GatewayProcess, StartGateway
-from tests.gateway.telling_verifier import TellingVerifier
-from tests.sdk.fake_verifier import PROMPT, expected_ids, text_of
+from tests.harness.gateway_process import GatewayProcess, StartGateway
+from tests.harness.stand_ins.fake_verifier import PROMPT, expected_ids, text_of
+from tests.harness.stand_ins.telling_verifier import TellingVerifier
+from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 BODY = {"prompt": PROMPT, "max_tokens": 5000, "seed": 1}
 

@@ -6,10 +6,10 @@ import grpc
 import httpx
 import pytest
 
-from tests.end_to_end.waiting import PATIENCE
-from tests.gateway.conftest import GatewayProcess
-from tests.gateway.telling_verifier import TellingVerifier
-from tests.sdk.fake_verifier import rich_status
+from tests.harness.gateway_process import GatewayProcess
+from tests.harness.stand_ins.fake_verifier import rich_status
+from tests.harness.stand_ins.telling_verifier import TellingVerifier
+from tests.harness.waiting import PATIENCE
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 LONG = "x" * 300_000

@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 
 from gateway.http.connection import bounded
-from tests.end_to_end.waiting import PATIENCE
+from tests.harness.waiting import PATIENCE
 
 HEAD = "POST /first HTTP/1.1\r\nhost: localhost\r\n"
 HIDDEN = "GET /hidden HTTP/1.1\r\nhost: localhost\r\n\r\n"

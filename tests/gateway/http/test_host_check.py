@@ -5,7 +5,7 @@ import pytest
 
 from gateway.http.host_check import allowed_hosts
 from tests.gateway.conftest import OpenGateway
-from tests.gateway.telling_verifier import TellingVerifier
+from tests.harness.stand_ins.telling_verifier import TellingVerifier
 
 ASKED = {"model": "any", "prompt": "x", "max_tokens": 1}
 

@@ -4,8 +4,8 @@ import httpx
 import pytest
 
 from tests.gateway.conftest import OpenGateway
-from tests.gateway.telling_verifier import TellingVerifier
-from tests.sdk.fake_verifier import PROMPT
+from tests.harness.stand_ins.fake_verifier import PROMPT
+from tests.harness.stand_ins.telling_verifier import TellingVerifier
 
 EVIL = "http://evil.example"
 POSTS = (

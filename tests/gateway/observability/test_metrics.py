@@ -1,7 +1,7 @@
 """The gateway's metrics are documented."""
 
 from gateway.observability.metrics import Metrics
-from tests.support.metrics_document import documented
+from tests.harness.deploy.metrics_document import documented
 
 
 def test_every_metric_is_documented() -> None:

@@ -14,10 +14,10 @@ import pytest
 from draftwire import Client
 from draftwire.v1 import verifier_service_pb2 as pb
 from draftwire.v1.verifier_service_pb2_grpc import VerifierServiceStub
-from tests.end_to_end.conftest import RunningService
-from tests.end_to_end.waiting import PATIENCE, eventually, sometimes
-from tests.gateway.conftest import GatewayProcess
-from tests.support.trace_collector import CollectedSpan, TraceCollector
+from tests.harness.gateway_process import GatewayProcess
+from tests.harness.services import RunningService
+from tests.harness.stand_ins.trace_collector import CollectedSpan, TraceCollector
+from tests.harness.waiting import PATIENCE, eventually, sometimes
 
 PROMPT = "def read_config(path):\n"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -214,7 +214,7 @@ def test_without_an_endpoint_nothing_of_opentelemetry_is_imported(logs: Path, mo
 
         def start(service: str, model: str, *flags: str) -> RunningService:
             monkeypatch.setenv("TOLD_SERVICE", service)
-            started = RunningService("tests.support.imports_told", model, flags, logs)
+            started = RunningService("tests.harness.imports_told", model, flags, logs)
             running.callback(started.kill)
             return started
 

@@ -11,8 +11,8 @@ import pytest
 
 from draftwire import __version__
 from tests.gateway.conftest import JSON, OpenGateway
-from tests.gateway.telling_verifier import TellingVerifier
-from tests.sdk.fake_verifier import PROMPT, rich_status
+from tests.harness.stand_ins.fake_verifier import PROMPT, rich_status
+from tests.harness.stand_ins.telling_verifier import TellingVerifier
 
 BODY = {"prompt": PROMPT, "max_tokens": 2}
 

@@ -6,8 +6,8 @@ import httpx
 import openai
 import pytest
 
-from tests.gateway.telling_verifier import TellingVerifier
-from tests.sdk.fake_verifier import expected_ids, text_of
+from tests.harness.stand_ins.fake_verifier import expected_ids, text_of
+from tests.harness.stand_ins.telling_verifier import TellingVerifier
 
 MESSAGES: Any = [{"role": "user", "content": "hello"}]
 PROMPT_IDS = [ord(letter) for letter in "userhello"]

@@ -7,8 +7,8 @@ import httpx
 import openai
 import pytest
 
-from tests.gateway.telling_verifier import TellingVerifier
-from tests.sdk.fake_verifier import PROMPT, PROMPT_IDS, expected_ids, text_of
+from tests.harness.stand_ins.fake_verifier import PROMPT, PROMPT_IDS, expected_ids, text_of
+from tests.harness.stand_ins.telling_verifier import TellingVerifier
 
 
 async def test_the_text_and_what_is_told_with_it(client: openai.AsyncOpenAI) -> None:

@@ -8,8 +8,8 @@ import openai
 import pytest
 
 from draftwire import Client
-from tests.end_to_end.conftest import RunningService
-from tests.gateway.conftest import GatewayProcess
+from tests.harness.gateway_process import GatewayProcess
+from tests.harness.services import RunningService
 
 PROMPT = "def read_config(path):\n"
 MESSAGES: Any = [{"role": "user", "content": "write a function"}]

@@ -1,0 +1,44 @@
+"""What deploy/prometheus and deploy/grafana ask of Prometheus."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
+PROMETHEUS = DEPLOY / "prometheus"
+RULES = sorted((PROMETHEUS / "rules").glob("*.yml"))
+DASHBOARDS = sorted((DEPLOY / "grafana" / "dashboards").glob("*.json"))
+
+
+class Query(NamedTuple):
+    """An expression and where it stands."""
+
+    place: str
+    expression: str
+
+
+def rules() -> list[dict[str, Any]]:
+    """All rules, recording and alerting ones."""
+    groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def panels() -> list[dict[str, Any]]:
+    """All panels of all dashboards."""
+    return [panel for path in DASHBOARDS for panel in json.loads(path.read_text())["panels"]]
+
+
+def dashboard_queries(rate_interval: str) -> list[Query]:
+    """Everything that dashboards ask for, of all verifiers."""
+    return [
+        Query(
+            f"{panel['title']}: {target['legendFormat']}",
+            target["expr"].replace("$__rate_interval", rate_interval).replace("$verifier", ".*"),
+        )
+        for panel in panels()
+        for target in panel.get("targets", ())
+    ]

@@ -1,0 +1,14 @@
+"""A drafter's metrics as its collector gives them."""
+
+from prometheus_client import CollectorRegistry
+
+from drafter_service.metrics import DrafterCollector
+from tests.drafter_service.conftest import InProcessDrafter
+
+
+def metric(drafter: InProcessDrafter, name: str, **labels: str) -> float:
+    registry = CollectorRegistry()
+    registry.register(DrafterCollector(drafter.changes))
+    value = registry.get_sample_value(f"draftwire:{name}", labels)
+    assert value is not None, name
+    return value

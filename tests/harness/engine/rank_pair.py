@@ -1,0 +1,96 @@
+"""A program of two ranks: splits each checkpoint of a directory, and prints what it says beside what the whole says.
+
+    python -m tests.harness.engine.rank_pair DIRECTORY
+
+One line of JSON from rank 0: by checkpoint, why it was refused, or a `PairReport`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from speculative_engine.loading.rank_processes import RankProcesses
+from speculative_engine.loading.self_test import run_self_test
+from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.model.ranks.rank_group import RankGroup
+from speculative_engine.sampling.sampling_params import SamplingParams
+from tests.harness.engine.engines import ScriptedDrafter, engine_of, generate, random_tokens, specs_of
+
+SLOTS = 600
+NEW_TOKENS = 20
+
+
+@dataclass(frozen=True)
+class PairReport:
+    """What two ranks made of a model."""
+
+    bit_exact: bool
+    whole: list[list[int]]
+    """Tokens of the whole model."""
+    plain: list[list[int]]
+    """Tokens of the split one, sequences side by side."""
+    drafted: list[list[int]]
+    """The same with trees."""
+    rejected: int
+    """Draft tokens that were rolled back."""
+    same_fingerprint: bool
+    kv_share: float
+    """Memory of a rank's keys and values, in parts of the whole model's."""
+
+
+def compare(directory: Path, ranks: RankGroup) -> PairReport | None:
+    """Rank 0 compares, the other one follows. Raises ModelLoadError."""
+    model = PackedModel.load(str(directory), slots=SLOTS, dtype="float32", ranks=ranks)
+    report = run_self_test(model)
+    if ranks.rank:
+        ranks.follow(model)
+        return None
+    ranks.lead()
+    whole = PackedModel.load(str(directory), slots=SLOTS, dtype="float32")
+    prompts = [random_tokens(count, seed=count) for count in (90, 3, 30)]
+    sampling = [
+        SamplingParams(temperature=0.0),
+        SamplingParams(temperature=1.0, seed=4),
+        SamplingParams(temperature=0.0),
+    ]
+    specs = specs_of(prompts, NEW_TOKENS, sampling)
+    expected = generate(engine_of(whole), specs).tokens
+    engine = engine_of(model)
+    plain = generate(engine, specs).tokens
+    mixed = generate(engine, specs, ScriptedDrafter(expected, accuracy=0.7))
+    ranks.dismiss()
+    return PairReport(
+        bit_exact=report.bit_exact,
+        whole=list(expected.values()),
+        plain=list(plain.values()),
+        drafted=list(mixed.tokens.values()),
+        rejected=mixed.drafted - mixed.accepted,
+        same_fingerprint=model.fingerprint == whole.fingerprint,
+        kv_share=model.cache.bytes / whole.cache.bytes,
+    )
+
+
+def main() -> None:
+    """Go through the checkpoints in the order of their names, which is the same at all ranks."""
+    torch.set_num_threads(1)
+    processes = RankProcesses.open(2, device="cpu", timeout_seconds=50)
+    found: dict[str, object] = {}
+    for directory in sorted(Path(sys.argv[1]).iterdir()):
+        try:
+            report = compare(directory, processes.ranks)
+        except ModelLoadError as error:
+            found[directory.name] = str(error)
+        else:
+            found[directory.name] = None if report is None else asdict(report)
+    if not processes.ranks.rank:
+        print(json.dumps(found))
+    processes.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Tiny models with a property that a test needs."""
+
+import copy
+
+import torch
+from transformers import PreTrainedModel
+
+from tests.harness.engine.engines import tiny_model
+
+
+def truncated(model: torch.nn.Module, layers: int) -> torch.nn.Module:
+    """The library's own model of the first layers, with the same weights."""
+    config = copy.deepcopy(model.config)
+    config.num_hidden_layers = layers
+    for name in ("layer_types", "no_rope_layers"):
+        if getattr(config, name, None):
+            setattr(config, name, getattr(config, name)[:layers])
+    shallow = type(model)(config)
+    found = shallow.load_state_dict(model.state_dict(), strict=False)
+    assert not found.missing_keys
+    return shallow.to(model.dtype).eval()
+
+
+def early_model(name: str = "Llama", dtype: torch.dtype = torch.float32, **changes: object) -> PreTrainedModel:
+    """A model whose last layer changes little, so that the first two often say the same."""
+    model = tiny_model(name, dtype, **changes)
+    with torch.no_grad():
+        for weight in model.get_decoder().layers[-1].parameters():
+            if weight.dim() == 2:
+                weight.mul_(0.5)
+    return model
+
+
+def llama(dtype: torch.dtype) -> PreTrainedModel:
+    """A model whose layers the compiled library computes, products included where it has any."""
+    return tiny_model("Llama", dtype, hidden_size=64, intermediate_size=96, num_attention_heads=2, head_dim=32)

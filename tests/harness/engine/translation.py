@@ -1,0 +1,19 @@
+"""Vocabularies for tests of translation."""
+
+from functools import cache
+
+from speculative_engine.drafters.translation.token_map import TokenMap
+from speculative_engine.text.vocabulary import Vocabulary
+from tests.harness.models.byte_tokenizers import backend
+
+KINDS = ("target", "draft", "fallback")
+
+
+@cache
+def vocabulary(kind: str) -> Vocabulary:
+    return Vocabulary(backend(kind), {"eos": 0})
+
+
+@cache
+def token_map(target: str, draft: str) -> TokenMap:
+    return TokenMap(vocabulary(target), vocabulary(draft))

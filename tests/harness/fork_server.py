@@ -1,0 +1,133 @@
+"""`python -m tests.harness.fork_server DESCRIPTOR`: a process that has imported all services need, and forks for each.
+
+Importing torch and transformers takes a service longer than all it does in most tests. This process imports them once.
+At each request it forks, and the fork runs a module or a program as `python` would.
+
+It only imports: no gRPC channel, no OpenMP team and no thread exists when it forks. The process that asks adopts
+orphans (see `tests.harness.processes`), and each fork is made an orphan at once. So it becomes a child of the process
+that asks, which can signal it and wait for it as for any other.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+
+from tests.harness.started_process import SparePopen, Start, receive_start, send_pid
+
+IMPORTS = (
+    "drafter_service.process",
+    "drafter_service.service",
+    "draftwire.cli",
+    "gateway.process",
+    "speculative_engine.in_process",
+    "transformers.audio_utils",
+    "transformers.generation.candidate_generator",
+    "transformers.models.llama.modeling_llama",
+    "transformers.models.llama.tokenization_llama",
+    "verifier_service.process",
+    "verifier_service.service",
+)
+"""Modules that services import, all of them before the first fork."""
+
+
+def serve(connection: socket.socket) -> Start | None:
+    """Forks for each command that comes; returns the command in each fork, and None once nobody can send one."""
+    while received := receive_start(connection):
+        start, streams = received
+        read, write = os.pipe()
+        between = os.fork()
+        if between == 0:
+            service = os.fork()
+            if service == 0:
+                os.close(read)
+                os.close(write)
+                connection.close()
+                _take_streams(streams)
+                return start
+            os.write(write, b"%d" % service)
+            os._exit(0)
+        os.waitpid(between, 0)  # from now on the service is an orphan, and the asking process has adopted it
+        send_pid(connection, int(os.read(read, 32)))
+        for each in (read, write, *streams):
+            os.close(each)
+    return None
+
+
+def become(start: Start) -> None:
+    """Runs a command in this process, which has been forked for it."""
+    if start.new_session:
+        os.setsid()
+    for _ in range(start.spares):
+        ours, theirs = socket.socketpair()
+        spare = os.fork()
+        if spare == 0:
+            ours.close()
+            SparePopen.close_all()
+            received = receive_start(theirs)
+            theirs.close()
+            if received is None:
+                os._exit(0)
+            start, streams = received
+            _take_streams(streams)
+            break
+        theirs.close()
+        SparePopen.waiting.append((spare, ours))
+    else:
+        if start.spares:
+            subprocess.Popen = SparePopen  # type: ignore[misc, assignment]
+    os.chdir(start.directory)
+    os.environ.clear()
+    os.environ.update(start.environment)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.orig_argv = [sys.executable, *start.arguments]
+    if start.arguments[0] == "-m":
+        sys.argv = start.arguments[1:]
+        sys.path[0] = start.directory
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    elif start.arguments[0] == "-c":
+        sys.argv = ["-c", *start.arguments[2:]]
+        sys.path[0] = ""
+        sys.modules["__main__"] = main = ModuleType("__main__")
+        exec(compile(start.arguments[1], "<string>", "exec"), main.__dict__)
+    else:
+        sys.argv = start.arguments
+        sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def _take_streams(streams: list[int]) -> None:
+    for place, each in enumerate(streams):
+        os.dup2(each, place)
+        os.close(each)
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115 until the process ends
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+
+
+def _prepare() -> None:
+    for each in IMPORTS:
+        importlib.import_module(each)
+    get_checkpoint_conversion_mapping("llama")  # made once a process, for all architectures
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    assert threads == 1, f"a fork would lose {threads - 1} threads"
+    gc.collect()
+    gc.freeze()  # what the forks share stays shared
+
+
+if __name__ == "__main__":
+    asked = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which end what they have started
+    _prepare()
+    if (command := serve(asked)) is not None:
+        become(command)

@@ -1,0 +1,117 @@
+"""Processes that tests start: commands of Python without the seconds that their imports take.
+
+`Popen` and `run` are those of `subprocess`. A command of Python runs in a fork of a process that has its imports done,
+one for each process that runs tests. Where a variable that an import may read differs, it starts the plain way. Tests
+of how a service starts use `subprocess` itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.harness.started_process import ForkedPopen, Start, receive_pid, same_imports, send_start
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {
+    "PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}",
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+"""Variables of services in tests, beside those of the tests' own process."""
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class _ForkServer:
+    """The process that forks; started with the first command that needs it."""
+
+    def __init__(self) -> None:
+        self.environment = os.environ | ENVIRONMENT
+        self._connection: socket.socket | None = None
+
+    def start(self, start: Start, streams: tuple[int, int, int]) -> int:
+        """Runs a command in a process, now a child of this one. Waits for the imports, the first time."""
+        if self._connection is None:
+            self._connection = self._open()
+        send_start(self._connection, start, streams)
+        return receive_pid(self._connection)
+
+    def _open(self) -> socket.socket:
+        # Whoever is orphaned below this process becomes its child, as forks of the fork server do.
+        if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "prctl")
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.harness.fork_server", str(theirs.fileno())],
+                cwd=ROOT,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        atexit.register(process.wait)
+        atexit.register(ours.close)  # before that
+        return ours
+
+
+_SERVER = _ForkServer()
+
+
+def ended(pid: int) -> bool:
+    """Whether a process has ended, though nobody may have taken note of it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+class Popen(ForkedPopen):
+    """`subprocess.Popen`, in a fork where that comes to the same.
+
+    spares: how many commands of Python the process runs itself, which then are forks as well.
+    """
+
+    def __init__(self, *arguments: Any, spares: int = 0, **options: Any) -> None:
+        self._spares = spares
+        super().__init__(*arguments, **options)
+
+    def fork(self, start: Start, streams: tuple[int, int, int]) -> int | None:
+        """A fork of the fork server; None if the command's imports would differ."""
+        if not same_imports(start, _SERVER.environment):
+            return None
+        return _SERVER.start(replace(start, spares=self._spares), streams)
+
+
+def run(
+    command: Any,
+    *,
+    input: Any = None,
+    timeout: float,
+    check: bool = False,
+    capture_output: bool = False,
+    **options: Any,
+) -> subprocess.CompletedProcess[Any]:
+    """`subprocess.run`, in a fork where that comes to the same."""
+    if capture_output:
+        options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    if input is not None:
+        options |= {"stdin": subprocess.PIPE}
+    with Popen(command, **options) as process:
+        try:
+            output, errors = process.communicate(input, timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(command, process.returncode, output, errors)
+    if check:
+        done.check_returncode()
+    return done

@@ -1,0 +1,352 @@
+"""A verifier without sockets over a tiny random model, and the drafters it can reach."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import torch
+
+from drafter_pool.drafter.clocks import DrafterClocks
+from drafter_pool.drafter.service_drafter import Connect
+from draftwire.v1 import verifier_service_pb2 as pb
+from draftwire.v1.model_info_pb2 import ModelInfo
+from draftwire.v1.sampling_pb2 import SamplingParams
+from draftwire.v1.token_log_probs_pb2 import TokenLogProbs
+from service_runtime.process.tasks import BackgroundTasks
+from service_runtime.rpc.in_process_stream import InProcessStream, in_process_call
+from service_runtime.rpc.message_stream import MessageStream, StreamBroken
+from speculative_engine.engine.engine_limits import EngineLimits
+from speculative_engine.engine.verification_engine import StepResult, VerificationEngine
+from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.step_cost import StepCost
+from speculative_engine.text.tokenizer import Tokenizer
+from tests.harness.verifier.loaded_models import loaded_model
+from tests.harness.waiting import PATIENCE
+from verifier_service.admission.peer_limits import PeerLimits
+from verifier_service.running.running_request import RunningRequest
+from verifier_service.verifier import Verifier
+
+PROMPT = [5, 9, 14, 23, 42, 7]
+
+Handler = Callable[[MessageStream[Any, Any]], Awaitable[None]]
+
+
+class Network:
+    """Which drafter listens at which address. Nobody else can be reached."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+        self._calls: dict[str, set[InProcessStream[Any, Any]]] = {}
+        self.attempts: dict[str, int] = {}
+        """How often the verifier has called each address."""
+
+    def listen(self, address: str, handler: Handler) -> None:
+        """From now on `handler` takes the calls to an address."""
+        self._handlers[address] = handler
+
+    async def kill(self, address: str) -> None:
+        """Whoever listens there vanishes, as a process that is killed does."""
+        self._handlers.pop(address, None)
+        for call in list(self._calls.get(address, ())):
+            await call.sever(StreamBroken.of(grpc.StatusCode.UNAVAILABLE, "connection reset by peer"))
+
+    def connect(self, address: str) -> Connect:
+        """What the verifier uses in place of a channel."""
+
+        @asynccontextmanager
+        async def call() -> AsyncIterator[MessageStream[Any, Any]]:
+            self.attempts[address] = self.attempts.get(address, 0) + 1
+            if address not in self._handlers:
+                raise StreamBroken.of(grpc.StatusCode.UNAVAILABLE, f"connection refused: {address}")
+            async with in_process_call(self._handlers[address]) as stream:
+                open_calls = self._calls.setdefault(address, set())
+                open_calls.add(stream)
+                try:
+                    yield stream
+                finally:
+                    open_calls.discard(stream)
+
+        return call
+
+
+class SteadyCost(StepCost):
+    """Steps that cost the same whatever is in them, and so dear that waiting for a guess pays: drafts are used."""
+
+    def __init__(self) -> None:
+        super().__init__([1, 256], [0.05, 0.05])
+
+    def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
+        """Learn nothing: how busy the machine is must not decide what a test covers."""
+
+
+class SteppedEngine(VerificationEngine):
+    """An engine whose steps a test can hold back, so that what it does falls into the middle of a request.
+
+    It does not run ahead of the event loop either: whoever answers to a step at once is heard before the next, however
+    long the system has its threads wait.
+    """
+
+    TURNS = 16
+    """Turns of the loop between two steps: so long a verdict takes to a drafter, and its answer back, at the most."""
+
+    def __init__(self, model: PackedModel, limits: EngineLimits) -> None:
+        super().__init__(model, SteadyCost(), limits, reading_clock=lambda: 0.0)
+        self._loop = asyncio.get_running_loop()
+        self._heard = True
+        """Whether all that was said to the last step has come."""
+        self.wake: Callable[[], None] = lambda: None
+        """Has the thread look again whether there is something to do."""
+        self._changed = threading.Condition()
+        self._permits: int | None = None
+        self.held = False
+        """Whether a step is held back now; what the engine is told meanwhile it hears after that step."""
+        self.drafts_awaited = False
+        """Whether a step waits until its drafters have drafted: how busy the machine is decides nothing, then."""
+        self._waiting_since: float | None = None
+
+    def hold(self, steps: int) -> None:
+        """Make so many steps more, then wait."""
+        with self._changed:
+            self._permits = steps
+            self._changed.notify()
+
+    def go_on(self) -> None:
+        """Make all steps there are to make."""
+        with self._changed:
+            self._permits = None
+            self._changed.notify()
+
+    def wait_seconds(self) -> float:
+        if not self.drafts_awaited:
+            return super().wait_seconds()
+        now = time.monotonic()
+        self._waiting_since = self._waiting_since or now
+        lacking = any(
+            sequence.clocks
+            and sequence.pending == 1
+            and not sequence.tree.size
+            and len(sequence.tokens) <= sequence.spec.max_length - 2
+            for sequence in self._running.values()
+        )
+        return 0.05 if lacking and now < self._waiting_since + PATIENCE / 8 else 0.0
+
+    def step(self) -> StepResult:
+        self._waiting_since = None
+        with self._changed:
+            self.held = self._permits == 0
+            assert self._changed.wait_for(lambda: self._permits is None or self._permits > 0, PATIENCE), "held for ever"
+            self.held = False
+            if self._permits is not None:
+                self._permits -= 1
+        result = super().step()
+        self._heard = False
+        self._loop.call_soon_threadsafe(self._turn, self.TURNS)
+        return result
+
+    @property
+    def busy(self) -> bool:
+        return self._heard and super().busy
+
+    def _turn(self, left: int) -> None:
+        if left:
+            self._loop.call_soon(self._turn, left - 1)
+        else:
+            self._heard = True
+            self.wake()
+
+
+@dataclass
+class Output:
+    """What a request gave."""
+
+    started: pb.GenerateStarted = field(default_factory=pb.GenerateStarted)
+    token_ids: list[int] = field(default_factory=list)
+    text: str = ""
+    sources: list[str | None] = field(default_factory=list)
+    finished: pb.GenerateFinished = field(default_factory=pb.GenerateFinished)
+    text_offsets: list[int] = field(default_factory=list)
+    log_probs: list[TokenLogProbs] = field(default_factory=list)
+    prompts: list[pb.PromptReport] = field(default_factory=list)
+
+    def take(self, event: pb.GenerateResponse) -> None:
+        kind = event.WhichOneof("event")
+        if kind == "started":
+            self.started = event.started
+        elif kind == "chunk":
+            chunk = event.chunk
+            assert len(chunk.sources) == len(chunk.token_texts) == len(chunk.token_ids) > 0
+            self.token_ids += chunk.token_ids
+            self.text += chunk.text
+            assert len(chunk.text_offsets) == len(chunk.token_ids)
+            assert len(chunk.log_probs) in (0, len(chunk.token_ids))
+            self.text_offsets += chunk.text_offsets
+            self.log_probs += chunk.log_probs
+            self.sources += [chunk.drafters[source - 1] if source else None for source in chunk.sources]
+        elif kind == "prompt":
+            assert not self.token_ids, "before the first chunk"
+            self.prompts.append(event.prompt)
+        else:
+            self.finished = event.finished
+            self.text += event.finished.text
+
+
+class InProcessVerifier:
+    """A verifier, its engine, and how to use both."""
+
+    def __init__(self, verifier: Verifier, engine: SteppedEngine, network: Network) -> None:
+        self.verifier = verifier
+        self.engine = engine
+        self.network = network
+        self.pool = verifier.pool
+        self.failures: list[BaseException] = []
+        self.dead = False
+        """Set by a test that has killed the engine, which then frees no more slots."""
+
+    @asynccontextmanager
+    async def running(
+        self, request: pb.GenerateRequest, remaining: float | None = None
+    ) -> AsyncIterator[RunningRequest]:
+        order = await self.verifier.reader.read(request)
+        async with self.verifier.run(order, remaining=remaining) as running:
+            yield running
+
+    async def generate(self, request: pb.GenerateRequest, remaining: float | None = None) -> Output:
+        """Run a request to its end. remaining: seconds until its deadline, as its caller told it."""
+        output = Output()
+        async with asyncio.timeout(PATIENCE), self.running(request, remaining) as running:
+            async for event in running.events():
+                output.take(event)
+        return output
+
+    async def plain(self, request: pb.GenerateRequest) -> Output:
+        """Run a request without drafters, and without what others have computed."""
+        alone = pb.GenerateRequest()
+        alone.CopyFrom(request)
+        alone.speculation.enabled = False
+        alone.prefix_cache = False
+        return await self.generate(alone)
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait for something that has no event of its own."""
+        async with asyncio.timeout(PATIENCE):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+
+    async def freed(self) -> None:
+        """Wait until no KV slot is in use."""
+        await self.until(lambda: self.verifier.status().used_slots == 0)
+
+    def state(self, name: str) -> Any:
+        """A drafter as ListDrafters tells it; None when there is none of this name."""
+        return next((drafter for drafter in self.pool.describe() if drafter.name == name), None)
+
+
+@asynccontextmanager
+async def in_process_verifier(
+    checkpoint: Path,
+    *,
+    slots: int = 4096,
+    max_sequences: int = 16,
+    max_waiting: int = 4,
+    max_tree_nodes: int = 8,
+    peer_limits: PeerLimits | None = None,
+    drafters_per_request: int = 1,
+    **options: Any,
+) -> AsyncIterator[InProcessVerifier]:
+    """Runs a verifier. At the end nothing may be left: no KV slot, no failed task, no exception nobody saw.
+
+    Reading what drafters say takes no time here, unless options have other clocks.
+    """
+    options.setdefault("drafter_clocks", DrafterClocks(spent=lambda: 0.0))
+    unseen: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
+    with loaded_model(checkpoint, slots) as model:
+        limits = EngineLimits(
+            max_sequences=max_sequences, max_step_rows=128, max_tree_nodes=max_tree_nodes, prefix_cache=True
+        )
+        async with _verifier(
+            checkpoint, model, limits, max_waiting, drafters_per_request, peer_limits, options
+        ) as made:
+            yield made
+    gc.collect()
+    await asyncio.sleep(0)
+    assert not made.failures
+    assert not unseen
+
+
+@asynccontextmanager
+async def _verifier(
+    checkpoint: Path,
+    model: PackedModel,
+    limits: EngineLimits,
+    max_waiting: int,
+    drafters_per_request: int,
+    peer_limits: PeerLimits | None,
+    options: dict[str, Any],
+) -> AsyncIterator[InProcessVerifier]:
+    tokenizer = Tokenizer.load(str(checkpoint))
+    info = ModelInfo(
+        model_id="target",
+        architecture=model.architecture,
+        parameters=model.parameters,
+        vocab_size=model.vocab_size,
+        context_length=model.context_length,
+        dtype="float32",
+        device="cpu",
+        tokenizer_sha256=tokenizer.sha256,
+        eos_token_ids=model.eos_token_ids,
+        bit_exact=True,
+    )
+    engine = SteppedEngine(model, limits)
+    network = Network()
+    failures: list[BaseException] = []
+    async with BackgroundTasks(failures.append) as tasks:
+        verifier = Verifier(
+            engine,
+            tokenizer,
+            info,
+            connect=network.connect,
+            tasks=tasks,
+            prepare=lambda: torch.set_num_threads(1),
+            on_failure=failures.append,
+            max_waiting=max_waiting,
+            max_message_bytes=1 << 20,
+            peer_limits=peer_limits,
+            drafters_per_request=drafters_per_request,
+            **options,
+        )
+        engine.wake = lambda: verifier._steps._thread.post(lambda: None, bounded=False)
+        verifier.start()
+        made = InProcessVerifier(verifier, engine, network)
+        made.failures = failures
+        try:
+            yield made
+            engine.go_on()
+            if not made.dead:
+                await made.freed()
+        finally:
+            engine.go_on()
+            await verifier.stop()
+
+
+def greedy() -> SamplingParams:
+    return SamplingParams(temperature=0.0, seed=7)
+
+
+def sampled() -> SamplingParams:
+    return SamplingParams(temperature=1.2, top_p=0.95, seed=7)
+
+
+def order(prompt: list[int] | None = None, max_tokens: int = 40, **fields: Any) -> pb.GenerateRequest:
+    """A request that runs on past the end of sequence unless told otherwise."""
+    fields = {"sampling": greedy(), "ignore_eos": True} | fields
+    return pb.GenerateRequest(token_ids=pb.TokenIds(ids=prompt or PROMPT), max_tokens=max_tokens, **fields)
