@@ -74,12 +74,12 @@ def test_imports_run_one_way() -> None:
     [
         ("draftwire", "service_runtime", LAYERS),
         ("draftwire", "verifier_service", LAYERS),
-        ("service_runtime", "speculative_engine", LAYERS),
+        ("service_runtime/rpc", "speculative_engine", LAYERS),
         ("speculative_engine/model", "service_runtime", LAYERS),
         ("speculative_engine/model", "drafter_service", LAYERS),
-        ("drafter_service", "verifier_service", LAYERS),
+        ("drafter_service/service", "verifier_service", LAYERS),
         ("draft_training", "verifier_service", LAYERS),
-        ("drafter_pool", "verifier_service", LAYERS),
+        ("drafter_pool/drafter", "verifier_service", LAYERS),
         ("draftwire_vllm", "verifier_service", LAYERS),
         ("speculative_engine/model", "drafter_pool", LAYERS),
         ("speculative_engine/model", "draft_training", LAYERS),
@@ -97,7 +97,7 @@ def test_imports_run_one_way() -> None:
         ("service_runtime/process", "draftwire.v1", PROCESS),
         ("draftwire", "fastapi", SMALL_SDK),
         ("speculative_engine/model", "grpc", NO_GRPC),
-        ("service_runtime", "torch", NO_MODEL),
+        ("service_runtime/rpc", "torch", NO_MODEL),
         ("draftwire", "transformers", NO_MODEL),
         ("draftwire", "numpy", SMALL_SDK),
         ("draftwire", "speculative_engine", LAYERS),
@@ -159,8 +159,8 @@ def test_allowed_imports_pass(tmp_path: Path) -> None:
     engine = "import draftwire\nimport torch\n"
     service = "import draftwire\nimport grpc\nimport service_runtime\nimport speculative_engine\n"
     (tmp_path / "speculative_engine" / "model" / "module.py").write_text(engine)
-    (tmp_path / "drafter_service" / "module.py").write_text(service)
-    (tmp_path / "verifier_service" / "module.py").write_text(service)
+    (tmp_path / "drafter_service" / "service" / "module.py").write_text(service)
+    (tmp_path / "verifier_service" / "service" / "module.py").write_text(service)
     (tmp_path / "gateway" / "http" / "module.py").write_text(
         "import draftwire\nimport fastapi\nimport service_runtime.process\nimport uvicorn\n"
     )
