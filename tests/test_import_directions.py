@@ -73,6 +73,7 @@ def test_imports_run_one_way() -> None:
 @pytest.mark.parametrize(
     ("package", "forbidden", "contract"),
     [
+<<<<<<< HEAD
         ("draftwire/cli", "service_runtime", LAYERS),
         ("draftwire/cli", "verifier_service", LAYERS),
         ("service_runtime", "speculative_engine", LAYERS),
@@ -81,6 +82,16 @@ def test_imports_run_one_way() -> None:
         ("drafter_service", "verifier_service", LAYERS),
         ("draft_training/refresh", "verifier_service", LAYERS),
         ("drafter_pool", "verifier_service", LAYERS),
+=======
+        ("draftwire", "service_runtime", LAYERS),
+        ("draftwire", "verifier_service", LAYERS),
+        ("service_runtime/rpc", "speculative_engine", LAYERS),
+        ("speculative_engine/model", "service_runtime", LAYERS),
+        ("speculative_engine/model", "drafter_service", LAYERS),
+        ("drafter_service/service", "verifier_service", LAYERS),
+        ("draft_training", "verifier_service", LAYERS),
+        ("drafter_pool/drafter", "verifier_service", LAYERS),
+>>>>>>> refs/heads/gateway
         ("draftwire_vllm", "verifier_service", LAYERS),
         ("speculative_engine/model", "drafter_pool", LAYERS),
         ("speculative_engine/model", "draft_training", LAYERS),
@@ -98,6 +109,7 @@ def test_imports_run_one_way() -> None:
         ("service_runtime/process", "draftwire.v1", PROCESS),
         ("draftwire/_calls", "fastapi", SMALL_SDK),
         ("speculative_engine/model", "grpc", NO_GRPC),
+<<<<<<< HEAD
         ("service_runtime", "torch", NO_MODEL),
         ("draftwire/_calls", "transformers", NO_MODEL),
         ("draftwire/_calls", "numpy", SMALL_SDK),
@@ -106,6 +118,12 @@ def test_imports_run_one_way() -> None:
         ("draftwire/edge", "speculative_engine", LAYERS),
         ("edge_drafting", "verifier_service", LAYERS),
         ("gateway", "edge_drafting", GATEWAY),
+=======
+        ("service_runtime/rpc", "torch", NO_MODEL),
+        ("draftwire", "transformers", NO_MODEL),
+        ("draftwire", "numpy", SMALL_SDK),
+        ("draftwire", "speculative_engine", LAYERS),
+>>>>>>> refs/heads/gateway
         ("draftwire/edge", "service_runtime", LAYERS),
         ("draftwire/edge", "torch", NO_MODEL),
     ],
@@ -186,8 +204,8 @@ def test_allowed_imports_pass(tmp_path: Path) -> None:
     engine = "import draftwire\nimport torch\n"
     service = "import draftwire\nimport grpc\nimport service_runtime\nimport speculative_engine\n"
     (tmp_path / "speculative_engine" / "model" / "module.py").write_text(engine)
-    (tmp_path / "drafter_service" / "module.py").write_text(service)
-    (tmp_path / "verifier_service" / "module.py").write_text(service)
+    (tmp_path / "drafter_service" / "service" / "module.py").write_text(service)
+    (tmp_path / "verifier_service" / "service" / "module.py").write_text(service)
     (tmp_path / "gateway" / "http" / "module.py").write_text(
         "import draftwire\nimport fastapi\nimport service_runtime.process\nimport uvicorn\n"
     )
