@@ -73,25 +73,14 @@ def test_imports_run_one_way() -> None:
 @pytest.mark.parametrize(
     ("package", "forbidden", "contract"),
     [
-<<<<<<< HEAD
         ("draftwire/cli", "service_runtime", LAYERS),
         ("draftwire/cli", "verifier_service", LAYERS),
-        ("service_runtime", "speculative_engine", LAYERS),
-        ("speculative_engine/model", "service_runtime", LAYERS),
-        ("speculative_engine/model", "drafter_service", LAYERS),
-        ("drafter_service", "verifier_service", LAYERS),
-        ("draft_training/refresh", "verifier_service", LAYERS),
-        ("drafter_pool", "verifier_service", LAYERS),
-=======
-        ("draftwire", "service_runtime", LAYERS),
-        ("draftwire", "verifier_service", LAYERS),
         ("service_runtime/rpc", "speculative_engine", LAYERS),
         ("speculative_engine/model", "service_runtime", LAYERS),
         ("speculative_engine/model", "drafter_service", LAYERS),
         ("drafter_service/service", "verifier_service", LAYERS),
-        ("draft_training", "verifier_service", LAYERS),
+        ("draft_training/refresh", "verifier_service", LAYERS),
         ("drafter_pool/drafter", "verifier_service", LAYERS),
->>>>>>> refs/heads/gateway
         ("draftwire_vllm", "verifier_service", LAYERS),
         ("speculative_engine/model", "drafter_pool", LAYERS),
         ("speculative_engine/model", "draft_training", LAYERS),
@@ -109,21 +98,14 @@ def test_imports_run_one_way() -> None:
         ("service_runtime/process", "draftwire.v1", PROCESS),
         ("draftwire/_calls", "fastapi", SMALL_SDK),
         ("speculative_engine/model", "grpc", NO_GRPC),
-<<<<<<< HEAD
-        ("service_runtime", "torch", NO_MODEL),
+        ("service_runtime/rpc", "torch", NO_MODEL),
         ("draftwire/_calls", "transformers", NO_MODEL),
         ("draftwire/_calls", "numpy", SMALL_SDK),
         ("draftwire/cli", "speculative_engine", LAYERS),
         ("draftwire/cli", "edge_drafting", LAYERS),
         ("draftwire/edge", "speculative_engine", LAYERS),
         ("edge_drafting", "verifier_service", LAYERS),
-        ("gateway", "edge_drafting", GATEWAY),
-=======
-        ("service_runtime/rpc", "torch", NO_MODEL),
-        ("draftwire", "transformers", NO_MODEL),
-        ("draftwire", "numpy", SMALL_SDK),
-        ("draftwire", "speculative_engine", LAYERS),
->>>>>>> refs/heads/gateway
+        ("gateway/http", "edge_drafting", GATEWAY),
         ("draftwire/edge", "service_runtime", LAYERS),
         ("draftwire/edge", "torch", NO_MODEL),
     ],
