@@ -125,7 +125,7 @@ async def test_real_models(verifier: InProcessVerifier, twin: InProcessDrafter, 
     await verifier.until(lambda: verifier.state("drafter").sequences == 3)
     verifier.network.listen("stranger:1", twin.servicer.converse)
     old = verifier.pool.roster.named("drafter")
-    old.replaced()
+    verifier.pool.drafter_replaced(old, 0.0)
     await verifier.until(lambda: verifier.pool.roster.named("drafter") is not old)
     await verifier.until(lambda: old not in verifier.pool.roster.alive)
     verifier.engine.go_on()
