@@ -1,93 +1,27 @@
-"""Verifiers and drafters of these tests."""
+"""A verifier and drafters in this process."""
 
-import gc
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
-from typing import Any
+from tests.harness.verifier.fixtures import (
+    checkpoint,
+    listening,
+    other_checkpoint,
+    patient,
+    scripted_drafters_found_nothing_wrong,
+    stranger,
+    tireless,
+    twin,
+    verifier,
+    what_was_there_before,
+)
 
-import pytest
-
-from drafter_pool.changes import swap as drafter_swap
-from drafter_pool.drafter import pause_policy as drafter_credit
-from tests.harness.drafter.in_process_drafter import InProcessDrafter, in_process_drafter
-from tests.harness.models.tiny_checkpoint import write_checkpoint
-from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter
-from tests.harness.verifier.in_process_verifier import InProcessVerifier, in_process_verifier
-from tests.harness.waiting import PATIENCE
-
-
-@pytest.fixture(scope="session", autouse=True)
-def what_was_there_before() -> None:
-    """Each verifier ends with a garbage collection, to find exceptions nobody saw; torch's own objects are left out."""
-    gc.collect()
-    gc.freeze()
-
-
-@pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The target."""
-    return write_checkpoint(tmp_path_factory.mktemp("target"))
-
-
-@pytest.fixture(scope="session")
-def other_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A draft model that agrees with the target by chance only."""
-    return write_checkpoint(tmp_path_factory.mktemp("other"), seed=1)
-
-
-@pytest.fixture
-async def verifier(checkpoint: Path) -> AsyncIterator[InProcessVerifier]:
-    async with in_process_verifier(checkpoint) as made:
-        yield made
-
-
-@pytest.fixture
-async def twin(checkpoint: Path, verifier: InProcessVerifier) -> AsyncIterator[InProcessDrafter]:
-    """The target itself as a drafter, at `twin`."""
-    async with in_process_drafter(checkpoint) as drafter:
-        verifier.network.listen("twin:1", drafter.servicer.converse)
-        verifier.engine.drafts_awaited = True
-        yield drafter
-        await verifier.until(lambda: drafter.model.pool.used == 0)
-
-
-@pytest.fixture
-async def stranger(other_checkpoint: Path, verifier: InProcessVerifier) -> AsyncIterator[InProcessDrafter]:
-    """A drafter that is hardly ever right, at `stranger`."""
-    async with in_process_drafter(other_checkpoint) as drafter:
-        verifier.network.listen("stranger:1", drafter.servicer.converse)
-        verifier.engine.drafts_awaited = True
-        yield drafter
-        await verifier.until(lambda: drafter.model.pool.used == 0)
-
-
-@pytest.fixture
-def listening(verifier: InProcessVerifier) -> Callable[..., ScriptedDrafter]:
-    """Puts a scripted drafter on an address."""
-
-    def listen(address: str, *arguments: Any, **fields: Any) -> ScriptedDrafter:
-        drafter = ScriptedDrafter(*arguments, **fields)
-        verifier.network.listen(address, drafter.converse)
-        return drafter
-
-    return listen
-
-
-@pytest.fixture(autouse=True)
-def scripted_drafters_found_nothing_wrong() -> Iterator[None]:
-    ScriptedDrafter.failed.clear()
-    yield
-    assert not ScriptedDrafter.failed
-
-
-@pytest.fixture(autouse=True)
-def tireless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drafters are told of each step whatever they bring: tests wait for what they draft, and some draft badly."""
-    for cost in ("_MOST", "_UNKNOWN"):
-        monkeypatch.setattr(drafter_credit, cost, -99.0)
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for a drafter to catch up until the time is over, where there is no need, fails the test."""
-    monkeypatch.setattr(drafter_swap, "_MOVE_SECONDS", 10 * PATIENCE)
+__all__ = [
+    "checkpoint",
+    "listening",
+    "other_checkpoint",
+    "patient",
+    "scripted_drafters_found_nothing_wrong",
+    "stranger",
+    "tireless",
+    "twin",
+    "verifier",
+    "what_was_there_before",
+]

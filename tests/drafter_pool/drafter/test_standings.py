@@ -11,6 +11,11 @@ from draftwire.v1.model_info_pb2 import ModelInfo
 from tests.harness.verifier.simulated_clocks import SimulatedClocks
 
 
+@pytest.fixture(autouse=True)
+def tireless() -> None:
+    """Drafters pay what they cost: their accounts are the subject."""
+
+
 @pytest.fixture
 def time() -> SimulatedClocks:
     return SimulatedClocks()
