@@ -1,4 +1,4 @@
-"""Take the pictures of the console for docs/console.md.
+"""Take the pictures of the console for docs/watching.md.
 
     python scripts/console_pictures.py http://localhost:8000
 
