@@ -12,7 +12,7 @@ from benchmarks.harness.simulated_services import (
     Verdict,
     VirtualClock,
 )
-from drafter_pool.drafter.pause_policy import DrafterCredit
+from drafter_pool.drafter.pause_policy import PausePolicy
 from speculative_engine.tree.proposal import Proposal
 
 
@@ -26,7 +26,7 @@ class SimulatedLink:
         verifier: SimulatedVerifier,
         drafter: SimulatedDrafter,
         source: str,
-        credit: DrafterCredit | None,
+        credit: PausePolicy | None,
     ):
         """round_trip: seconds. source: the drafter's name at the verifier. credit: None for a drafter that is told of
         each step and may always say as much as its openings allow."""

@@ -16,7 +16,7 @@ from benchmarks.harness.simulated_services import (
 )
 from benchmarks.simulation.fixed_chain import FixedChainGrowth, FixedChainPlanner
 from benchmarks.simulation.simulated_link import SimulatedLink
-from drafter_pool.drafter.pause_policy import DrafterCredit
+from drafter_pool.drafter.pause_policy import PausePolicy
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.planning.planner import Planner
 from speculative_engine.planning.step_cost import StepCost
@@ -102,10 +102,10 @@ def drafted_ahead(setting: Setting, width: int | None = None) -> Tally:
     growth = TreeGrowth(setting.draft.cost())
     if width is not None:
         growth.width = width
-    return _simulate(setting, Planner(setting.target.cost(), _MAX_ROWS), growth, DrafterCredit())
+    return _simulate(setting, Planner(setting.target.cost(), _MAX_ROWS), growth, PausePolicy())
 
 
-def _simulate(setting: Setting, planner: Planner, growth: Growth | None, credit: DrafterCredit | None = None) -> Tally:
+def _simulate(setting: Setting, planner: Planner, growth: Growth | None, credit: PausePolicy | None = None) -> Tally:
     tally = Tally()
     for number in range(setting.requests):
         pairs = [setting.pair(stream, number) for stream in range(setting.streams)]
@@ -114,7 +114,7 @@ def _simulate(setting: Setting, planner: Planner, growth: Growth | None, credit:
 
 
 def _run(
-    setting: Setting, planner: Planner, growth: Growth | None, credit: DrafterCredit | None, pairs: list[ModelPair]
+    setting: Setting, planner: Planner, growth: Growth | None, credit: PausePolicy | None, pairs: list[ModelPair]
 ) -> Tally:
     """One request a stream, to their ends."""
     clock = VirtualClock()

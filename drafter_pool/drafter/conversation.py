@@ -13,7 +13,7 @@ from drafter_pool.drafter.clocks import DrafterClocks
 from drafter_pool.drafter.draft_messages import Dropped
 from drafter_pool.drafter.drafter_stats import LONGEST_STEP_SECONDS, plausible
 from drafter_pool.drafter.drafter_stream import DraftCall, DrafterStream
-from drafter_pool.drafter.flood_limit import DrafterAllowance
+from drafter_pool.drafter.flood_limit import FloodLimit
 from drafter_pool.drafter.opening import DrafterOpening
 from drafter_pool.drafter.pooled_drafter import DrafterEvents, PooledDrafter
 from drafter_pool.drafter.proposal_sink import ProposalSink, SequenceProposal
@@ -85,7 +85,7 @@ class DrafterConversation:
         self._has_refused = False
         self._full_until = 0.0
         """Time of the loop until which the drafter wants no more sequences."""
-        self._allowance = DrafterAllowance(clocks.now)
+        self._allowance = FloodLimit(clocks.now)
         self._wire = DrafterStream(stream, drafter.name, self._allowance, clocks)
 
     @property

@@ -11,7 +11,7 @@ import grpc
 
 from drafter_pool.drafter import draft_messages
 from drafter_pool.drafter.clocks import DrafterClocks
-from drafter_pool.drafter.flood_limit import DrafterAllowance
+from drafter_pool.drafter.flood_limit import FloodLimit
 from draftwire.v1.drafter_service_pb2 import DraftRequest, DraftResponse, Ping
 from draftwire.v1.model_info_pb2 import PeerInfo
 from service_runtime.rpc.handshake import check_peer, unprintable_field
@@ -57,7 +57,7 @@ async def shake_hands(stream: DraftCall, identity: PeerInfo, address: str) -> Pe
 class DrafterStream:
     """A stream after its handshakes. Used in the event loop only."""
 
-    def __init__(self, stream: DraftCall, drafter: str, flood_limit: DrafterAllowance, clocks: DrafterClocks) -> None:
+    def __init__(self, stream: DraftCall, drafter: str, flood_limit: FloodLimit, clocks: DrafterClocks) -> None:
         """drafter: its name, for the tasks' names. flood_limit: of what comes back on the stream."""
         self._drafter = drafter
         self._flood_limit = flood_limit

@@ -25,7 +25,7 @@ _OPENING = 2
 """Messages that answer an opening beside nodes: that it has caught up, and that it failed."""
 
 
-class DrafterAllowance:
+class FloodLimit:
     """The messages that a drafter may still send.
 
     Reading costs the verifier time in its event loop, whatever comes of what is read, proposals that come too late

@@ -29,7 +29,7 @@ _UNKNOWN = 0.02
 """The same where nothing is known of a step's time."""
 
 
-class DrafterCredit:
+class PausePolicy:
     """Reading a node costs the verifier some microseconds wherever it goes, and a message many more. From a drafter of
     no use, or one that is late, or under a load at which nothing drafted pays, dozens of nodes for each of many
     sequences in every step are a noticeable part of it.

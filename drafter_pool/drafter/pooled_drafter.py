@@ -14,7 +14,7 @@ from google.rpc import status_pb2
 from drafter_pool.drafter import draft_messages
 from drafter_pool.drafter.draft_messages import Dropped
 from drafter_pool.drafter.drafter_stats import DrafterStats, DraftingSpeed
-from drafter_pool.drafter.pause_policy import DrafterCredit
+from drafter_pool.drafter.pause_policy import PausePolicy
 from drafter_pool.drafter.source import new_source
 from drafter_pool.drafter.speculated_request import SpeculatedRequest
 from draftwire.v1.drafter_pool_service_pb2 import DrafterState
@@ -68,7 +68,7 @@ class PooledDrafter(ABC):
         self.attached_at = time.time()
         self.stats = DrafterStats()
         self.speed = DraftingSpeed()
-        self.credit = DrafterCredit()
+        self.credit = PausePolicy()
         self.last_error: status_pb2.Status | None = None
         self.contact: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the drafter was ready for the first time; holds the StreamBroken or ServiceError if that failed."""

@@ -12,7 +12,7 @@ import grpc
 from drafter_pool.drafter.circuit_breaker import CircuitBreaker
 from drafter_pool.drafter.clocks import DrafterClocks
 from drafter_pool.drafter.drafter_stats import DraftingSpeed
-from drafter_pool.drafter.pause_policy import DrafterCredit
+from drafter_pool.drafter.pause_policy import PausePolicy
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from draftwire.v1.model_info_pb2 import ModelInfo
 from service_runtime.errors import ServiceError
@@ -37,7 +37,7 @@ class DrafterStanding:
 
     def __init__(self, clocks: DrafterClocks) -> None:
         self.breaker = CircuitBreaker(clocks.now)
-        self.credit = DrafterCredit()
+        self.credit = PausePolicy()
         self.speed = DraftingSpeed()
         """Of the model that answered last."""
         self._now = clocks.now

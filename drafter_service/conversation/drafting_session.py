@@ -15,7 +15,7 @@ from drafter_service.conversation.sequence_opening import (
     check_token_ids,
     read_hidden_state,
 )
-from drafter_service.verifiers.shares import VerifierAccount
+from drafter_service.verifiers.shares import VerifierShare
 from draftwire.v1 import drafter_service_pb2, model_info_pb2, proposal_pb2, verdict_pb2
 from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import ServiceError, at_capacity, failed_precondition, invalid_field, not_found
@@ -58,7 +58,7 @@ class DraftingSession:
         stream: _Stream,
         drafting: DraftLoop,
         hello: model_info_pb2.PeerInfo,
-        account: VerifierAccount,
+        account: VerifierShare,
         idle_seconds: float = 0.0,
         hidden_size: int = 0,
         tracing: Tracing = NO_TRACING,

@@ -11,7 +11,7 @@ from drafter_service.models.loaded_heads import LoadedHeads
 from drafter_service.models.loaded_model import LoadedModel, NoMemoryError, load_model
 from drafter_service.models.serving_model import ServingModel
 from drafter_service.settings import DrafterSettings
-from drafter_service.verifiers.shares import VerifierAccounts, parse_weights
+from drafter_service.verifiers.shares import VerifierShares, parse_weights
 from draftwire.v1 import drafter_service_pb2
 from draftwire.v1.drafter_service_pb2 import ModelLoadState
 from draftwire.v1.error_reason_pb2 import ErrorReason
@@ -59,7 +59,7 @@ class ModelChanges:
         self._shutdown = shutdown
         self._load_model = load
         self._tasks = BackgroundTasks(shutdown.fail)
-        self._accounts = VerifierAccounts(parse_weights(settings.verifier_weight))
+        self._accounts = VerifierShares(parse_weights(settings.verifier_weight))
         self._serving: ServingModel
         self._replaced: list[ServingModel] = []
         self._last_load: drafter_service_pb2.ModelLoad | None = None

@@ -11,7 +11,7 @@ from drafter_service.conversation.handshake import own_hello
 from drafter_service.models.loaded_heads import LoadedHeads
 from drafter_service.models.loaded_model import LoadedModel, threads_of
 from drafter_service.settings import DrafterSettings
-from drafter_service.verifiers.shares import VerifierAccounts
+from drafter_service.verifiers.shares import VerifierShares
 from draftwire.v1 import drafter_service_pb2, model_info_pb2
 from draftwire.v1.calibration_pb2 import AcceptanceClass
 from draftwire.v1.step_cost_pb2 import StepCost
@@ -36,7 +36,7 @@ class ServingModel:
         self,
         loaded: LoadedModel | LoadedHeads,
         settings: DrafterSettings,
-        accounts: VerifierAccounts,
+        accounts: VerifierShares,
         on_failure: Callable[[BaseException], None],
         tracing: Tracing = NO_TRACING,
     ) -> None:

@@ -26,7 +26,7 @@ def parse_weights(entries: Iterable[str]) -> dict[str, float]:
     return weights
 
 
-class VerifierAccount:
+class VerifierShare:
     """Counts of one verifier since its first stream of those that are open now. Used in the event loop only."""
 
     __slots__ = ("name", "nodes", "preemptions", "rows", "streams", "weight")
@@ -45,23 +45,23 @@ class VerifierAccount:
         """Times a sequence gave up its KV slots to others."""
 
 
-class VerifierAccounts:
+class VerifierShares:
     """Accounts of the verifiers that have a stream, whatever model serves it."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         """weights: by name, of those that have another one than 1."""
         self._weights = weights
-        self._accounts: dict[str, VerifierAccount] = {}
+        self._accounts: dict[str, VerifierShare] = {}
 
-    def __iter__(self) -> Iterator[VerifierAccount]:
+    def __iter__(self) -> Iterator[VerifierShare]:
         return iter(self._accounts.values())
 
     @contextmanager
-    def stream(self, name: str) -> Iterator[VerifierAccount]:
+    def stream(self, name: str) -> Iterator[VerifierShare]:
         """A verifier has one stream more until the `with` is left."""
         account = self._accounts.get(name)
         if account is None:
-            account = self._accounts[name] = VerifierAccount(name, self._weights.get(name, DEFAULT_WEIGHT))
+            account = self._accounts[name] = VerifierShare(name, self._weights.get(name, DEFAULT_WEIGHT))
         account.streams += 1
         try:
             yield account

@@ -12,12 +12,12 @@ import numpy as np
 
 from speculative_engine.drafters.base import TreeDraft, TreeDrafter
 from speculative_engine.drafters.drafter import DraftSpec, EngineState, RunningSequence
-from speculative_engine.drafters.round_worth import RoundWorth
 from speculative_engine.drafters.tree_growth import GrowingTree, TreeGrowth
 from speculative_engine.field_error import FieldError
 from speculative_engine.kv.kv_slots import KvCache, SlotPool
 from speculative_engine.model.packed_batch import BatchBuilder
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
+from speculative_engine.planning.round_worth import RoundWorth
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.device_sampler import candidates, candidates_on_device
 from speculative_engine.sampling.sampling_batch import SamplingBatch

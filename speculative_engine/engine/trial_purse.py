@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from speculative_engine.planning.drafting_account import MOST_CREDIT, START_CREDIT, DraftingAccount
+from speculative_engine.planning.drafting_account import MOST_BALANCE, START_BALANCE, DraftingAccount
 
 _LEAST = 0.5
 """Credit of a first trial, in plain steps, however poor earlier drafters were. A lookup that takes a tenth of a step
@@ -19,13 +19,13 @@ class TrialPurse:
     """
 
     def __init__(self) -> None:
-        self._credit = START_CREDIT
+        self._credit = START_BALANCE
         self._given: dict[DraftingAccount, float] = {}
         """Credit beyond what the purse had, by account; it is not taken back."""
 
     def begin(self) -> DraftingAccount:
         """Return the account of another drafter of the group."""
-        credit = min(self._credit, START_CREDIT)
+        credit = min(self._credit, START_BALANCE)
         self._credit -= credit
         account = DraftingAccount(max(credit, _LEAST))
         self._given[account] = account.balance - credit
@@ -33,4 +33,4 @@ class TrialPurse:
 
     def end(self, account: DraftingAccount) -> None:
         """Take back the balance of a drafter that has ended. Raises KeyError for an account of another purse."""
-        self._credit = min(max(self._credit + account.balance - self._given.pop(account), 0.0), MOST_CREDIT)
+        self._credit = min(max(self._credit + account.balance - self._given.pop(account), 0.0), MOST_BALANCE)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 _ALLOWANCE = 0.01
 """Share of the time that may go to a drafter that saves nothing."""
-START_CREDIT = 3.0
+START_BALANCE = 3.0
 """Credit of a drafter of which nothing is known."""
-MOST_CREDIT = 4.0
+MOST_BALANCE = 4.0
 """Most credit: so much may go when a drafter that has paid for long pays no longer."""
 _TRIAL = 8
 """Steps for which there has to be credit before a drafter that rests is tried again: what it has to learn about a text,
@@ -29,7 +29,7 @@ class DraftingAccount:
     began with, and the last drafting.
     """
 
-    def __init__(self, credit: float = START_CREDIT) -> None:
+    def __init__(self, credit: float = START_BALANCE) -> None:
         """credit: what the drafter may cost before it has saved anything, in plain steps."""
         self.open = True
         """Whether the next step may be drafted for."""
@@ -43,11 +43,11 @@ class DraftingAccount:
     @property
     def paid_off(self) -> bool:
         """Whether all that the drafter has cost has come back."""
-        return self.balance >= START_CREDIT
+        return self.balance >= START_BALANCE
 
     def fill(self) -> None:
         """Let the drafter draft as one of which nothing is known."""
-        self.balance = max(self.balance, START_CREDIT)
+        self.balance = max(self.balance, START_BALANCE)
         self.open = True
 
     def try_now(self) -> None:
@@ -59,7 +59,7 @@ class DraftingAccount:
     @property
     def _trial(self) -> float:
         """The balance at which a paused drafter is tried again."""
-        return min(START_CREDIT, _TRIAL * (self._cost or 0.0))
+        return min(START_BALANCE, _TRIAL * (self._cost or 0.0))
 
     def stepped(
         self, elapsed: float, *, saved: float = 0.0, cost: float = 0.0, reading: float = 0.0, drafted: bool
@@ -75,7 +75,7 @@ class DraftingAccount:
         self._due += reading
         payment = self._due / _READING_STEPS
         self._due -= payment
-        self.balance = min(self.balance + _ALLOWANCE * elapsed - payment, MOST_CREDIT)
+        self.balance = min(self.balance + _ALLOWANCE * elapsed - payment, MOST_BALANCE)
         if self.open:
             self.open = self.balance > 0
         else:
@@ -84,8 +84,8 @@ class DraftingAccount:
     def _usual(self, cost: float) -> float:
         """A cost as it counts: the first drafting is slow for reasons that do not last, and later ones may be."""
         if self._cost is None:
-            self._cost = min(cost, START_CREDIT)
+            self._cost = min(cost, START_BALANCE)
             return self._cost
-        cost = min(cost, max(_OUTLIER * self._cost, START_CREDIT / _OUTLIER))
+        cost = min(cost, max(_OUTLIER * self._cost, START_BALANCE / _OUTLIER))
         self._cost += _WEIGHT * (cost - self._cost)
         return cost

@@ -22,7 +22,7 @@ from benchmarks.harness.simulated_services import (
 )
 from benchmarks.simulation.fleet.model_pair_times import ModelPairTimes
 from benchmarks.simulation.simulated_link import SimulatedLink
-from drafter_pool.drafter.pause_policy import DrafterCredit
+from drafter_pool.drafter.pause_policy import PausePolicy
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.planning.planner import Planner
 from speculative_engine.planning.step_cost import StepCost
@@ -102,7 +102,7 @@ def simulate(
         ends = key // batch, key // drafted
         if ends not in links:
             verifier, drafter = running[ends[0]], drafters[ends[1]]
-            credit = DrafterCredit()
+            credit = PausePolicy()
             links[ends] = SimulatedLink(clock, round_trip + pair.line, verifier, drafter, str(ends[1]), credit)
         return links[ends]
 

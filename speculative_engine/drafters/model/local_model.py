@@ -7,9 +7,9 @@ from collections.abc import Hashable, Sequence
 
 from speculative_engine.drafters.drafter import DraftSpec, EngineState, Growth
 from speculative_engine.drafters.model.draft_model import DraftModelDrafter
-from speculative_engine.drafters.round_worth import RoundWorth
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.model.packed_model import PackedModel
+from speculative_engine.planning.round_worth import RoundWorth
 from speculative_engine.planning.step_clock import StepClock
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.tree.proposal import Proposal

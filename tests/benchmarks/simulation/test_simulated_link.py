@@ -14,7 +14,7 @@ from benchmarks.harness.simulated_services import (
 )
 from benchmarks.simulation.simulated_link import SimulatedLink
 from benchmarks.simulation.simulated_setting import Curve
-from drafter_pool.drafter.pause_policy import DrafterCredit
+from drafter_pool.drafter.pause_policy import PausePolicy
 from speculative_engine.drafters.tree_growth import TreeGrowth
 from speculative_engine.planning.planner import Planner
 from speculative_engine.planning.step_cost import StepCost
@@ -39,7 +39,7 @@ class HeardDrafter(SimulatedDrafter):
         super().receive(verdicts)
 
 
-def hear(agreement: float, credit: DrafterCredit | None, round_trip: float = 0.0) -> list[Verdict]:
+def hear(agreement: float, credit: PausePolicy | None, round_trip: float = 0.0) -> list[Verdict]:
     """What a drafter of one sequence is told, to its end."""
     clock = VirtualClock()
     target, draft = Curve.cpu(0.030).cost(), Curve.cpu(0.003).cost()
@@ -63,7 +63,7 @@ def hear(agreement: float, credit: DrafterCredit | None, round_trip: float = 0.0
 
 
 def test_all_that_is_committed_is_told_with_or_without_credit() -> None:
-    for credit in (None, DrafterCredit()):
+    for credit in (None, PausePolicy()):
         for agreement in (0.75, 0.02):
             told = hear(agreement, credit, round_trip=0.010)
             assert sum(len(verdict.tokens) for verdict in told) == TOKENS
@@ -71,7 +71,7 @@ def test_all_that_is_committed_is_told_with_or_without_credit() -> None:
 
 
 def test_a_drafter_of_no_use_rests_but_for_trials() -> None:
-    told = hear(0.02, DrafterCredit())
+    told = hear(0.02, PausePolicy())
     assert len(told) < TOKENS / 2
     rests = [number for number, verdict in enumerate(told) if len(verdict.tokens) > 8]
     assert len(rests) > 1
@@ -80,7 +80,7 @@ def test_a_drafter_of_no_use_rests_but_for_trials() -> None:
 
 
 def test_a_drafter_of_use_is_told_of_each_step_and_may_say_more_than_is_verified() -> None:
-    told = hear(0.75, DrafterCredit())
+    told = hear(0.75, PausePolicy())
     assert len(told) < TOKENS / 2
     assert all(len(verdict.tokens) == verdict.accepted + 1 for verdict in told)
     credits = [verdict.max_tree_nodes for verdict in told]

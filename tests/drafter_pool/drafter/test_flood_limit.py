@@ -2,7 +2,7 @@
 
 import pytest
 
-from drafter_pool.drafter.flood_limit import DrafterAllowance
+from drafter_pool.drafter.flood_limit import FloodLimit
 from draftwire.v1.drafter_service_pb2 import DraftResponse, Pong
 from draftwire.v1.proposal_pb2 import ProposalBatch
 from service_runtime.errors import ServiceError
@@ -11,7 +11,7 @@ from tests.harness.verifier.simulated_clocks import SimulatedClocks
 EMPTY = DraftResponse(proposals=ProposalBatch())
 
 
-def flood(allowance: DrafterAllowance) -> int:
+def flood(allowance: FloodLimit) -> int:
     """How many messages more the drafter may send."""
     for count in range(1_000_000):
         try:
@@ -27,18 +27,18 @@ def time() -> SimulatedClocks:
 
 
 @pytest.fixture
-def allowance(time: SimulatedClocks) -> DrafterAllowance:
-    return DrafterAllowance(lambda: time.now)
+def allowance(time: SimulatedClocks) -> FloodLimit:
+    return FloodLimit(lambda: time.now)
 
 
-def test_silence_is_not_saved_up_for_a_flood(allowance: DrafterAllowance) -> None:
+def test_silence_is_not_saved_up_for_a_flood(allowance: FloodLimit) -> None:
     allowance.opened(64)
     for _ in range(10_000):
         allowance.told(64)
     assert flood(allowance) <= 1024 + 16 * 128 + 2
 
 
-def test_nor_are_sequences_that_are_over(allowance: DrafterAllowance, time: SimulatedClocks) -> None:
+def test_nor_are_sequences_that_are_over(allowance: FloodLimit, time: SimulatedClocks) -> None:
     for _ in range(1000):
         time.now += 1
         allowance.opened(64)
@@ -47,7 +47,7 @@ def test_nor_are_sequences_that_are_over(allowance: DrafterAllowance, time: Simu
     assert flood(allowance) <= 1024 + 6 * (16 * 128 + 2)
 
 
-def test_what_is_under_way_when_sequences_end_may_come(allowance: DrafterAllowance) -> None:
+def test_what_is_under_way_when_sequences_end_may_come(allowance: FloodLimit) -> None:
     for _ in range(16):
         allowance.opened(64)
         for _ in range(16):
@@ -58,7 +58,7 @@ def test_what_is_under_way_when_sequences_end_may_come(allowance: DrafterAllowan
     assert flood(allowance) > 16 * 16 * 64
 
 
-def test_a_ping_is_answered_once(allowance: DrafterAllowance) -> None:
+def test_a_ping_is_answered_once(allowance: FloodLimit) -> None:
     for number in range(5000):
         allowance.asked()
         allowance.spend(DraftResponse(pong=Pong(number=number)))
@@ -66,7 +66,7 @@ def test_a_ping_is_answered_once(allowance: DrafterAllowance) -> None:
         allowance.spend(DraftResponse(pong=Pong(number=4999)))
 
 
-def test_megabytes_count_whatever_they_are(allowance: DrafterAllowance) -> None:
+def test_megabytes_count_whatever_they_are(allowance: FloodLimit) -> None:
     allowance.spend(EMPTY, 1000 << 20)
     with pytest.raises(ServiceError):
         allowance.spend(EMPTY, 100 << 20)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drafter_pool.drafter import pause_policy as drafter_credit
-from drafter_pool.drafter.pause_policy import DrafterCredit
+from drafter_pool.drafter.pause_policy import PausePolicy
 from draftwire.v1.drafter_service_pb2 import DraftResponse
 from tests.harness.stand_ins.scripted_drafter import Opening, ScriptedDrafter, batch
 from tests.harness.verifier.in_process_verifier import PROMPT, InProcessVerifier, in_process_verifier, order
@@ -18,7 +18,7 @@ def tireless() -> None:
     """Not here."""
 
 
-def steps_until_rest(credit: DrafterCredit, sequences: int = 1) -> int:
+def steps_until_rest(credit: PausePolicy, sequences: int = 1) -> int:
     """How many steps without an accepted token it takes."""
     steps = 0
     while not credit.rests:
@@ -27,7 +27,7 @@ def steps_until_rest(credit: DrafterCredit, sequences: int = 1) -> int:
     return steps
 
 
-def steps_until_trial(credit: DrafterCredit, sequences: int = 1) -> int:
+def steps_until_trial(credit: PausePolicy, sequences: int = 1) -> int:
     """How many steps it then rests."""
     steps = 0
     while credit.rests:
@@ -37,7 +37,7 @@ def steps_until_trial(credit: DrafterCredit, sequences: int = 1) -> int:
 
 
 def told_of(
-    credit: DrafterCredit, *, nodes: int, accepted: int, sequences: int, steps: int = 4000, every: int = 1
+    credit: PausePolicy, *, nodes: int, accepted: int, sequences: int, steps: int = 4000, every: int = 1
 ) -> float:
     """Of what part of such steps the drafter is told. every: it is right in one of so many steps."""
     told = 0
@@ -50,7 +50,7 @@ def told_of(
 
 
 def test_what_brings_nothing_is_told_of_some_steps_and_then_of_one_in_a_hundred_at_most() -> None:
-    credit = DrafterCredit()
+    credit = PausePolicy()
     credit.price(0.03, 0.0)  # telling costs 6 %
     assert 50 < steps_until_rest(credit) < 70
     for _ in range(20):
@@ -61,7 +61,7 @@ def test_what_brings_nothing_is_told_of_some_steps_and_then_of_one_in_a_hundred_
 
 
 def test_a_trial_that_brings_something_goes_on() -> None:
-    credit = DrafterCredit()
+    credit = PausePolicy()
     credit.price(0.03, 0.0)
     steps_until_rest(credit)
     steps_until_trial(credit)
@@ -70,7 +70,7 @@ def test_a_trial_that_brings_something_goes_on() -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.3])
 def test_one_that_is_seldom_right_but_worth_it_never_rests(share: float) -> None:
-    credit, chance = DrafterCredit(), random.Random(1)
+    credit, chance = PausePolicy(), random.Random(1)
     credit.price(0.03, 0.0)
     rested = 0
     for _ in range(4000):
@@ -82,7 +82,7 @@ def test_one_that_is_seldom_right_but_worth_it_never_rests(share: float) -> None
 
 def test_what_comes_after_the_last_telling_counts() -> None:
     """Of a drafter that is far away, all that a trial brings."""
-    credit = DrafterCredit()
+    credit = PausePolicy()
     credit.price(0.03, 0.0)
     steps_until_rest(credit)
     steps_until_trial(credit)
@@ -93,23 +93,23 @@ def test_what_comes_after_the_last_telling_counts() -> None:
 
 
 def test_a_token_now_and_then_for_one_of_many_is_next_to_nothing() -> None:
-    credit = DrafterCredit()
+    credit = PausePolicy()
     credit.price(0.1, 0.0)
     assert told_of(credit, nodes=1, accepted=1, sequences=16, every=20) < 0.35
 
 
 def test_tokens_that_cost_as_much_as_they_bring_are_nothing() -> None:
-    credit = DrafterCredit()
+    credit = PausePolicy()
     credit.price(0.1, 1.0)  # rows cost by themselves, as in large batches
     assert told_of(credit, nodes=16, accepted=16, sequences=16) < 0.5
-    credit = DrafterCredit()
+    credit = PausePolicy()
     credit.price(0.1, 0.5)
     assert told_of(credit, nodes=16, accepted=16, sequences=16) == 1
 
 
 def test_what_telling_costs_is_set_against_the_time_of_a_step() -> None:
     # A token for every sixteenth sequence, which costs nothing but messages: 6.3 ms.
-    long, short = DrafterCredit(), DrafterCredit()
+    long, short = PausePolicy(), PausePolicy()
     long.price(0.2, 0.0)
     short.price(0.07, 0.0)
     assert told_of(long, nodes=1, accepted=1, sequences=16) == 1
@@ -119,7 +119,7 @@ def test_what_telling_costs_is_set_against_the_time_of_a_step() -> None:
 def test_reading_counts_where_it_takes_longer_than_telling_is_taken_to() -> None:
     steps = {}
     for milliseconds in (0.0, 1.5, 1.8, 18.0):  # telling and reading are taken to take 1.8 ms
-        credit = DrafterCredit()
+        credit = PausePolicy()
         credit.price(0.03, 0.0)
         steps[milliseconds] = 0
         while not credit.rests:
@@ -131,7 +131,7 @@ def test_reading_counts_where_it_takes_longer_than_telling_is_taken_to() -> None
 
 
 def test_what_comes_in_one_step_and_not_in_the_next_is_paid_for_once() -> None:
-    even, uneven = DrafterCredit(), DrafterCredit()
+    even, uneven = PausePolicy(), PausePolicy()
     for credit in (even, uneven):
         credit.price(0.03, 0.0)
     for step in range(40):
@@ -143,7 +143,7 @@ def test_what_comes_in_one_step_and_not_in_the_next_is_paid_for_once() -> None:
 
 
 def test_one_that_rests_pays_for_what_it_says() -> None:
-    quiet, loud = DrafterCredit(), DrafterCredit()
+    quiet, loud = PausePolicy(), PausePolicy()
     for credit in (quiet, loud):
         credit.price(0.03, 0.0)
         steps_until_rest(credit)
@@ -155,7 +155,7 @@ def test_one_that_rests_pays_for_what_it_says() -> None:
 
 
 def test_reading_before_the_time_of_a_step_is_known_is_paid_for_then() -> None:
-    credit = DrafterCredit()
+    credit = PausePolicy()
     credit.read(0.3)
     credit.stepped(1)
     assert not credit.rests
@@ -165,7 +165,7 @@ def test_reading_before_the_time_of_a_step_is_known_is_paid_for_then() -> None:
 
 
 def test_a_tree_is_eight_times_what_a_step_verifies_of_it() -> None:
-    credit = DrafterCredit()
+    credit = PausePolicy()
     assert credit.max_tree_nodes > 256, "who is not known drafts as much as its opening allows"
     for nodes, wanted in ((2.5, 20), (6, 48), (1, 8)):
         for _ in range(80):
@@ -176,7 +176,7 @@ def test_a_tree_is_eight_times_what_a_step_verifies_of_it() -> None:
 
 
 def test_nodes_that_cost_little_are_asked_for_in_any_case() -> None:
-    credit = DrafterCredit()
+    credit = PausePolicy()
     for _ in range(80):
         credit.verified(1, 1)
         credit.stepped(1)

@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from drafter_pool.drafter import standings as drafter_standings
-from drafter_pool.drafter.pause_policy import DrafterCredit
+from drafter_pool.drafter.pause_policy import PausePolicy
 from drafter_pool.drafter.standings import DrafterStanding, DrafterStandings
 from draftwire.v1.model_info_pb2 import ModelInfo
 from tests.harness.verifier.simulated_clocks import SimulatedClocks
@@ -32,7 +32,7 @@ def model(number: int) -> ModelInfo:
     return ModelInfo(model_id=f"model {number}")
 
 
-def exhaust(credit: DrafterCredit) -> int:
+def exhaust(credit: PausePolicy) -> int:
     """How many steps that bring nothing a drafter is told of before it rests."""
     credit.price(0.03, 0.0)
     steps = 0

@@ -1,10 +1,10 @@
 """What is noted of each verifier."""
 
-from drafter_service.verifiers.shares import VerifierAccounts
+from drafter_service.verifiers.shares import VerifierShares
 
 
 def test_streams_of_a_name_share_an_account_that_ends_with_the_last() -> None:
-    accounts = VerifierAccounts({"alice": 2.5})
+    accounts = VerifierShares({"alice": 2.5})
     with accounts.stream("alice") as first, accounts.stream("bob") as other:
         first.nodes += 3
         with accounts.stream("alice") as second:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from speculative_engine.drafters.round_worth import RoundWorth
+from speculative_engine.planning.round_worth import RoundWorth
 from speculative_engine.planning.step_cost import StepCost
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.planning.drafting_account import _ALLOWANCE, MOST_CREDIT, START_CREDIT, DraftingAccount
+from speculative_engine.planning.drafting_account import _ALLOWANCE, MOST_BALANCE, START_BALANCE, DraftingAccount
 
 Text = Callable[[int], float]
 """By the number of the token, the chance that one is drafted right."""
@@ -55,7 +55,7 @@ class TestWhatDoesNotPay:
     @pytest.mark.parametrize("cost", COSTS)
     def test_short_requests_after_the_first_ones(self, cost: float) -> None:
         requests = Requests(cost)
-        assert requests.speed(nothing, 64) >= 64 / (64 + START_CREDIT + max(1.0, cost))
+        assert requests.speed(nothing, 64) >= 64 / (64 + START_BALANCE + max(1.0, cost))
         assert requests.speed(nothing, 64, 100) > 0.98
 
     @pytest.mark.parametrize("cost", COSTS)
@@ -106,7 +106,7 @@ class TestTextsThatChange:
         requests.speed(always(1.0), 1000)
         before = requests.drafted
         requests.speed(nothing, 200)
-        assert requests.drafted - before <= (MOST_CREDIT + 3) / cost + 1
+        assert requests.drafted - before <= (MOST_BALANCE + 3) / cost + 1
         assert requests.speed(nothing, 64, 100) > 0.97
 
     @pytest.mark.parametrize("cost", [0.05, 0.1, 0.25])
@@ -161,4 +161,4 @@ def test_no_step_is_drafted_for_on_credit(steps: list[tuple[float, float, bool]]
         if drafted:
             lost += cost - saved
         account.stepped(1.0, saved=saved, cost=cost, drafted=drafted)
-        assert lost <= START_CREDIT + _ALLOWANCE * number + 0.5
+        assert lost <= START_BALANCE + _ALLOWANCE * number + 0.5
