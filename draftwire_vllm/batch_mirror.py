@@ -231,7 +231,7 @@ class BatchMirror(ProposalSink):
         with self._changed:
             timing = self.planner.timings.get(source)
             if timing is not None:
-                timing.rests = rests
+                timing.paused = rests
 
     def propose(self, source: str, proposals: Sequence[SequenceProposal]) -> None:
         """See ProposalSink."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
+from speculative_engine.planning.running_mean import RunningMean
 from speculative_engine.planning.step_cost import StepCost
 
 _WEIGHT = 0.1
-"""Weight of a new measurement in the running averages."""
-_OUTLIER = 4.0
-"""Measurements beyond this multiple of the average count as this multiple."""
+"""Weight of a step in the running means."""
 _EXACT = 16
 """Steps of up to so many rows are told apart; larger ones by powers of two."""
 _MOST_ROWS = 4096
@@ -21,10 +20,10 @@ _GUESS = 0.02
 
 
 class LearnedCost:
-    """Times of steps by their number of rows, in running averages."""
+    """Times of steps by their number of rows, in running means."""
 
     def __init__(self) -> None:
-        self._seconds: dict[int, float] = {}
+        self._seconds: dict[int, RunningMean] = {}
         self._met: dict[int, int] = {}
         """Number of the last step of so many rows."""
         self._steps = 0
@@ -36,14 +35,15 @@ class LearnedCost:
         if not 1 <= rows <= _MOST_ROWS or not seconds > 0:
             return
         place = rows if rows <= _EXACT else 1 << round(math.log2(rows))
-        known = self._seconds.get(place)
-        self._seconds[place] = seconds if known is None else known + _WEIGHT * (min(seconds, _OUTLIER * known) - known)
+        if place not in self._seconds:
+            self._seconds[place] = RunningMean(weight=_WEIGHT)
+        self._seconds[place].add(seconds)
         self._steps += 1
         self._met[place] = self._steps
         for old in [each for each, met in self._met.items() if met < self._steps - _MEMORY]:
             del self._met[old], self._seconds[old]
         ordered = sorted(self._seconds)
-        self._curve = StepCost(ordered, [self._seconds[each] for each in ordered])
+        self._curve = StepCost(ordered, [self._seconds[each].value for each in ordered])
 
     @property
     def curve(self) -> StepCost:

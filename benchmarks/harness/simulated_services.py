@@ -290,7 +290,7 @@ class SimulatedVerifier:
 
     def rest(self, source: str, *, rests: bool) -> None:
         """A drafter is told no verdicts from now on, or is told them again."""
-        self._planner.timings[source].rests = rests
+        self._planner.timings[source].paused = rests
 
     def start(self) -> None:
         """Begin."""

@@ -22,16 +22,16 @@ from speculative_engine.field_error import FieldError
 from speculative_engine.model.packed_linear import PackedLinear, replace_linears
 from speculative_engine.model.packed_model import ModelLoadError, PackedModel
 from speculative_engine.planning.acceptance_model import AcceptanceModel, observe_commit
+from speculative_engine.planning.round_worth import least_worth
 from speculative_engine.sampling.device_sampler import candidates, candidates_on_device
 from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.tree.token_tree import Node
 
 _WIDTH = 4
 """Most children of a node."""
-_CREDIT_WORTH = 0.8
-"""As in `tree_growth`: nodes less likely than this over the credit are not drafted."""
 _LEAST_WORTH = 0.02
-"""Nor are those less likely than this, whatever the credit: a step that verifies them costs more."""
+"""Nodes less likely than this to be on the target's path are not drafted, whatever the credit: a step that verifies
+them costs more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class MedusaDrafter(TreeDrafter[_Draft]):
     def _extend(self, draft: _Draft, guesses: list[list[tuple[int, float]]]) -> None:
         """Grow a sequence's tree best first."""
         tree = draft.tree
-        least = max(_CREDIT_WORTH / draft.max_tree_nodes, _LEAST_WORTH)
+        least = max(least_worth(draft.max_tree_nodes), _LEAST_WORTH)
         depth = min(len(guesses), draft.max_position - tree.root.position)
         models = list(self.acceptance.items())
         number = count()

@@ -13,15 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from speculative_engine.planning.acceptance_model import AcceptanceModel, observe_commit
+from speculative_engine.planning.round_worth import CREDIT_WORTH, least_worth
 from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.tree.token_tree import DraftDistribution, Draws, Node, TokenTree
 
 SOURCE = "draft"
 """What nodes are marked with that the model drafted."""
-_CREDIT_WORTH = 0.8
-"""Nodes less likely than this over the credit to be on the target's path are not drafted. There are about so many
-better ones that they fill the credit: with a higher bar some of it stays unused, with a lower one unlikely nodes take
-the place of better ones to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,7 @@ class TreeGrowth:
         *,
         width: int = 3,
         depth: int | None = None,
-        credit_worth: float = _CREDIT_WORTH,
+        credit_worth: float = CREDIT_WORTH,
     ):
         """cost: of the draft model's steps; by default any number of rows costs the same. width: most children of a
         node. depth: most nodes below the last committed token, on one path; unlimited by default. credit_worth:
@@ -135,7 +132,7 @@ class TreeGrowth:
         return math.prod(self.acceptance.probability(step) for step in node.path_from(growing.tree.root))
 
     def _least_worth(self, growing: GrowingTree) -> float:
-        return self._credit_worth / growing.max_nodes
+        return least_worth(growing.max_nodes, self._credit_worth)
 
     def _leaves(self, growing: GrowingTree) -> list[tuple[float, Node]]:
         """Nodes worth expanding that have not been through the model, or whose KV slots were given up since."""
@@ -145,14 +142,14 @@ class TreeGrowth:
         deepest = growing.max_position
         if self._depth is not None:
             deepest = min(deepest, tree.root.position + self._depth)
-        least_worth = self._least_worth(growing)
+        least = self._least_worth(growing)
         leaves: list[tuple[float, Node]] = []
         stack = [(1.0, tree.root)]
         while stack:
             worth, node = stack.pop()
             for child in node.children.values():
                 value = worth * self.acceptance.probability(child)
-                if value < least_worth or child.position >= deepest:
+                if value < least or child.position >= deepest:
                     continue
                 if child.slot < 0:
                     leaves.append((value, child))

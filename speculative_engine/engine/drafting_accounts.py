@@ -9,9 +9,8 @@ from typing import Literal
 
 from speculative_engine.engine.sequence import Sequence
 from speculative_engine.engine.step_result import SequenceOutcome
-from speculative_engine.engine.trial_purse import TrialPurse
 from speculative_engine.engine.verification_job import VerificationJob
-from speculative_engine.planning.drafting_account import DraftingAccount
+from speculative_engine.planning.drafting_account import DraftingAccount, TrialPurse
 from speculative_engine.planning.step_cost import StepCost
 
 Kind = Literal["greedy", "sampled", "mixed"]

@@ -175,7 +175,7 @@ class VerificationEngine:
         """Know whether a drafter rests: it is not told of verdicts then, and nobody waits for its answers."""
         timing = self.planner.timings.get(source)
         if timing is not None:
-            timing.rests = rests
+            timing.paused = rests
 
     def propose(self, sequence_id: int, source: str, proposal: Proposal, arrived_at: float | None = None) -> MergeCount:
         """Merge a proposal into a sequence's tree. Raises ProposalError, after which the source is detached.

@@ -1,34 +1,46 @@
-"""When the next proposal of a drafter is to be expected. All times in seconds."""
+"""The timing of a drafter: when its next proposal is to be expected. All times in seconds."""
 
 from __future__ import annotations
 
 from collections import deque
 
+from speculative_engine.planning.running_mean import RunningMean
+
 _WEIGHT = 0.2
-"""Weight of a new measurement in the running averages."""
-_OUTLIER = 4.0
-"""Measurements beyond this multiple of the average count as this multiple: a drafter that was briefly held up, or had
-nothing to draft, says little about its pace."""
+"""Weight of a new measurement in the running means: a drafter's pace changes with its other verifiers' load, within a
+few proposals."""
 
 
 class DrafterTiming:
-    """Running averages of one drafter's times, as the verifier sees them."""
+    """Running means of one drafter's times, as the verifier sees them.
+
+    A drafter that was briefly held up, or had nothing to draft, says little about its pace.
+    """
 
     def __init__(self, response: float = 0.01, interval: float = 0.005):
-        self.response = response
-        """From a verdict that left an empty tree to the first proposal that builds on it."""
-        self.interval = interval
-        """From one proposal for a sequence to the next."""
-        self.rests = False
-        """Whether it is told of no verdicts for now, so that it owes no answers."""
+        """response, interval: in seconds, until they are measured."""
+        self._response = RunningMean(response, weight=_WEIGHT)
+        self._interval = RunningMean(interval, weight=_WEIGHT)
+        self.paused = False
+        """Whether the drafter gets no verdicts for now, so that it owes no answers."""
+
+    @property
+    def response(self) -> float:
+        """Mean seconds from a verdict that left an empty tree to the first proposal that builds on it."""
+        return self._response.value
+
+    @property
+    def interval(self) -> float:
+        """Mean seconds from one proposal for a sequence to the next."""
+        return self._interval.value
 
     def count_response(self, seconds: float) -> None:
         """Take in a measured response."""
-        self.response = _smoothed(self.response, seconds)
+        self._response.add(seconds)
 
     def count_interval(self, seconds: float) -> None:
         """Take in a measured interval."""
-        self.interval = _smoothed(self.interval, seconds)
+        self._interval.add(seconds)
 
 
 class ProposalClock:
@@ -48,9 +60,9 @@ class ProposalClock:
         self._last_arrival: float | None = None
         self._measured_from = 0
         """Committed length above which verdicts were left to it alone: until its first proposal it reads the prompt, or
-        what was committed while it rested, and that time is no response."""
+        what was committed while it was paused, and that time is no response."""
         self._untold = False
-        """Whether there were verdicts while the drafter rested."""
+        """Whether there were verdicts while the drafter was paused."""
 
     def restart(self) -> None:
         """Forget what was asked and what came: the next proposal is as the first."""
@@ -60,7 +72,7 @@ class ProposalClock:
 
     def asked(self, committed_length: int, now: float) -> None:
         """A verdict left an empty tree."""
-        if self._timing.rests:
+        if self._timing.paused:
             self._untold = True
             return
         if self._untold:
@@ -88,7 +100,7 @@ class ProposalClock:
         A proposal that is overdue is expected to take as long again as it is late already. A drafter that leaves
         verdicts unanswered is late since the first of them.
         """
-        if self._last_arrival is None or self._timing.rests:
+        if self._last_arrival is None or self._timing.paused:
             return None
         if not self._asked:
             due = late_since = self._last_arrival + self._timing.interval
@@ -97,7 +109,3 @@ class ProposalClock:
         if now < late_since:
             return due - now
         return max(due - now, (now - late_since) + 0.25 * self._timing.interval)
-
-
-def _smoothed(average: float, seconds: float) -> float:
-    return average + _WEIGHT * (min(max(seconds, 0.0), _OUTLIER * average) - average)

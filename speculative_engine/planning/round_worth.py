@@ -1,10 +1,21 @@
-"""Whether to draft on before a step, where drafting puts the step off."""
+"""The worth of drafting: of a node under the verifier's credit, and of a round that puts the target's step off."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from speculative_engine.planning.step_cost import StepCost
+
+CREDIT_WORTH = 0.8
+"""Nodes less likely than this over the credit to be on the target's path are not drafted. There are about so many
+better ones that they fill the credit: with a higher bar some of it stays unused, with a lower one unlikely nodes take
+the place of better ones to come (measured against other bars: docs/benchmarks.md, "pipeline_sim.py")."""
+
+
+def least_worth(max_tree_nodes: int, credit_worth: float = CREDIT_WORTH) -> float:
+    """Chance of being on the target's path below which a node is not worth its place in a tree of so many live nodes,
+    at least one. credit_worth: expected nodes of such a chance that fill the tree."""
+    return credit_worth / max_tree_nodes
 
 
 class RoundWorth:

@@ -7,13 +7,13 @@ of one sequence read them together. Those are taken to be as many as rows have s
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Sequence
 
+from speculative_engine.planning.running_mean import RunningMean
+
 _WEIGHT = 0.1
-"""Weight of a new measurement in the running averages."""
-_OUTLIER = 4.0
-"""Measurements beyond this multiple of what was expected count as this multiple: a machine that was briefly busy
-says little about the cost of a step."""
+"""Weight of a step in the running means."""
 _STRETCH = 3.0
 """How many times as long a step may take for the prompts that are computed in it."""
 _LEAST_PROMPT_ROWS = 16
@@ -45,8 +45,10 @@ class StepCost:
         self._seconds = [min(seconds[index:]) for index in range(len(seconds))]
         self._seconds_per_seen = seconds_per_seen
         self._seconds_per_read = seconds_per_read
-        self._context = context
-        self._scale = 1.0
+        self._context = RunningMean(context, weight=_WEIGHT, floor=math.inf)
+        """Positions that a row sees."""
+        self._scale = RunningMean(1.0, weight=_WEIGHT)
+        """Seconds of a step over those of the curve: a machine that was briefly busy says little about it."""
         self._on_curve: dict[int, float] = {}
         """By rows: the curve does not change, and each step asks for some dozen of its points."""
 
@@ -56,7 +58,8 @@ class StepCost:
 
     def seconds(self, rows: int, sequences: int = 1) -> float:
         """Expected time of a step of `rows` rows of so many sequences, in seconds."""
-        return self._expected(rows, rows * self._context, (sequences - 1) * self._context)
+        context = self._context.value
+        return self._scale.value * self._unscaled(rows, rows * context, (sequences - 1) * context)
 
     def added(self, rows: int, own: int) -> float:
         """Expected seconds that `own` of a step's rows have added to it."""
@@ -92,12 +95,11 @@ class StepCost:
 
     def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
         """Take in a measured step of so many sequences. seen: positions that its rows have seen, all together."""
-        ratio = min(seconds / self._expected(rows, seen, (sequences - 1) * seen / rows), _OUTLIER)
-        self._scale *= 1 + _WEIGHT * (ratio - 1)
-        self._context += _WEIGHT * (seen / rows - self._context)
+        self._scale.add(seconds / self._unscaled(rows, seen, (sequences - 1) * seen / rows))
+        self._context.add(seen / rows)
 
-    def _expected(self, rows: int, seen: float, read: float) -> float:
-        return self._scale * (self._curve(rows) + self._seconds_per_seen * seen + self._seconds_per_read * read)
+    def _unscaled(self, rows: int, seen: float, read: float) -> float:
+        return self._curve(rows) + self._seconds_per_seen * seen + self._seconds_per_read * read
 
     def _curve(self, rows: int) -> float:
         seconds = self._on_curve.get(rows)

@@ -42,7 +42,7 @@ def test_also_while_drafters_rest(
 ) -> None:
     for cost in ("_STEP_SECONDS", "_MOST", "_UNKNOWN"):  # whatever they bring
         monkeypatch.setattr(drafter_credit, cost, 99.0)
-    monkeypatch.setattr(drafting_account, "_ALLOWANCE", 0.5)
+    monkeypatch.setattr(drafting_account, "ALLOWANCE", 0.5)
     seen: Counter[str] = Counter()
     run_state_machine_as_test(
         lambda: ProtocolMachine(checkpoints, reference, seen),

@@ -12,6 +12,7 @@ from speculative_engine.drafters.base import TreeDraft, TreeDrafter
 from speculative_engine.drafters.drafter import DraftSpec
 from speculative_engine.drafters.lookup.lookup import Lookup, Place
 from speculative_engine.planning.acceptance_model import AcceptanceModel, observe_commit
+from speculative_engine.planning.round_worth import least_worth
 from speculative_engine.tree.token_tree import Node
 
 _MOST_READ = 512
@@ -19,8 +20,6 @@ _MOST_READ = 512
 so little that no step is held up."""
 _WIDTH = 3
 """Most children of a node."""
-_CREDIT_WORTH = 0.8
-"""As in `tree_growth`: nodes less likely than this over the credit are not drafted."""
 _SOURCE = "lookup"
 
 
@@ -87,7 +86,7 @@ class LookupDrafter(TreeDrafter[_Draft]):
     def _draft(self, draft: _Draft) -> None:
         """Grow a sequence's tree best first."""
         tree, spec = draft.tree, draft.spec
-        least = _CREDIT_WORTH / spec.max_tree_nodes
+        least = least_worth(spec.max_tree_nodes)
         number = count()
         heap: list[tuple[float, int, Node, Sequence[Place]]] = [(-1.0, next(number), tree.root, draft.lookup.places())]
         while heap:

@@ -116,13 +116,13 @@ def test_a_drafter_that_rests_owes_no_answers() -> None:
     timing = DrafterTiming(response=0.01, interval=0.005)
     clock = clock_of(timing)
     clock.asked(2, 0.1)
-    timing.rests = True
+    timing.paused = True
     assert clock.expected_wait(0.1) is None
     clock.arrived(2, 0.11)  # it was asked before
     assert clock.expected_wait(0.111) is None
     for length in range(3, 100):
         clock.asked(length, 0.1 * length)
-    timing.rests = False
+    timing.paused = False
     clock.asked(100, 10.0)
     assert clock.expected_wait(10.0) is None, "it has to read what was committed meanwhile"
     before = timing.response, timing.interval

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative_engine.planning.drafting_account import _ALLOWANCE, MOST_BALANCE, START_BALANCE, DraftingAccount
+from speculative_engine.planning.drafting_account import ALLOWANCE, MOST_BALANCE, START_BALANCE, DraftingAccount
 
 Text = Callable[[int], float]
 """By the number of the token, the chance that one is drafted right."""
@@ -161,4 +161,4 @@ def test_no_step_is_drafted_for_on_credit(steps: list[tuple[float, float, bool]]
         if drafted:
             lost += cost - saved
         account.stepped(1.0, saved=saved, cost=cost, drafted=drafted)
-        assert lost <= START_BALANCE + _ALLOWANCE * number + 0.5
+        assert lost <= START_BALANCE + ALLOWANCE * number + 0.5
