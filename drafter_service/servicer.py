@@ -56,7 +56,7 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
         )
 
     async def converse(self, stream: MessageStream[Any, Any], verifier: str = "") -> None:
-        """Draft over any transport. verifier: whose weight and account it is, by a name that it did not choose itself.
+        """Draft over any transport. verifier: whose weight and share it is, by a name that it did not choose itself.
 
         Raises ServiceError, alone or in an ExceptionGroup, and StreamBroken."""
         if self._ending:

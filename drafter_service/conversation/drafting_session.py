@@ -58,12 +58,12 @@ class DraftingSession:
         stream: _Stream,
         drafting: DraftLoop,
         hello: model_info_pb2.PeerInfo,
-        account: VerifierShare,
+        share: VerifierShare,
         idle_seconds: float = 0.0,
         hidden_size: int = 0,
         tracing: Tracing = NO_TRACING,
     ) -> None:
-        """`hello` is what this drafter says of itself; its limits hold for the verifier. account: the verifier's.
+        """`hello` is what this drafter says of itself; its limits hold for the verifier. share: the verifier's.
 
         idle_seconds: time without any message after which the verifier is given up; 0 waits for ever. hidden_size: of
         the hidden states that verdicts bring; 0 for a drafter that takes none. tracing: makes the sequences' spans.
@@ -71,7 +71,7 @@ class DraftingSession:
         self._stream = stream
         self._drafting = drafting
         self._hello = hello
-        self._account = account
+        self._share = share
         self._hidden_size = hidden_size
         self._tracing = tracing
         self._writer: StreamWriter[drafter_service_pb2.DraftResponse] = StreamWriter(stream, _MAX_QUEUED)
@@ -93,7 +93,7 @@ class DraftingSession:
         """
         if not await self._shake_hands():
             return
-        self._number = self._drafting.attach(self._take, self._account.name, self._account.weight)
+        self._number = self._drafting.attach(self._take, self._share.name, self._share.weight)
         try:
             async with asyncio.TaskGroup() as tasks:
                 writing = tasks.create_task(self._writer.run(), name="draft-writer")
@@ -127,7 +127,7 @@ class DraftingSession:
     @property
     def verifier(self) -> str:
         """Its name."""
-        return self._account.name
+        return self._share.name
 
     @property
     def sequences(self) -> int:
@@ -143,7 +143,7 @@ class DraftingSession:
 
     async def _shake_hands(self) -> bool:
         """Exchanges hellos; False when the verifier left, or the service ends, before the first."""
-        greeting = asyncio.ensure_future(greet(self._stream, self._hello, self._account.name))
+        greeting = asyncio.ensure_future(greet(self._stream, self._hello, self._share.name))
         either: set[asyncio.Future[Any]] = {greeting, self._ended}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -310,10 +310,10 @@ class DraftingSession:
 
     def _take(self, report: DraftReport) -> None:
         """A step's results, from the draft loop."""
-        account = self._account
-        account.rows += report.rows
-        account.preemptions += report.preemptions
-        account.nodes += sum(len(proposal.token_ids) for _, proposal in report.proposals)
+        share = self._share
+        share.rows += report.rows
+        share.preemptions += report.preemptions
+        share.nodes += sum(len(proposal.token_ids) for _, proposal in report.proposals)
         if self._ended.done():
             return
         for number in report.pongs:

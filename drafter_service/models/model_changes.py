@@ -59,7 +59,7 @@ class ModelChanges:
         self._shutdown = shutdown
         self._load_model = load
         self._tasks = BackgroundTasks(shutdown.fail)
-        self._accounts = VerifierShares(parse_weights(settings.verifier_weight))
+        self._shares = VerifierShares(parse_weights(settings.verifier_weight))
         self._serving: ServingModel
         self._replaced: list[ServingModel] = []
         self._last_load: drafter_service_pb2.ModelLoad | None = None
@@ -108,15 +108,15 @@ class ModelChanges:
     def verifiers(self) -> list[drafter_service_pb2.VerifierShare]:
         """Shares of the verifiers that have a stream, of all models; the sequences and slots held are approximate."""
         shares = {
-            account.name: drafter_service_pb2.VerifierShare(
-                name=account.name,
-                weight=account.weight,
-                streams=account.streams,
-                rows=account.rows,
-                drafted_nodes=account.nodes,
-                preemptions=account.preemptions,
+            share.name: drafter_service_pb2.VerifierShare(
+                name=share.name,
+                weight=share.weight,
+                streams=share.streams,
+                rows=share.rows,
+                drafted_nodes=share.nodes,
+                preemptions=share.preemptions,
             )
-            for account in self._accounts
+            for share in self._shares
         }
         for serving in self._serving_models():
             serving.tell_shares(shares)
@@ -194,7 +194,7 @@ class ModelChanges:
         return (self._serving, *self._replaced)
 
     def _serve(self, loaded: LoadedModel | LoadedHeads) -> ServingModel:
-        return ServingModel(loaded, self._settings, self._accounts, self._drafting_failed, self._tracing)
+        return ServingModel(loaded, self._settings, self._shares, self._drafting_failed, self._tracing)
 
     def _drafting_failed(self, error: BaseException) -> None:
         log.error("drafting failed", exc_info=error)

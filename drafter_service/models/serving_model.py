@@ -36,15 +36,15 @@ class ServingModel:
         self,
         loaded: LoadedModel | LoadedHeads,
         settings: DrafterSettings,
-        accounts: VerifierShares,
+        shares: VerifierShares,
         on_failure: Callable[[BaseException], None],
         tracing: Tracing = NO_TRACING,
     ) -> None:
         """Starts to draft.
 
-        accounts: of all verifiers, shared by models. on_failure: called when the drafting thread has ended by a fault.
+        shares: of all verifiers, shared by models. on_failure: called when the drafting thread has ended by a fault.
         """
-        self._accounts = accounts
+        self._shares = shares
         self._tracing = tracing
         self._hidden_size = loaded.heads.hidden_size if isinstance(loaded, LoadedHeads) else 0
         self.hello: model_info_pb2.PeerInfo = own_hello(settings, loaded.info, hidden_states=self._hidden_size > 0)
@@ -106,9 +106,9 @@ class ServingModel:
 
     async def converse(self, stream: MessageStream[Any, Any], verifier: str) -> None:
         """One Draft stream of a verifier. Raises ServiceError, alone or in an ExceptionGroup, and StreamBroken."""
-        with self._accounts.stream(verifier) as account:
+        with self._shares.stream(verifier) as share:
             session = DraftingSession(
-                stream, self._drafting, self.hello, account, self._idle_seconds, self._hidden_size, self._tracing
+                stream, self._drafting, self.hello, share, self._idle_seconds, self._hidden_size, self._tracing
             )
             self._sessions.add(session)
             self._empty.clear()

@@ -1,4 +1,4 @@
-"""Fair shares of a drafter among its verifiers: weights, and an account of the drafting time of each."""
+"""The shares of a drafter's verifiers: the weight of each, and what the drafter has done for it."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ def parse_weights(entries: Iterable[str]) -> dict[str, float]:
 
 
 class VerifierShare:
-    """Counts of one verifier since its first stream of those that are open now. Used in the event loop only."""
+    """The weight of one verifier, and counts since the first of its open streams. Used in the event loop only."""
 
     __slots__ = ("name", "nodes", "preemptions", "rows", "streams", "weight")
 
@@ -36,36 +36,36 @@ class VerifierShare:
         """Name of its token or, where none is asked for, its host."""
         self.weight = weight
         self.streams = 0
-        """Open ones."""
+        """Open streams."""
         self.rows = 0
-        """Of the draft model's steps."""
+        """Rows of the draft model's steps."""
         self.nodes = 0
-        """Proposed."""
+        """Nodes proposed."""
         self.preemptions = 0
         """Times a sequence gave up its KV slots to others."""
 
 
 class VerifierShares:
-    """Accounts of the verifiers that have a stream, whatever model serves it."""
+    """Shares of the verifiers that have a stream, whatever model serves it."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         """weights: by name, of those that have another one than 1."""
         self._weights = weights
-        self._accounts: dict[str, VerifierShare] = {}
+        self._shares: dict[str, VerifierShare] = {}
 
     def __iter__(self) -> Iterator[VerifierShare]:
-        return iter(self._accounts.values())
+        return iter(self._shares.values())
 
     @contextmanager
     def stream(self, name: str) -> Iterator[VerifierShare]:
-        """A verifier has one stream more until the `with` is left."""
-        account = self._accounts.get(name)
-        if account is None:
-            account = self._accounts[name] = VerifierShare(name, self._weights.get(name, DEFAULT_WEIGHT))
-        account.streams += 1
+        """Count one more stream of a verifier until the `with` is left."""
+        share = self._shares.get(name)
+        if share is None:
+            share = self._shares[name] = VerifierShare(name, self._weights.get(name, DEFAULT_WEIGHT))
+        share.streams += 1
         try:
-            yield account
+            yield share
         finally:
-            account.streams -= 1
-            if not account.streams:
-                del self._accounts[name]
+            share.streams -= 1
+            if not share.streams:
+                del self._shares[name]

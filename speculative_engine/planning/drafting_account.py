@@ -93,8 +93,8 @@ class TrialPurse:
 
     The predictions of all requests are such a group. The purse begins with the balance of one drafter. While the group
     earns what it costs, each member begins with as much as any other drafter. Members that cost more than they save
-    empty the purse; then each still has a first trial of its own, which is small, so that wrong predictions neither slow
-    other requests down nor keep right ones from being used.
+    empty the purse; then each still has a first trial of its own, which is small, so that wrong predictions neither
+    slow other requests down nor keep right ones from being used.
     """
 
     def __init__(self) -> None:
