@@ -11,7 +11,7 @@ import pytest
 from gateway.__main__ import _NEEDED as GATEWAY
 from service_runtime.process.packages import NEEDED as SERVICES
 
-PYPROJECT = Path(__file__).resolve().parent.parents[2] / "pyproject.toml"
+PYPROJECT = Path(__file__).resolve().parents[3] / "pyproject.toml"
 
 
 def canonical(name: str) -> str:

@@ -18,7 +18,7 @@ from service_runtime.security.roles import ROLES_BY_METHOD, Role
 from tests.harness.waiting import PATIENCE
 from tests.service_runtime.conftest import SERVICE, Probe, add_probe_to_server
 
-PAGE = (Path(__file__).parent.parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "security.md").read_text(encoding="utf-8")
 
 
 async def echo(request: bytes, context: Any) -> bytes:

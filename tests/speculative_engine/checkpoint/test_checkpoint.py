@@ -14,7 +14,7 @@ from speculative_engine.checkpoint.checkpoint import Checkpoint, ModelLoadError,
 from speculative_engine.text.tokenizer import Tokenizer
 from tests.harness.stand_ins.hub_server import COMMIT, SilentHub, serving_hub
 
-ROOT = Path(__file__).resolve().parent.parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DRAFT = ROOT / "models" / "draft"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from speculative_engine.loading.methods import METHODS
 
-ROOT = Path(__file__).resolve().parent.parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

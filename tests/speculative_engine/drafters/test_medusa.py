@@ -31,7 +31,7 @@ from tests.harness.engine.engines import (
 )
 from tests.harness.models.medusa_training import train_heads
 
-MODELS = Path(__file__).parent.parents[2] / "models"
+MODELS = Path(__file__).parents[3] / "models"
 PROMPTS = [random_tokens(length, seed=length) for length in (9, 3, 40, 20)]
 SAMPLED = [SamplingParams(temperature=0.8, seed=seed) for seed in range(4)]
 SPECS = specs_of(PROMPTS, 40, GREEDY)

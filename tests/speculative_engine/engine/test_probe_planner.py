@@ -26,7 +26,7 @@ from speculative_engine.planning.step_cost import StepCost
 from speculative_engine.sampling.sampling_params import SamplingParams
 from tests.harness.engine.engines import GREEDY, Generated, packed, random_tokens, tiny_model
 
-MODELS = Path(__file__).parent.parents[2] / "models"
+MODELS = Path(__file__).parents[3] / "models"
 SMALL = LookaheadOptions(window=5, ngram=4)
 PROMPTS = [random_tokens(9, seed=1) * 3, random_tokens(3, seed=2), random_tokens(5, seed=3) * 5, [7]]
 COUNT = 50

@@ -16,7 +16,7 @@ from speculative_engine.kernels import library as compiled_library
 from speculative_engine.kernels.library import LibraryMismatchError
 from speculative_engine.model.packed_model import PackedModel
 
-ROOT = Path(__file__).resolve().parent.parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler")
 

@@ -22,7 +22,7 @@ from speculative_engine.sampling.sampling_params import SamplingParams
 from speculative_engine.tree.proposal import Proposal
 from tests.harness.engine.engines import engine_of
 
-MODELS = Path(__file__).resolve().parent.parents[2] / "models"
+MODELS = Path(__file__).resolve().parents[3] / "models"
 PROMPT = "def add(first, second):\n    return first + second\n\n\ndef subtract(first, second):\n    return"
 TOKENS = 28
 

@@ -18,7 +18,7 @@ from tests.harness import processes
 from tests.harness.hostile_forms import gbnf_rules, lark_rules, long_names, patterns
 from tests.harness.waiting import PATIENCE
 
-TOKENIZER = Path(__file__).resolve().parent.parents[2] / "models" / "target" / "tokenizer.json"
+TOKENIZER = Path(__file__).resolve().parents[3] / "models" / "target" / "tokenizer.json"
 COMPILE = """
 import sys
 from concurrent.futures import ThreadPoolExecutor

@@ -21,7 +21,7 @@ from speculative_engine.logits.output_form import allowed_nodes
 from speculative_engine.text.tokenizer import Tokenizer
 from speculative_engine.tree.token_tree import TokenTree
 
-MODEL = str(Path(__file__).resolve().parent.parents[2] / "models" / "target")
+MODEL = str(Path(__file__).resolve().parents[3] / "models" / "target")
 EOS = 0
 PADDED = 4100
 """The bundled tokenizer has 4096 tokens."""

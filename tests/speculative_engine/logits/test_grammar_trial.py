@@ -13,7 +13,7 @@ from speculative_engine.logits.grammar_trial import GrammarTrial
 from tests.harness.hostile_forms import patterns
 from tests.harness.waiting import eventually
 
-TOKENIZER = Path(__file__).resolve().parent.parents[2] / "models" / "target" / "tokenizer.json"
+TOKENIZER = Path(__file__).resolve().parents[3] / "models" / "target" / "tokenizer.json"
 FINE = Grammar(FormKind.REGEX, "[a-z]+")
 TOO_MUCH = Grammar(FormKind.JSON_SCHEMA, patterns())
 

@@ -28,7 +28,7 @@ from tests.harness.engine.engines import packed, tiny_model
 from tests.harness.engine.special_models import llama
 from tests.harness.waiting import PATIENCE
 
-ROOT = Path(__file__).resolve().parent.parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CPU = Path("/proc/cpuinfo")
 NEEDED: dict[Kernels, set[str]] = {
     "avx2": {"avx2"},

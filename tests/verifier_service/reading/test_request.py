@@ -20,7 +20,7 @@ from verifier_service.reading.request import GenerateOrder, RequestReader
 from verifier_service.reading.text_pool import TextPool
 
 VOCABULARY, CONTEXT = 200, 64
-MODELS = Path(__file__).resolve().parent.parents[2] / "models"
+MODELS = Path(__file__).resolve().parents[3] / "models"
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from tests.harness.verifier.in_process_verifier import (
 )
 from tests.harness.verifier.json_schemas import SCHEMAS, record, text
 
-MODELS = Path(__file__).resolve().parent.parents[2] / "models"
+MODELS = Path(__file__).resolve().parents[3] / "models"
 STOP, LENGTH = FinishReason.FINISH_REASON_STOP, FinishReason.FINISH_REASON_LENGTH
 PROMPT = "# The configuration as JSON:\nconfig = "
 FORM = record({"name": text(10), "level": {"enum": ["debug", "warning"]}, "on": {"type": "boolean"}})

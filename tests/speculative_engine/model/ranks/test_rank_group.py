@@ -12,7 +12,7 @@ from tests.harness import processes
 from tests.harness.engine.engines import tiny_model
 from tests.harness.waiting import PATIENCE
 
-ROOT = Path(__file__).resolve().parent.parent.parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 SPLIT = ["Gemma2", "Llama", "Mixtral", "Phi3", "Qwen3"]
 """Plans of several kinds: an embedding of the library's own, experts, inputs and outputs that are whole at every rank,
 norms of heads."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from draft_training.distillation.draft import Draft
 
-MODELS = Path(__file__).resolve().parents[2] / "models"
+MODELS = Path(__file__).resolve().parents[3] / "models"
 
 
 def test_whoever_may_read_one_of_its_files_may_read_all(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from tests.harness.stand_ins.fake_service import wait_for
 from tests.harness.stand_ins.fake_verifier import FakeVerifier, drafter_message, rich_status
 from tests.harness.waiting import PATIENCE, sometimes
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CODE = Setting("code", 0.0)
 SHORT = ("--max-tokens", "4", "--runs", "2", "--temperature", "0")
 

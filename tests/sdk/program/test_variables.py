@@ -16,7 +16,7 @@ from gateway.settings import GatewaySettings
 from service_runtime.process.settings import variable_of
 from verifier_service.settings import VerifierSettings
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def of_the_command_line() -> set[str]:

@@ -16,7 +16,7 @@ import pytest
 from draftwire.version import __version__
 from tests.harness.waiting import PATIENCE
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = {
     "draftwire-verifier": "verifier_service",
     "draftwire-drafter": "drafter_service",
