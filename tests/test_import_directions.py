@@ -55,6 +55,7 @@ def write_packages(directory: Path) -> None:
         "draft_training",
         "edge_drafting",
         "gateway",
+        "benchmarks",
     ):
         (directory / package).mkdir()
         (directory / package / "__init__.py").touch()
@@ -105,7 +106,7 @@ def test_imports_run_one_way() -> None:
         ("draftwire/cli", "edge_drafting", LAYERS),
         ("draftwire/edge", "speculative_engine", LAYERS),
         ("edge_drafting", "verifier_service", LAYERS),
-        ("gateway/http", "edge_drafting", GATEWAY),
+        ("gateway/http", "edge_drafting", LAYERS),
         ("draftwire/edge", "service_runtime", LAYERS),
         ("draftwire/edge", "torch", NO_MODEL),
     ],

@@ -17,7 +17,7 @@ import pytest
 from mkdocs.config import load_config
 from playwright.sync_api import Page, sync_playwright
 
-from scripts.site_hooks import PAGES, link
+from scripts.site_hooks import MODULES, PAGES, link
 
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = shutil.which("chromium")
@@ -72,7 +72,7 @@ def leaves(nav: Any) -> list[str]:
 
 def test_every_document_is_in_the_navigation() -> None:
     named = leaves(load_config(str(ROOT / "mkdocs.yml")).nav)
-    there = {path.name for path in (ROOT / "docs").glob("*.md")} | set(PAGES.values())
+    there = {path.name for path in (ROOT / "docs").glob("*.md")} | {*PAGES.values(), MODULES}
     assert sorted(there - set(named)) == [], "in no navigation (mkdocs.yml)"
     assert sorted(set(named) - there) == [], "in the navigation, but no page"
     assert len(named) == len(set(named))

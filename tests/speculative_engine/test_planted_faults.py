@@ -39,12 +39,14 @@ Patch = pytest.MonkeyPatch
 def no_rollback(patch: Patch) -> None:
     """The sequence keeps the slots of the first nodes verified, accepted or not."""
 
-    def keep(job: VerificationJob, accepted: list[Node], pool: SlotPool) -> None:
-        count = len(job.chain) + len(accepted)
-        job.sequence.slots.extend(job.slots[:count])
-        pool.give_back(job.slots[count:])
+    def commit(job: VerificationJob, accepted: list[Node]) -> None:
+        job.sequence.slots.extend(job.slots[: len(job.chain) + len(accepted)])
 
-    patch.setattr(VerificationJob, "keep", keep)
+    def rollback(job: VerificationJob, accepted: list[Node], pool: SlotPool) -> None:
+        pool.give_back(job.slots[len(job.chain) + len(accepted) :])
+
+    patch.setattr(VerificationJob, "commit", commit)
+    patch.setattr(VerificationJob, "rollback", rollback)
 
 
 def causal_mask(patch: Patch) -> None:
@@ -71,15 +73,15 @@ def slot_handed_out_twice(patch: Patch) -> None:
 
 
 def slots_of_the_token_before(patch: Patch) -> None:
-    keep = VerificationJob.keep
+    commit = VerificationJob.commit
 
-    def shifted(job: VerificationJob, accepted: list[Node], pool: SlotPool) -> None:
+    def shifted(job: VerificationJob, accepted: list[Node]) -> None:
         before = len(job.sequence.slots)
-        keep(job, accepted, pool)
+        commit(job, accepted)
         kept = job.sequence.slots.array()
         kept[before:] = kept[max(0, before - 1) : len(kept) - 1 + (before == 0)].copy()
 
-    patch.setattr(VerificationJob, "keep", shifted)
+    patch.setattr(VerificationJob, "commit", shifted)
 
 
 def wrong_positions(patch: Patch) -> None:
