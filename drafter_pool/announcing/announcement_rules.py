@@ -24,7 +24,7 @@ class AnnouncementRules:
     token, so without limits a caller that may announce drafters chooses where they go."""
 
     def __init__(self, hosts: Sequence[str] = (), *, token_in_the_clear: bool = False) -> None:
-        """hosts: the hosts that may be announced: names, `*.` with a domain, IP addresses or networks; empty allows all.
+        """hosts: allowed hosts, each a name, `*.` with a domain, an IP address or a network; empty allows all.
         token_in_the_clear: whether the verifier sends a token of its own without TLS and requires none of announcers.
 
         Raises ValueError for an invalid host.

@@ -95,8 +95,8 @@ class Membership:
     ) -> bool:
         """Takes an announcement of a drafter: its arrival, a heartbeat, or its departure (`leaving`).
 
-        caller: the owner of the announcement's token; None if tokens are not required. Returns whether anything changed;
-        a heartbeat changes nothing. Raises ServiceError.
+        caller: the owner of the announcement's token; None if tokens are not required. Returns whether anything
+        changed; a heartbeat changes nothing. Raises ServiceError.
         """
         address = read_service_address("address", address)
         self._announcements.check(address)

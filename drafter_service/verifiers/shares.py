@@ -1,4 +1,4 @@
-"""Fair shares of a drafter among its verifiers: weights, and an account of the drafting time of each."""
+"""Fair sharing of a drafter among its verifiers: a weight and an account for each."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 LEAST_WEIGHT, MOST_WEIGHT = 0.01, 100.0
 DEFAULT_WEIGHT = 1.0
-"""Of a verifier that is not named."""
+"""Weight of a verifier without an entry."""
 
 
 def parse_weights(entries: Iterable[str]) -> dict[str, float]:
-    """Weights by name, of entries NAME=WEIGHT. Raises ValueError that shows the first wrong one."""
+    """Parses entries NAME=WEIGHT into weights by name. Raises ValueError with the first invalid one."""
     weights: dict[str, float] = {}
     for entry in entries:
         name, _, text = entry.rpartition("=")
@@ -27,29 +27,30 @@ def parse_weights(entries: Iterable[str]) -> dict[str, float]:
 
 
 class VerifierAccount:
-    """Counts of one verifier since its first stream of those that are open now. Used in the event loop only."""
+    """Counts of one verifier, which start anew when it connects without another open stream. Used in the event loop
+    only."""
 
     __slots__ = ("name", "nodes", "preemptions", "rows", "streams", "weight")
 
     def __init__(self, name: str, weight: float) -> None:
         self.name = name
-        """Name of its token or, where none is asked for, its host."""
+        """Name of the verifier's token, or its host if tokens are not required."""
         self.weight = weight
         self.streams = 0
-        """Open ones."""
+        """Number of open streams."""
         self.rows = 0
-        """Of the draft model's steps."""
+        """Rows of the draft model's steps computed for the verifier."""
         self.nodes = 0
-        """Proposed."""
+        """Number of nodes proposed."""
         self.preemptions = 0
-        """Times a sequence gave up its KV slots to others."""
+        """Number of times that a sequence gave up its KV slots to others."""
 
 
 class VerifierAccounts:
-    """Accounts of the verifiers that have a stream, whatever model serves it."""
+    """Accounts of the verifiers that have a stream, across all models."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:
-        """weights: by name, of those that have another one than 1."""
+        """weights: weights by verifier name; DEFAULT_WEIGHT for all others."""
         self._weights = weights
         self._accounts: dict[str, VerifierAccount] = {}
 
@@ -58,7 +59,7 @@ class VerifierAccounts:
 
     @contextmanager
     def stream(self, name: str) -> Iterator[VerifierAccount]:
-        """A verifier has one stream more until the `with` is left."""
+        """Counts a stream of a verifier until the `with` is left, and yields the verifier's account."""
         account = self._accounts.get(name)
         if account is None:
             account = self._accounts[name] = VerifierAccount(name, self._weights.get(name, DEFAULT_WEIGHT))
