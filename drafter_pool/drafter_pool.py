@@ -75,7 +75,7 @@ class DrafterPool(DrafterEvents):
         self.drafting = Drafting(sink, self.roster, choice, limits.max_tree_nodes, limits.drafters_per_request)
         """The assignment of drafters to requests."""
         self.rollouts = Rollouts(self.roster, self.drafting)
-        """The rollouts in progress, and the one that ended last."""
+        """The rollouts in progress, and the most recently ended ones."""
         self.membership = Membership(
             self.roster,
             self.drafting,

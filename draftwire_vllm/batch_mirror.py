@@ -58,7 +58,7 @@ class BatchMirror(ProposalSink):
         self._by_number: dict[int, MirroredRequest] = {}
         self._news = StepNews()
         self._told = True
-        """Whether `on_news` is not pending: there has been no news since the last `fetch`."""
+        """Whether all news has been fetched, so that the next news needs a call of `on_news`."""
 
     @property
     def requests(self) -> int:
@@ -74,7 +74,7 @@ class BatchMirror(ProposalSink):
             self._add(order, list(tokens), time.perf_counter())
 
     def verify(self, verified: Mapping[str, int]) -> None:
-        """Registers the number of draft tokens per request that the beginning step verifies; 0 for absent requests."""
+        """Records how many draft tokens of each request the coming step verifies; none of requests not in `verified`."""
         with self._changed:
             for request_id, mirrored in self._by_id.items():
                 mirrored.verified = min(verified.get(request_id, 0), len(mirrored.offered))

@@ -64,8 +64,8 @@ class AnnouncementRules:
 
 
 def check_announcer(drafter: PooledDrafter, caller: Caller | None, *, leaving: bool) -> None:
-    """Raises ServiceError if a drafter was announced with another token, or if it is to leave and was announced without
-    one. Administrators are exempt. Without required tokens, callers are not distinguished."""
+    """Raises ServiceError if a drafter was announced with another token, or if it is to leave and was not announced
+    with a token. Administrators are exempt. Callers are not distinguished if tokens are not required."""
     if caller is None or Role.ADMIN in caller.roles or drafter.announcer == caller.name:
         return
     if drafter.announcer is not None or leaving:

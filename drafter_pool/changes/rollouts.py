@@ -96,8 +96,8 @@ class DrafterRollout:
         return wanted - new_sequences
 
     def next_side(self) -> Side:
-        """Returns the side that gets the next sequence. It is the new side if that brings its part of the sequences
-        given since the share was set closer to the share."""
+        """Returns the side that gets the next sequence: the new one if that brings its part of all sequences given
+        since the share was set closer to the share."""
         total = self.old.given + self.new.given + 1
         nearer = abs((self.new.given + 1) / total - self.share) < abs(self.new.given / total - self.share)
         side = self.new if nearer else self.old
@@ -257,7 +257,7 @@ class Rollouts:
         return rollout.describe(sequences)
 
     def _prefer(self, chosen: PooledDrafter, eligible: Sequence[PooledDrafter]) -> PooledDrafter:
-        """Decides by the share if one drafter of a rollout was chosen and the other is eligible too."""
+        """Lets the share decide if one drafter of a rollout was chosen and the other is eligible too."""
         rollout = self.involving(chosen.name)
         if rollout is None:
             return chosen

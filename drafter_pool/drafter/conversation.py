@@ -45,9 +45,9 @@ _RETRY_SECONDS = 1.0
 _MESSAGE_SECONDS = 100e-6
 """CPU time that the transport takes to deliver a message, in the event loop and in its own threads."""
 _LONGEST_READING = 0.01
-"""CPU time in seconds beyond which something else, such as garbage collection, delayed the reading of a message."""
+"""Maximum CPU time charged for reading a message; any more is due to something else, such as garbage collection."""
 _BYTE_SECONDS = 100e-9
-"""Further CPU time allowed for decoding a message, per byte."""
+"""Increase of that maximum for decoding a message, per byte."""
 
 
 class TooManyFaults(Exception):
@@ -120,7 +120,7 @@ class DrafterConversation:
         return max(0.0, self._full_until - asyncio.get_running_loop().time())
 
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
-        """The future of whether the drafter catches up with an open sequence."""
+        """A future that resolves to whether the drafter has caught up with an open sequence."""
         return self._open[sequence_id].ready
 
     async def run(self) -> None:

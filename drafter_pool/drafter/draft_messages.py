@@ -120,8 +120,8 @@ def handshake_fault(message: str) -> ServiceError:
 
 
 def breaks_protocol(error: StreamBroken | ServiceError) -> bool:
-    """Whether a conversation ended by a protocol fault of the drafter: a misplaced message, an unreadable one, or too
-    many. Incompatible models are not a fault, nor is an error that the drafter reports about this side."""
+    """Whether a conversation ended by a protocol fault of the drafter: a misplaced message, an unreadable message, or a
+    flood. Incompatible models are not a fault, nor is an error that the drafter reports about this side."""
     if isinstance(error, ServiceError):
         return error.reason in (
             ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED,

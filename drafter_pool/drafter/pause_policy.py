@@ -36,10 +36,10 @@ class DrafterCredit:
     pays under the current load.
 
     A `DraftingAccount` decides whether the drafter is paused. The drafter pays for its messages, and for the
-    verification of its nodes, with its accepted tokens. Messages have a fixed price; if reading them takes longer, the
-    measured time counts instead, also during a pause. A paused drafter receives no verdicts. When it is tried again, it
-    first receives everything that was committed during the pause, then the verdicts of each step as before. A trial
-    lasts several steps, because the proposals of a distant drafter arrive some steps after the verdict they follow.
+    verification of its nodes, with its accepted tokens. Messages have an estimated price; if reading them takes longer,
+    the measured time counts instead, also during a pause. A paused drafter receives no verdicts. When it is tried
+    again, it first receives everything that was committed during the pause, then the verdicts of each step as before. A
+    trial lasts several steps, because a distant drafter's proposals arrive some steps after the verdict they follow.
     """
 
     def __init__(self) -> None:

@@ -139,7 +139,7 @@ class PooledDrafter(ABC):
 
     @abstractmethod
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
-        """The future of whether the drafter catches up with an open sequence. Callers must not cancel it."""
+        """A future that resolves to whether the drafter has caught up with an open sequence. Must not be cancelled."""
 
     @abstractmethod
     def send_verdicts(self, outcomes: Sequence[SequenceOutcome]) -> None:

@@ -53,7 +53,7 @@ class ServiceDrafter(PooledDrafter):
         clocks: DrafterClocks,
     ):
         """connect: opens a call to the address. sink: takes the drafter's proposals. standing: the address's standing,
-        which this drafter shares with any other drafter at that address: another name, or the previous model."""
+        which drafters of other names at the address, and its previous model, share."""
         super().__init__(name, address, events)
         self.credit, self.speed = standing.credit, standing.speed
         self.peer: PeerInfo | None = None
@@ -111,7 +111,7 @@ class ServiceDrafter(PooledDrafter):
         return self._conversation is not None and self._conversation.has(sequence_id)
 
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
-        """The future of whether the drafter catches up with an open sequence. Callers must not cancel it."""
+        """A future that resolves to whether the drafter has caught up with an open sequence. Must not be cancelled."""
         assert self._conversation is not None, "something is open"
         return self._conversation.opened(sequence_id)
 

@@ -59,7 +59,7 @@ class SpeculatedRequest(Protocol):
 
     @property
     def order(self) -> SpeculationOrder:
-        """The fixed part of the request, as the caller sent it."""
+        """The fixed part of the request."""
 
     @property
     def span(self) -> Span:

@@ -16,7 +16,7 @@ class DraftedRequest:
     names: dict[str, str]
     """The only drafters allowed, by the names in the request; empty allows any. A swap puts in the new drafter."""
     number: int
-    """Maximum number of drafters that draft for it at once, if it names none."""
+    """Maximum number of drafters that draft for the request at once, if it names none."""
     avoided: set[PooledDrafter] = field(default_factory=set)
     """Drafters that cannot draft for the request: they refused it, or the verifier refused their proposal."""
     reopened: int = 0

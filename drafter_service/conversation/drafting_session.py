@@ -36,7 +36,7 @@ _MAX_QUEUED = 256
 _MAX_FAILED = 4096
 """Maximum number of failed openings remembered; the oldest are dropped first."""
 _MOST_ENTRIES = 4096
-"""Maximum verdicts or closings in one message, unless four for each sequence that a stream may open are more."""
+"""Maximum verdicts or closings in one message; four times the stream's limit on sequences, if that is more."""
 _MOST_LOGGED = 64
 """Number of failed sequences per stream logged as warnings; further ones are logged at debug level and counted."""
 _RETRY_SECONDS = 1.0

@@ -41,7 +41,7 @@ class LoadedModel:
     cost: StepCost
     """Measured cost of the model's steps."""
     token_map: TokenMap | None = None
-    """Translation between the model's tokens and those of a target with another tokenizer; None for the same one."""
+    """Translation between the model's tokens and the target's; None if both have the same tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
     """Loads the model and its tokenizer, and tests the model. Too slow for the event loop.
 
     ranks: the ranks that this process leads, if the model is split. Raises StartupError for a model that cannot be
-    served; NoMemoryError is one kind.
+    served, in the form of NoMemoryError for lack of memory.
     """
     started = time.perf_counter()
     log.info("loading", model=settings.model)
