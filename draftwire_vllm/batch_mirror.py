@@ -74,7 +74,7 @@ class BatchMirror(ProposalSink):
             self._add(order, list(tokens), time.perf_counter())
 
     def verify(self, verified: Mapping[str, int]) -> None:
-        """Records how many draft tokens of each request the coming step verifies; none of requests not in `verified`."""
+        """Records how many draft tokens of each request the coming step verifies; 0 for requests not in `verified`."""
         with self._changed:
             for request_id, mirrored in self._by_id.items():
                 mirrored.verified = min(verified.get(request_id, 0), len(mirrored.offered))
