@@ -1,1 +1,1 @@
-"""The pool of drafters, and how a verifier talks to them: for whatever verifies, ours or another engine."""
+"""The drafter pool and the verifier's side of the Draft protocol, for this project's verifier or another engine."""

@@ -1,4 +1,4 @@
-"""The drafters of a verifier: how they come, change places and go while requests run."""
+"""The drafter pool of a verifier: drafters join, are swapped and leave while requests run."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class PoolLimits:
     """Sizes of the pool."""
 
     max_tree_nodes: int
-    """Most live nodes of one drafter in a sequence's tree."""
+    """Maximum live nodes of one drafter in a sequence's tree."""
     max_drafters: int = 64
-    """Most drafters at once; more are refused."""
+    """Maximum number of drafters at once; more are refused."""
     drafters_per_request: int = 1
-    """Number of drafters that draft for a request at once unless it asks for another number."""
+    """Default number of drafters that draft for a request at once."""
 
 
 class DrafterPool(DrafterEvents):
-    """The pool as the verifier and its service use it: requests go in here. Used in the event loop only."""
+    """The pool's interface for the verifier and its service. Used in the event loop only."""
 
     def __init__(
         self,
@@ -58,20 +58,24 @@ class DrafterPool(DrafterEvents):
         local: LocalDrafterFactory | None = None,
         clocks: DrafterClocks | None = None,
     ):
-        """trusted: addresses of drafters that are trusted whoever attaches them. announcements: which are heeded; None
-        heeds all. local: makes those that need no service; None has none. clocks: None for the machine's."""
+        """Builds the pool's parts, without drafters.
+
+        trusted: addresses whose drafters are trusted, regardless of the caller that attaches them. announcements: the
+        rules for accepting announcements; None accepts all. local: makes drafters that run in the verifier; None
+        disables them. clocks: None for the machine's clocks.
+        """
         clocks = clocks if clocks is not None else DrafterClocks()
         choice = DrafterChoice(rng if rng is not None else random.Random())
         operations = PoolOperations(tasks)
         factory = DrafterFactory(sink, self, identity, connect, local, clocks)
         self.watch = PoolWatch()
-        """The version of what `describe` returns."""
+        """The version number of the result of `describe`."""
         self.roster = Roster(sink, tasks, limits.max_drafters)
         """The drafters by name."""
         self.drafting = Drafting(sink, self.roster, choice, limits.max_tree_nodes, limits.drafters_per_request)
         """The assignment of drafters to requests."""
         self.rollouts = Rollouts(self.roster, self.drafting)
-        """The rollouts under way, and the last that ended."""
+        """The rollouts in progress, and the most recently ended ones."""
         self.membership = Membership(
             self.roster,
             self.drafting,
@@ -91,8 +95,8 @@ class DrafterPool(DrafterEvents):
         )
 
     def check(self, drafter_names: Sequence[str], *, draws: bool = False) -> None:
-        """Raise ServiceError if a request names a drafter that is not attached or, where the rule is that of rejection
-        (`draws`), may not or cannot draft by it."""
+        """Raises ServiceError if a request names a drafter that is not attached or, under the rejection rule (`draws`),
+        one that is not trusted or cannot report its draft distributions."""
         for index, name in enumerate(drafter_names):
             drafter = self.roster.named(name)
             if draws and not drafter.draws:
@@ -101,22 +105,22 @@ class DrafterPool(DrafterEvents):
                 raise invalid_field(field, f"{name!r} {why}, as the rule of rejection needs")
 
     def admit(self, request: SpeculatedRequest) -> None:
-        """Draft for a request from now on, if it wants and drafters are ready."""
+        """Starts drafting for a request, if it allows drafting and drafters are ready."""
         self.drafting.admit(request)
 
     def release(self, request: SpeculatedRequest) -> None:
-        """Stop drafting for a request."""
+        """Stops drafting for a request."""
         self.drafting.release(request)
         self.rollouts.forget(request.sequence_id)
 
     def send_verdicts(self, outcomes: Sequence[SequenceOutcome]) -> None:
-        """Send the drafters what a step committed. outcomes: of sequences that go on."""
+        """Sends the drafters the verdicts of a step. outcomes: those of sequences that continue."""
         for drafter in self.roster:
             drafter.send_verdicts(outcomes)
 
     def count(self, outcome: SequenceOutcome, *, lossless: bool = True) -> None:
-        """Count a step's verified and accepted draft tokens. lossless: whether the request's rule of acceptance is;
-        other tokens are counted apart, and no rollout is judged by them."""
+        """Counts a step's verified and accepted draft tokens. lossless: whether the request's acceptance rule is
+        lossless. Tokens of lossy requests are counted separately and do not affect rollouts."""
         for source, nodes in outcome.drafted.items():
             drafter = self.roster.find(source)
             if drafter is not None:
@@ -129,9 +133,11 @@ class DrafterPool(DrafterEvents):
                 self.changes.withdraw_worse(rollout)
 
     def count_step(self, result: StepResult) -> None:
-        """Count the times of a step, before its outcomes are counted: the step's own, those of reading each drafter's
-        proposals, and those of drafting in the engine's thread. Drafters there draft once a step, however fast they
-        are, so their accepted tokens are set against the step's time."""
+        """Counts the times of a step: the step itself, reading each drafter's proposals, and drafting in the engine's
+        thread. Must be called before the step's outcomes are counted.
+
+        Local drafters draft once a step, however fast they are, so their accepted tokens count per second of step time.
+        """
         for drafter in self.roster:
             drafter.credit.price(result.plain_seconds, result.node_tokens)
         for source, seconds in result.reading.items():
@@ -144,13 +150,13 @@ class DrafterPool(DrafterEvents):
                 local.count_step(seconds, result.seconds)
 
     def count_stale(self, source: str, nodes: int) -> None:
-        """Count nodes that came too late."""
+        """Counts nodes that arrived too late."""
         drafter = self.roster.find(source)
         if drafter is not None:
             drafter.stats.stale_nodes += nodes
 
     def refuse(self, fault: ProposalFault) -> None:
-        """Refuse a proposal that contradicts itself: another drafter drafts for that sequence, or none."""
+        """Refuses an inconsistent proposal; the sequence continues with another drafter or with none."""
         drafter = self.roster.find(fault.source)
         if drafter is not None and drafter.refuse(fault.sequence_id, fault.epoch, fault.error):
             self.drafting.avoid(fault.sequence_id, drafter)
@@ -160,21 +166,21 @@ class DrafterPool(DrafterEvents):
         return [self.roster.describe(drafter) for drafter in self.roster.members]
 
     def drafter_changed(self, drafter: PooledDrafter) -> None:
-        """Wake those who watch the pool."""
+        """Wakes the watchers of the pool."""
         self.watch.notify()
 
     def drafter_ready(self, drafter: PooledDrafter) -> None:
-        """Give requests to a drafter whose connection is new."""
+        """Assigns requests to a drafter that has just connected."""
         self.drafting.welcome(drafter)
 
     def drafter_renewed(self, drafter: PooledDrafter) -> None:
-        """Begin the comparison of a drafter in a rollout again, since its model is another one."""
+        """Restarts the comparison of a drafter in a rollout, because its model has changed."""
         self.rollouts.restart(drafter.name)
 
     def drafter_replaced(self, drafter: PooledDrafter, delay: float) -> None:
-        """Follow a drafter to its new model."""
+        """Starts moving a drafter's sequences to its new model."""
         self._replacements.begin(drafter, delay)
 
     def drafter_dropped(self, drafter: PooledDrafter, sequence_ids: Sequence[int], why: Dropped) -> None:
-        """Give sequences that a drafter lost to others."""
+        """Assigns the sequences that a drafter lost to other drafters."""
         self.drafting.dropped(drafter, sequence_ids, why)

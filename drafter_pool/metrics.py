@@ -1,6 +1,6 @@
-"""The pool of drafters, and each drafter while it is attached.
+"""Metrics of the drafter pool and of each attached drafter.
 
-A drafter's series end when it goes, so there are never more than `--max-drafters` of them.
+A drafter's series end when it leaves, so there are never more than `--max-drafters` of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STATES = {number: name.removeprefix("DRAFTER_STATE_").lower() for name, number 
 
 
 def drafter_families(pool: DrafterPool, calibrations: Sequence[Calibration]) -> Iterator[Metric]:
-    """Metrics of drafters."""
+    """Yields the metric families of the pool and its drafters."""
     drafters = pool.describe()
     yield from _pool_families(pool, drafters)
     yield from _work_families(drafters)

@@ -16,64 +16,64 @@ from service_runtime.security.caller import current_caller
 
 
 class DrafterPoolServicer(DrafterPoolServiceServicer):
-    """Turns calls into the pool's own terms; errors go through the call interceptor."""
+    """Serves the DrafterPoolService RPCs from the pool; the call interceptor converts errors."""
 
     def __init__(self, pool: DrafterPool):
         self._pool = pool
 
     async def AttachDrafter(self, request: pb.AttachDrafterRequest, context: Any) -> pb.AttachDrafterResponse:
-        """See the contract."""
+        """Attaches a drafter and returns once it is ready."""
         labels = read_labels("labels", request.labels)
         trusted = request.trusted if request.HasField("trusted") else None
         drafter = await self._pool.membership.attach(_given("address", request.address), request.name, labels, trusted)
         return pb.AttachDrafterResponse(drafter=self._pool.roster.describe(drafter))
 
     async def DetachDrafter(self, request: pb.DetachDrafterRequest, context: Any) -> pb.DetachDrafterResponse:
-        """See the contract."""
+        """Detaches a drafter and returns its last state."""
         return pb.DetachDrafterResponse(drafter=await self._pool.changes.detach(_given("name", request.name)))
 
     async def SwapDrafter(self, request: pb.SwapDrafterRequest, context: Any) -> pb.SwapDrafterResponse:
-        """See the contract."""
+        """Moves a drafter's sequences to another drafter and detaches the first."""
         drafter, moved = await self._pool.changes.swap(
             _given("old_name", request.old_name), _given("new_name", request.new_name), request.request_id
         )
         return pb.SwapDrafterResponse(drafter=self._pool.roster.describe(drafter), moved_sequences=moved)
 
     async def StartRollout(self, request: pb.StartRolloutRequest, context: Any) -> pb.StartRolloutResponse:
-        """See the contract."""
+        """Starts a rollout, or changes the share of one in progress."""
         rollout = await self._pool.changes.start_rollout(
             _given("old_name", request.old_name), _given("new_name", request.new_name), request.share
         )
         return pb.StartRolloutResponse(rollout=rollout)
 
     async def FinishRollout(self, request: pb.FinishRolloutRequest, context: Any) -> pb.FinishRolloutResponse:
-        """See the contract."""
+        """Promotes or withdraws the new drafter of a rollout."""
         rollout = await self._pool.changes.finish_rollout(_given("new_name", request.new_name), request.promote)
         return pb.FinishRolloutResponse(rollout=rollout)
 
     async def ListRollouts(self, request: pb.ListRolloutsRequest, context: Any) -> pb.ListRolloutsResponse:
-        """See the contract."""
+        """Lists the rollouts in progress and the most recently ended ones."""
         return pb.ListRolloutsResponse(rollouts=self._pool.rollouts.describe())
 
     async def ListDrafters(self, request: pb.ListDraftersRequest, context: Any) -> pb.ListDraftersResponse:
-        """See the contract."""
+        """Lists the drafters, oldest first."""
         return pb.ListDraftersResponse(drafters=self._pool.describe())
 
     async def WatchDrafters(
         self, request: pb.WatchDraftersRequest, context: Any
     ) -> AsyncIterator[pb.WatchDraftersResponse]:
-        """See the contract."""
+        """Streams the list of drafters, now and after each change."""
         while True:
             version = self._pool.watch.version
             yield pb.WatchDraftersResponse(drafters=self._pool.describe())
             await self._pool.watch.change_after(version)
 
     async def RegisterDrafter(self, request: pb.RegisterDrafterRequest, context: Any) -> pb.RegisterDrafterResponse:
-        """See the contract."""
+        """Takes a drafter's announcement: its arrival, a heartbeat, or its departure."""
         labels = read_labels("labels", request.labels)
         address = _given("address", request.address)
         if not self._pool.membership.register(address, request.name, request.leaving, labels, current_caller()):
-            mark_routine()  # heartbeats, which would be most of the log
+            mark_routine()  # heartbeats would otherwise dominate the log
         response = pb.RegisterDrafterResponse()
         response.heartbeat_interval.FromNanoseconds(round(HEARTBEAT_SECONDS * 1e9))
         return response

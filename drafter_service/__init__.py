@@ -1,1 +1,1 @@
-"""The drafter service: a draft model that grows the token trees of any number of verifiers."""
+"""The drafter service: grows token trees for any number of verifiers with a draft model."""

@@ -1,4 +1,4 @@
-"""`draftwire-drafter`, or `python -m drafter_service`."""
+"""The entry point of `draftwire-drafter` and `python -m drafter_service`."""
 
 import sys
 
@@ -7,7 +7,7 @@ from service_runtime.process.packages import NEEDED
 
 
 def main() -> int:
-    """Runs the service until a signal ends it; returns the exit status."""
+    """Runs the service until a signal ends it. Returns the exit status."""
     return run_program("drafter_service.process", extra="serve", needed=NEEDED)
 
 

@@ -1,4 +1,4 @@
-"""All of a drafter's metrics, as they are at a scrape."""
+"""The drafter's metrics, collected at each scrape."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from speculative_engine.kernels.library import library
 
 
 class DrafterCollector(Collector):
-    """Collects the figures of all models together: what a model drafted still counts when the model is released."""
+    """Collects the metrics of all models together, including the counts of released models."""
 
     def __init__(self, changes: ModelChanges) -> None:
         self._changes = changes
 
     def collect(self) -> Iterator[Metric]:
-        """To be called in the event loop; waits for no drafting thread."""
+        """Yields the metric families. Must be called in the event loop; does not wait for drafting threads."""
         changes = self._changes
         model = changes.serving.hello.model
         yield info(
@@ -63,7 +63,7 @@ class DrafterCollector(Collector):
 
 
 def _of_verifiers(verifiers: Sequence[VerifierShare]) -> Iterator[Metric]:
-    """Series of a verifier end with its last stream."""
+    """Yields the metrics per verifier. A verifier's series end with its last stream."""
 
     def by_name(value: Callable[[VerifierShare], float]) -> dict[str, float]:
         return {each.name: value(each) for each in verifiers}

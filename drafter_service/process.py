@@ -1,4 +1,4 @@
-"""The drafter's process, from the command line to the exit status."""
+"""The drafter process, from the command line to the exit status."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +12,7 @@ from speculative_engine.checkpoint.checkpoint import ModelLoadError, check_sourc
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the service until a signal ends it; returns the exit status."""
+    """Runs the service until a signal ends it. Returns the exit status."""
     settings = load_settings(DrafterSettings, argv)
     if settings.rank:
         return run_follower(lambda loaded: _follow(settings, loaded), settings)
@@ -28,7 +28,7 @@ def _follow(settings: DrafterSettings, loaded: Callable[[], None]) -> None:
 async def _run(settings: DrafterSettings, shutdown: Shutdown) -> None:
     server = ServiceServer(settings)
     server.check_port()
-    # Importing torch takes seconds. A wrong flag, a port in use or a wrong path shows before that.
+    # Importing torch takes seconds, so invalid flags, ports in use and wrong paths are reported before that.
     with startup_errors(ModelLoadError):
         if settings.model:
             check_source(settings.model)

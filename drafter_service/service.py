@@ -1,4 +1,4 @@
-"""The drafter service, put together."""
+"""Assembles and runs the drafter service."""
 
 import os
 from collections.abc import Callable
@@ -29,14 +29,14 @@ from speculative_engine.model.ranks.rank_group import RankGroup
 log = get_logger(__name__)
 
 _FORMER_VARIABLE = "DRAFTWIRE_VERIFIER"
-"""Made drafters announce themselves until it had another meaning, too."""
+"""The variable that formerly made drafters announce themselves; it now has another meaning."""
 
 
 async def run_drafter(settings: DrafterSettings, server: ServiceServer, shutdown: Shutdown) -> None:
     """Loads the model, serves on `server` until the shutdown, and frees everything. Raises StartupError.
 
-    The port opens when the model is ready: to probes, and to verifiers that retry with back-off, refused connections
-    say "not yet", without a half-working service behind the port.
+    The port opens when the model is ready. Until then refused connections signal "not yet" to probes, and to verifiers,
+    which retry with backoff.
     """
     channels = peer_channels(settings)
     for verifier in settings.verifier:
@@ -71,7 +71,7 @@ async def _serve(
     channels: AsyncChannels,
     shutdown: Shutdown,
 ) -> None:
-    """Serves, and announces the drafter to the verifiers that it was given."""
+    """Serves, and announces the drafter to the configured verifiers."""
     if not settings.verifier and _FORMER_VARIABLE in os.environ:
         log.warning(
             "DRAFTWIRE_VERIFIER is the command line's; to announce a drafter set DRAFTWIRE_ANNOUNCE_TO",

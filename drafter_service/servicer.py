@@ -1,4 +1,4 @@
-"""DrafterService over gRPC."""
+"""draftwire.v1.DrafterService over gRPC."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     _Context = grpc.aio.ServicerContext[Any, Any]
 
 _RETRY_SECONDS = 5.0
-"""When a verifier may try again where too many had a stream: streams last."""
+"""Retry delay for a verifier when too many streams are open: streams last long."""
 
 
 class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
-    """Takes calls; each Draft stream gets a session with the model that is served when it begins."""
+    """Serves the DrafterService RPCs. A Draft stream keeps the model that is served when it begins."""
 
     def __init__(self, changes: ModelChanges, max_streams: int) -> None:
-        """`max_streams`: Draft streams that may be open at once."""
+        """max_streams: maximum number of open Draft streams."""
         self._changes = changes
         self._max_streams = max_streams
         self._ending = False
@@ -36,13 +36,13 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
     async def LoadModel(
         self, request: drafter_service_pb2.LoadModelRequest, context: "_Context"
     ) -> drafter_service_pb2.LoadModelResponse:
-        """Begins to load another model."""
+        """Starts loading another model."""
         return drafter_service_pb2.LoadModelResponse(load=self._changes.load(request.model, request.request_id))
 
     async def GetModelInfo(
         self, request: drafter_service_pb2.DrafterServiceGetModelInfoRequest, context: "_Context"
     ) -> drafter_service_pb2.DrafterServiceGetModelInfoResponse:
-        """Tells what this drafter is, serves and holds."""
+        """Returns the drafter's hello, status and last model load."""
         status = await self._changes.status()
         caller = current_caller()
         if status is not None and caller is not None and Role.ADMIN not in caller.roles:
@@ -56,9 +56,11 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
         )
 
     async def converse(self, stream: MessageStream[Any, Any], verifier: str = "") -> None:
-        """Draft over any transport. verifier: whose weight and share it is, by a name that it did not choose itself.
+        """Serves a Draft stream over any transport.
 
-        Raises ServiceError, alone or in an ExceptionGroup, and StreamBroken."""
+        verifier: the verifier's name for its weight and account, which it must not have chosen itself. Raises
+        ServiceError, alone or in an ExceptionGroup, and StreamBroken.
+        """
         if self._ending:
             raise shutting_down()
         if self._changes.streams >= self._max_streams:
@@ -66,6 +68,6 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
         await self._changes.serving.converse(stream, verifier)
 
     async def end_sessions(self) -> None:
-        """Ends all streams cleanly, and new ones at once; returns when the last has ended."""
+        """Ends all streams cleanly and refuses new ones; returns when the last has ended."""
         self._ending = True
         await self._changes.end_sessions()

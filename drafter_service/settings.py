@@ -63,7 +63,7 @@ class DrafterSettings(RankSettings):
     """Directory of Medusa heads to draft with in place of a draft model; the verifier then sends hidden states."""
 
     def with_hub_models(self) -> Self:
-        """These settings for a model that the operator names, which may be a hub id in any case."""
+        """Returns these settings for a model that the operator names, which may always be a hub id."""
         return self.model_copy(update={"allow_hub_models": True})
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""A request of vLLM's, on either side of the adapter: what drafts were made of it, and what drafters are told of it."""
+"""A vLLM request on both sides of the adapter: vLLM's thread, and the drafter pool in the event loop."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from speculative_engine.tree.proposal import ProposalReader
 from speculative_engine.tree.token_tree import Node, TokenTree
 
 _GREEDY = SamplingParams(temperature=0.0)
-"""vLLM's noise is its own, and it takes a draft token for one that was drawn with certainty: the likeliest token is the
-best guess whatever the request's temperature."""
+"""Sampling parameters sent to drafters. vLLM draws its own noise and treats a draft token as drawn with certainty, so
+the likeliest token is the best guess at any temperature."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptedOrder:
-    """See SpeculationOrder. Which drafters draft for it is for the pool alone to say: vLLM's clients cannot."""
+    """The fixed part of a vLLM request, as a SpeculationOrder. The pool alone chooses its drafters; vLLM's clients
+    cannot."""
 
     request_id: str
     max_length: int
@@ -34,21 +35,21 @@ class AdaptedOrder:
 
 @dataclass(slots=True, eq=False)
 class AdaptedRequest:
-    """See SpeculatedRequest. Used in the event loop only."""
+    """A vLLM request in the drafter pool, as a SpeculatedRequest. Used in the event loop only."""
 
     sequence_id: int
     order: AdaptedOrder
     tokens: list[int]
-    """Those that drafters were told of; vLLM's thread may know more."""
+    """Tokens that have been sent to drafters; vLLM's thread may have more."""
     finished: bool = False
     span: Span = NO_SPAN
 
 
 class MirroredRequest:
-    """A request as vLLM's thread knows it, with its token tree. Guarded by the mirror's lock."""
+    """A request with its token tree, as of vLLM's latest step. Guarded by the mirror's lock."""
 
     def __init__(self, sequence_id: int, order: AdaptedOrder, tokens: list[int], now: float):
-        """tokens: prompt and output so far, at least one."""
+        """tokens: prompt and output so far, at least one token."""
         self.sequence_id = sequence_id
         self.order = order
         self.tokens = tokens
@@ -56,9 +57,9 @@ class MirroredRequest:
         self.readers: dict[str, ProposalReader] = {}
         self.clocks: dict[str, ProposalClock] = {}
         self.offered: list[Node] = []
-        """The chain that the last call of `propose` gave to vLLM."""
+        """The chain that the last call of `propose` returned to vLLM."""
         self.verified = 0
-        """How many of them its last step really verified."""
+        """Number of offered nodes that vLLM's step verifies."""
         self.stepped_at = now
         self.call = -1
-        """Number of the last call of `propose` that it took part in."""
+        """Number of the last call of `propose` that included the request."""

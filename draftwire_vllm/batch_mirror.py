@@ -1,5 +1,5 @@
-"""vLLM's requests with their token trees, between two threads: vLLM's, which commits, and the event loop's, in which
-proposals come."""
+"""A mirror of vLLM's requests with their token trees, shared by two threads: vLLM's thread commits tokens, the event
+loop's thread merges proposals."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from speculative_engine.planning.planner import Candidate, Planner
 from speculative_engine.tree.proposal import ProposalError, ProposalReader
 
 _MOST_ROWS = 1 << 20
-"""vLLM bounds its steps itself."""
+"""Limit of the planner on rows per step; effectively none, since vLLM bounds its steps itself."""
 
 
 class BatchMirror(ProposalSink):
-    """One lock guards all of it; nobody holds it while a model computes or a message travels.
+    """vLLM's requests and their token trees. One lock guards everything; it is never held during a model's computation
+    or a message's transfer.
 
-    `begin`, `commit`, `chains`, `end` are called in vLLM's thread, the methods of ProposalSink and `fetch` in the event
-    loop, `expire` in either.
+    `begin`, `verify`, `commit`, `chains` and `end` are called in vLLM's thread, the methods of ProposalSink and `fetch`
+    in the event loop, `expire` in either.
     """
 
     def __init__(
@@ -41,8 +42,8 @@ class BatchMirror(ProposalSink):
         on_news: Callable[[], None],
         on_fault: Callable[[ProposalFault], None],
     ):
-        """most: draft tokens of a request and step. on_news: called, with the lock held, when there is something to
-        fetch and nothing was before. on_fault: called in the event loop of a proposal that was refused."""
+        """most: maximum draft tokens per request and step. on_news: called, with the lock held, when there is something
+        to fetch and there was nothing before. on_fault: called in the event loop for each refused proposal."""
         self.planner = Planner(LearnedCost().curve, _MOST_ROWS)
         self.cost = LearnedCost()
         self._stale: Counter[str] = Counter()
@@ -57,35 +58,35 @@ class BatchMirror(ProposalSink):
         self._by_number: dict[int, MirroredRequest] = {}
         self._news = StepNews()
         self._told = True
-        """Whether there is nothing that `on_news` has not told of."""
+        """Whether all news has been fetched, so that the next news needs a call of `on_news`."""
 
     @property
     def requests(self) -> int:
-        """How many there are."""
+        """Number of requests."""
         return len(self._by_id)
 
     # vLLM's thread
 
     def begin(self, order: AdaptedOrder, tokens: Sequence[int]) -> None:
-        """A request begins, or begins anew, with so many tokens: drafters read them while the target does."""
+        """Begins a request, or restarts it, so that drafters read its tokens while the target does."""
         with self._changed:
             self._drop(order.request_id)
             self._add(order, list(tokens), time.perf_counter())
 
     def verify(self, verified: Mapping[str, int]) -> None:
-        """A step begins that verifies so many draft tokens of each request; none of those that are not named."""
+        """Records how many draft tokens of each request the coming step verifies; 0 for requests not in `verified`."""
         with self._changed:
             for request_id, mirrored in self._by_id.items():
                 mirrored.verified = min(verified.get(request_id, 0), len(mirrored.offered))
 
     def end(self, request_ids: Iterable[str]) -> None:
-        """Requests are over, or will never be heard of again."""
+        """Drops requests that have ended."""
         with self._changed:
             for request_id in request_ids:
                 self._drop(request_id)
 
     def expire(self, idle_seconds: float) -> int:
-        """End requests that took part in no step for so long; how many."""
+        """Drops requests that have not been part of any step for `idle_seconds`. Returns their number."""
         limit = time.perf_counter() - idle_seconds
         with self._changed:
             idle = [request_id for request_id, each in self._by_id.items() if each.stepped_at < limit]
@@ -94,13 +95,13 @@ class BatchMirror(ProposalSink):
         return len(idle)
 
     def commit(self, call: int, request_id: str, tokens: np.ndarray, order: Callable[[], AdaptedOrder]) -> None:
-        """Bring a request to the tokens it has now.
+        """Updates a request to its current tokens.
 
-        call: number of the call of `propose`. tokens: all of prompt and output, int [length], at least one. order: of a
-        request that is not known yet.
+        call: number of the call of `propose`. tokens: the whole prompt and output, int [length], at least one token.
+        order: makes the order of a request that is not known yet.
 
-        A request that was away for some calls, as one that was preempted, is compared in full; whatever does not go on
-        from what is known begins anew.
+        A request that was absent for some calls, for example after a preemption, is compared in full. If the tokens do
+        not continue the known ones, the request is restarted.
         """
         now = time.perf_counter()
         with self._changed:
@@ -116,10 +117,10 @@ class BatchMirror(ProposalSink):
             mirrored.stepped_at = now
 
     def chains(self, request_ids: Sequence[str], prompts: int, deadline: float) -> list[list[int]]:
-        """The draft tokens that the next step is to verify, a chain for each of the requests; waits for them while that
-        is worth it, until the deadline at most (time.perf_counter).
+        """Returns the draft tokens for the next step to verify, one chain per request. Waits for drafters while that is
+        worthwhile, at most until the deadline (time.perf_counter).
 
-        prompts: requests of the batch whose prompts are not computed yet.
+        prompts: number of requests in the batch whose prompts are not computed yet.
         """
         with self._changed:
             asked = [self._by_id[request_id] for request_id in request_ids]
@@ -142,7 +143,7 @@ class BatchMirror(ProposalSink):
             mirrored.tree,
             mirrored.clocks,
             max_nodes=self._most,
-            # The token that follows an accepted one has to have a place, too.
+            # The token that follows an accepted one needs a position, too.
             max_position=mirrored.order.max_length - 2,
             allows=lambda node: id(node) in chain,
         )
@@ -187,20 +188,20 @@ class BatchMirror(ProposalSink):
     # The event loop
 
     def fetch(self) -> StepNews:
-        """What happened since the last time."""
+        """Returns the news since the last call."""
         with self._changed:
             news, self._news = self._news, StepNews()
             self._told = True
         return news
 
     def take_stale(self) -> Counter[str]:
-        """Nodes that came too late since this was asked last, by source."""
+        """Returns the number of nodes by source that arrived too late since the last call."""
         with self._changed:
             stale, self._stale = self._stale, Counter()
         return stale
 
     def attach(self, sequence_id: int, source: str, *, hidden_states: bool = False) -> None:
-        """See ProposalSink. There are no hidden states to be had: drafters are not told that there were."""
+        """Starts taking a drafter's proposals for a sequence. vLLM provides no hidden states, so none are offered."""
         with self._changed:
             mirrored = self._by_number.get(sequence_id)
             if mirrored is not None:
@@ -209,16 +210,16 @@ class BatchMirror(ProposalSink):
                 mirrored.clocks[source] = ProposalClock(self.planner.timings[source])
 
     def detach(self, sequence_id: int, source: str) -> None:
-        """See ProposalSink. What it drafted stays in the tree."""
+        """Stops taking a drafter's proposals for a sequence. Its nodes stay in the tree."""
         with self._changed:
             mirrored = self._by_number.get(sequence_id)
             if mirrored is not None:
                 mirrored.readers.pop(source, None)
                 mirrored.clocks.pop(source, None)
-            self._changed.notify_all()  # whoever waits for it need not any more
+            self._changed.notify_all()  # `chains` may be waiting for the drafter
 
     def forget(self, source: str) -> None:
-        """See ProposalSink."""
+        """Stops taking a drafter's proposals for all sequences, and drops its statistics."""
         with self._changed:
             self.planner.remove_source(source)
             for mirrored in self._by_id.values():
@@ -227,14 +228,14 @@ class BatchMirror(ProposalSink):
             self._changed.notify_all()
 
     def rest(self, source: str, *, rests: bool) -> None:
-        """See ProposalSink."""
+        """Stops waiting for the proposals of a drafter that is paused (`rests`), or waits for them again."""
         with self._changed:
             timing = self.planner.timings.get(source)
             if timing is not None:
                 timing.paused = rests
 
     def propose(self, source: str, proposals: Sequence[SequenceProposal]) -> None:
-        """See ProposalSink."""
+        """Merges proposals into the trees, and reports faulty ones to `on_fault`."""
         now = time.perf_counter()
         faults = []
         with self._changed:
@@ -257,7 +258,7 @@ class BatchMirror(ProposalSink):
             self._on_fault(fault)
 
     def response_seconds(self, source: str) -> float | None:
-        """See ProposalSink."""
+        """Smoothed time in seconds from a verdict to a drafter's first answer; None while unknown."""
         timing = self.planner.timings.get(source)
         return None if timing is None else timing.response
 

@@ -1,4 +1,4 @@
-"""The chain of a token tree that a verifier of chains does best to verify."""
+"""The best chain of a token tree, for a verifier that verifies chains only."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from speculative_engine.tree.token_tree import Node, TokenTree
 
 
 def best_chain(tree: TokenTree, models: Mapping[str, AcceptanceModel], most: int) -> list[Node]:
-    """The nodes below the root, at most `most`, one below the other, of which most are expected to be accepted.
+    """The chain of at most `most` nodes below the root with the highest expected number of accepted tokens.
 
-    models: calibrations by source; the nodes of a source that has none are of no worth.
+    models: calibrations by source; nodes of a source without one are worth nothing.
     """
-    # A child's chain is worth p * (1 + worth of the rest of it): from the leaves up. Depths beyond `most` do not count.
+    # A chain from a node is worth p * (1 + worth of the rest), computed from the leaves up. Depths beyond `most` are
+    # ignored.
     limit = tree.root.position + most
     nodes = [node for node in tree.nodes() if node.position <= limit]
     worth: dict[int, float] = {}

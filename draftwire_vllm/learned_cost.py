@@ -1,4 +1,4 @@
-"""c(n) of an engine that cannot be asked for it: learned from its steps."""
+"""The step cost c(n) of an engine that does not report it, learned from its steps."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from speculative_engine.planning.step_cost import StepCost
 _WEIGHT = 0.1
 """Weight of a step in the running means."""
 _EXACT = 16
-"""Steps of up to so many rows are told apart; larger ones by powers of two."""
+"""Largest number of rows with a measurement of its own; larger steps are grouped by powers of two."""
 _MOST_ROWS = 4096
 _MEMORY = 200
-"""Steps after which a length that was not met again is forgotten: one that was slow once, as the first of its kind may
-be, would else never be tried again."""
+"""Steps after which a number of rows that has not recurred is forgotten. Otherwise a size that was slow once, as the
+first of its kind may be, would never be tried again."""
 _GUESS = 0.02
-"""Seconds of a step, before the first one."""
+"""Assumed seconds of a step before the first measurement."""
 
 
 class LearnedCost:
-    """Times of steps by their number of rows, in running means."""
+    """Running averages of step times by number of rows."""
 
     def __init__(self) -> None:
         self._seconds: dict[int, RunningMean] = {}
         self._met: dict[int, int] = {}
-        """Number of the last step of so many rows."""
+        """Number of the last step by number of rows."""
         self._steps = 0
         self._curve = StepCost([1], [_GUESS])
 
     def observe(self, rows: int, seconds: float) -> None:
-        """Take in a step of so many rows, at least one, that took so long. Longer ones than are ever planned, as those
-        of prompts are, do not count."""
+        """Adds the time of a step with at least one row. Steps larger than are ever planned, such as those of prompts,
+        are ignored."""
         if not 1 <= rows <= _MOST_ROWS or not seconds > 0:
             return
         place = rows if rows <= _EXACT else 1 << round(math.log2(rows))
@@ -47,5 +47,5 @@ class LearnedCost:
 
     @property
     def curve(self) -> StepCost:
-        """What is known: a length that was never met is taken to cost what its neighbours say, and is then measured."""
+        """The learned cost curve. Unmeasured sizes are interpolated from their neighbours until they are measured."""
         return self._curve

@@ -1,4 +1,4 @@
-"""The adapter's metrics, as they are at a scrape."""
+"""The adapter's metrics, collected at each scrape."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from service_runtime.observability.metric_families import counter, gauge, info
 
 
 class AdapterCollector(Collector):
-    """What the pool, the mirror and the proposer know."""
+    """Collects the metrics of the pool, the mirror and the proposer."""
 
     def __init__(self, target: ModelInfo, pool: DrafterPool, mirror: BatchMirror, faults: Mapping[str, int]) -> None:
-        """faults: of the proposer, by the exception's name."""
+        """faults: the proposer's number of faults by exception name."""
         self._target = target
         self._pool = pool
         self._mirror = mirror
         self._faults = faults
 
     def collect(self) -> Iterator[Metric]:
-        """To be called in the event loop."""
+        """Yields the metric families. Must be called in the event loop."""
         yield info(
             "vllm_adapter",
             "The adapter and vLLM's target model.",

@@ -1,4 +1,4 @@
-"""The thread beside vLLM's own that has the event loop: the pool of drafters, its links, and its service."""
+"""The thread that runs the drafter pool, its links and its service in an event loop, beside vLLM's own thread."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ log = get_logger(__name__)
 _START_SECONDS = 30.0
 _END_SECONDS = 15.0
 _LOOKS = 4
-"""How often within the idle time requests are looked at for whether they are idle."""
+"""Number of checks for idle requests within the idle time."""
 
 
 class PoolThread:
-    """Runs until `stop`. Where it ends by a fault, vLLM goes on plainly."""
+    """Runs the drafter pool until `stop`. If it ends by an error, vLLM continues without speculation."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class PoolThread:
         draft_tokens: int,
         faults: Mapping[str, int],
     ):
-        """info: the target model. max_requests, draft_tokens: most of a step, and most of a request in a step. faults:
-        of the proposer, for the metrics."""
+        """info: the target model. max_requests: maximum requests in a step. draft_tokens: maximum draft tokens of a
+        request in a step. faults: the proposer's faults, for the metrics."""
         limits = Limits(
             max_sequences=max_requests,
             max_tree_nodes=settings.max_tree_nodes,
@@ -67,7 +67,7 @@ class PoolThread:
             on_fault=self._refuse,
         )
         self.address = ""
-        """HOST:PORT of the pool's service, once it is served."""
+        """HOST:PORT of the pool's service; empty until it is served."""
         self._settings = settings
         self._info = info
         self._faults = faults
@@ -78,22 +78,22 @@ class PoolThread:
         self._requests: dict[int, AdaptedRequest] = {}
         self._ready = threading.Event()
         self._failure: BaseException | None = None
-        # A daemon: whatever becomes of it, it does not keep vLLM's process from ending.
+        # A daemon, so that it never keeps vLLM's process from exiting.
         self._thread = threading.Thread(target=self._run, name="draftwire-drafter-pool", daemon=True)
 
     @property
     def alive(self) -> bool:
-        """Whether drafters can be reached."""
+        """Whether the pool is running."""
         return self._thread.is_alive() and self._ready.is_set()
 
     def start(self) -> None:
-        """Returns once the pool is served. Raises StartupError."""
+        """Starts the thread, and returns once the pool is served. Raises StartupError."""
         self._thread.start()
         if not self._ready.wait(_START_SECONDS) or self._failure is not None:
             raise StartupError(f"no pool of drafters: {self._failure or f'not served in {_START_SECONDS:g} s'}")
 
     def stop(self) -> None:
-        """End it, gracefully if that does not take long."""
+        """Ends the thread, gracefully if that does not take long."""
         loop, shutdown = self._loop, self._shutdown
         if loop is None or shutdown is None or not self._thread.is_alive():
             return
@@ -109,7 +109,7 @@ class PoolThread:
             return
         try:
             loop.call_soon_threadsafe(self._take_news)
-        except RuntimeError:  # the loop was closed meanwhile: nobody drafts any more
+        except RuntimeError:  # the loop was closed meanwhile, so drafting has ended
             return
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""The proposer that vLLM calls."""
+"""The `custom_class` proposer that vLLM calls."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from service_runtime.process.settings import settings_from_environment
 log = get_logger(__name__)
 
 _LOGGERS = ("draftwire", "draftwire_vllm", "drafter_pool", "service_runtime", "speculative_engine")
-"""vLLM has a log of its own."""
+"""Loggers that the adapter configures; vLLM configures its own."""
 
 
 class RemoteDrafter:
-    """vLLM's `custom_class` proposer: hands vLLM what drafters of the pool have drafted by the time it is wanted.
+    """vLLM's `custom_class` proposer: returns the draft tokens that the pool's drafters have proposed in time.
 
-    vLLM calls it in its one thread, and ends if it raises; so once loaded it never does, but counts the fault and
-    proposes nothing. It needs `draftwire_vllm.worker.Worker`, which tells it which request is in which row.
+    vLLM calls the proposer in its single thread and exits if it raises. So once loaded it never raises: it counts the
+    fault and proposes nothing. It needs `draftwire_vllm.worker.Worker`, which gives it access to the requests.
     """
 
     def __init__(self, vllm_config: Any):
-        """Raises SettingsError, a ValueError, for DRAFTWIRE_VLLM_* variables that cannot be used."""
+        """Reads the settings. Raises SettingsError, a ValueError, for invalid DRAFTWIRE_VLLM_* variables."""
         self.faults: Counter[str] = Counter()
-        """What went wrong, by the exception's name."""
+        """Number of faults by exception name."""
         self._config = vllm_config
         self._settings = settings_from_environment(AdapterSettings)
         self._most = int(vllm_config.speculative_config.num_speculative_tokens)
@@ -45,15 +45,15 @@ class RemoteDrafter:
         self._rows = 0
 
     def bind(self, runner: Any, *, speaks: bool) -> None:
-        """Called by the worker before the model is loaded. runner: vLLM's model runner, which knows the batch. speaks:
-        whether this process's draft tokens are those that count; drafters are called nowhere else."""
+        """Called by the worker before the model is loaded. runner: vLLM's model runner, which holds the batch. speaks:
+        whether vLLM uses this process's draft tokens; no other process connects to drafters."""
         self._runner = runner
         self._speaks = speaks
 
     def load_model(self, *_: Any, **__: Any) -> None:
-        """vLLM has loaded the target model: reach the drafters.
+        """Starts the drafter pool, after vLLM has loaded the target model.
 
-        Raises RuntimeError without the worker, StartupError if the pool cannot be served.
+        Raises RuntimeError without the worker, and StartupError if the pool cannot be served.
         """
         if self._runner is None:
             raise RuntimeError(
@@ -71,21 +71,21 @@ class RemoteDrafter:
 
     @property
     def address(self) -> str:
-        """HOST:PORT of the pool's service; empty before it is served, or where none is."""
+        """HOST:PORT of the pool's service; empty until it is served, and in processes without a pool."""
         return self._pool.address if self._pool is not None else ""
 
     def shutdown(self) -> None:
-        """End the conversations with the drafters."""
+        """Ends the conversations with the drafters."""
         if self._pool is not None:
             self._pool.stop()
 
     def step_begins(self, step: Any) -> None:
-        """Called by the worker with vLLM's SchedulerOutput, before a step. Never raises."""
+        """Called by the worker with vLLM's SchedulerOutput before a step. Never raises."""
         if self._pool is None or not self._pool.alive:
             return
         try:
             self._prepare(self._pool, step)
-        except Exception as error:  # noqa: BLE001 - noted; whatever is raised here ends vLLM's engine
+        except Exception as error:  # noqa: BLE001 - noted; an exception here would end vLLM's engine
             self._note(error)
 
     def propose(
@@ -95,18 +95,18 @@ class RemoteDrafter:
         token_ids_cpu: np.ndarray,
         slot_mappings: Any = None,
     ) -> list[list[int]]:
-        """The draft tokens of each row of the batch; none where there are none worth verifying. Never raises.
+        """Returns the draft tokens of each row of the batch; empty if none are worth verifying. Never raises.
 
-        sampled_token_ids: what the step has sampled, by row; nothing while a prompt is computed.
-        num_tokens_no_spec: int [rows or more], length of prompt and output with what was sampled.
-        token_ids_cpu: int [rows or more, max_model_len], their tokens.
+        sampled_token_ids: tokens that the step sampled, by row; empty while a prompt is computed.
+        num_tokens_no_spec: int [rows or more], lengths of prompt and output, sampled tokens included.
+        token_ids_cpu: int [rows or more, max_model_len], tokens of prompt and output.
         """
         nothing: list[list[int]] = [[] for _ in sampled_token_ids]
         if self._pool is None or not self._pool.alive:
             return nothing
         try:
             return self._propose(self._pool, sampled_token_ids, num_tokens_no_spec, token_ids_cpu)
-        except Exception as error:  # noqa: BLE001 - noted; whatever is raised here ends vLLM's engine
+        except Exception as error:  # noqa: BLE001 - noted; an exception here would end vLLM's engine
             self._note(error)
             return nothing
 

@@ -1,4 +1,4 @@
-"""What the adapter can be told, by DRAFTWIRE_VLLM_* variables."""
+"""Settings of the adapter, read from DRAFTWIRE_VLLM_* variables."""
 
 from __future__ import annotations
 

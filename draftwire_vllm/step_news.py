@@ -1,4 +1,4 @@
-"""What vLLM's thread has to tell the event loop, joined until it is fetched: at most the requests' own tokens."""
+"""News from vLLM's thread for the event loop, merged until fetched, so that it never exceeds the requests' tokens."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from draftwire_vllm.adapted_request import AdaptedOrder
 
 @dataclass(slots=True)
 class RequestNews:
-    """Of one request."""
+    """News of one request."""
 
     begun: AdaptedOrder | None = None
-    """It is new."""
+    """Order of a new request; None for a known one."""
     tokens: list[int] = field(default_factory=list)
-    """Of a new one all, else those committed since the last news."""
+    """All tokens of a new request; for a known one, the tokens committed since the last news."""
     sources: list[str | None] = field(default_factory=list)
-    """For each committed token the drafter that drafted it, None for the target's own."""
+    """Source of each committed token; None for the target's own tokens."""
     drafted: dict[str, int] = field(default_factory=dict)
-    """Draft tokens that were verified, by source."""
+    """Number of verified draft tokens by source."""
     ended: bool = False
 
 
 @dataclass(slots=True)
 class StepNews:
-    """Of all."""
+    """News of all requests."""
 
     requests: dict[int, RequestNews] = field(default_factory=dict)
 
     def of(self, sequence_id: int) -> RequestNews:
-        """Those of one request, to be added to."""
+        """The news of one request, created if there is none."""
         return self.requests.setdefault(sequence_id, RequestNews())

@@ -1,4 +1,4 @@
-"""What drafters are told of vLLM's model, from vLLM's configuration."""
+"""The description of vLLM's target model for drafters, from vLLM's configuration."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ log = get_logger(__name__)
 
 
 def target_info(vllm_config: Any) -> ModelInfo:
-    """The target model of a `VllmConfig`. Reads the tokenizer's files."""
+    """Describes the target model of a `VllmConfig`. Reads the tokenizer's files."""
     model = vllm_config.model_config
     return ModelInfo(
-        # A directory's path is no concern of those who are told of the model.
+        # The path of a directory stays private.
         model_id=Path(model.model).resolve().name if Path(model.model).is_dir() else model.model,
         architecture=next(iter(model.architectures or ()), ""),
         vocab_size=model.get_vocab_size(),
@@ -31,7 +31,7 @@ def target_info(vllm_config: Any) -> ModelInfo:
 
 
 def _tokenizer_sha256(model: Any) -> str:
-    """Empty where the tokenizer has no `tokenizer.json`: then drafters are taken at their word."""
+    """The tokenizer's fingerprint; empty without a `tokenizer.json`, and then drafters are assumed to match."""
     if model.skip_tokenizer_init:
         return ""
     tokenizer = AutoTokenizer.from_pretrained(

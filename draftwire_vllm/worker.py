@@ -1,6 +1,6 @@
-"""vLLM's worker for its present platform, which tells the proposer what happens to requests.
+"""vLLM's worker for the current platform, extended to pass request ids to the proposer.
 
-vLLM names requests to its workers, but not to proposers.
+vLLM passes request ids to its workers, but not to proposers.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ else:
 
 
 class Worker(PlatformWorker):  # type: ignore[misc]
-    """As it is, with a proposer that knows requests. Given to vLLM by `--worker-cls draftwire_vllm.worker.Worker`."""
+    """vLLM's worker with a proposer that knows the requests; used by `--worker-cls draftwire_vllm.worker.Worker`."""
 
     def load_model(self, *args: Any, **kwargs: Any) -> Any:
-        """Let the proposer know where it is before it gets its model."""
+        """Binds the proposer to the model runner, then loads the models."""
         drafter = self._remote_drafter
         if drafter is not None:
-            # vLLM takes draft tokens from the first tensor-parallel rank of the last pipeline stage, the only one that
-            # has a proposer.
+            # vLLM takes draft tokens from the first tensor-parallel rank of the last pipeline stage, the only stage
+            # with a proposer.
             drafter.bind(self.model_runner, speaks=get_tp_group().rank_in_group == 0)
         loaded = super().load_model(*args, **kwargs)
         if drafter is not None:
@@ -34,14 +34,14 @@ class Worker(PlatformWorker):  # type: ignore[misc]
         return loaded
 
     def execute_model(self, scheduler_output: Any) -> Any:
-        """Tell the proposer of the step before it begins."""
+        """Notifies the proposer of the step, then runs it."""
         drafter = self._remote_drafter
         if drafter is not None:
             drafter.step_begins(scheduler_output)
         return super().execute_model(scheduler_output)
 
     def shutdown(self) -> None:
-        """End the proposer's conversations first."""
+        """Shuts down the proposer, then the worker."""
         drafter = self._remote_drafter
         if drafter is not None:
             drafter.shutdown()

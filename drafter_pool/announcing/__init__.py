@@ -1,1 +1,1 @@
-"""Drafters that register themselves: their addresses, heartbeats and the rules for both."""
+"""Drafters that announce themselves: addresses, heartbeats, and the rules for accepting announcements."""

@@ -1,4 +1,4 @@
-"""Rules for announcements of drafters: the hosts that may be announced, and who may announce a name."""
+"""Rules for announcements of drafters: the hosts that may be announced, and the callers that may announce a name."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _ANY_LABELS = "*."
 
 
 class AnnouncementRules:
-    """What an operator allows. The verifier calls an announced address, and sends it prompts and its token: without a
-    limit whoever may announce a drafter chooses where they go."""
+    """The operator's limits on announcements. The verifier calls an announced address and sends it prompts and its
+    token, so without limits a caller that may announce drafters chooses where they go."""
 
     def __init__(self, hosts: Sequence[str] = (), *, token_in_the_clear: bool = False) -> None:
-        """hosts: the only ones that may be announced: names, `*.` and a domain, IP addresses or networks; none allows
-        all. token_in_the_clear: the verifier has a token, shows it without TLS, and asks those who announce for none.
+        """hosts: allowed hosts, each a name, `*.` with a domain, an IP address or a network; empty allows all.
+        token_in_the_clear: whether the verifier sends a token of its own without TLS and requires none of announcers.
 
-        Raises ValueError for a host that is none of these.
+        Raises ValueError for an invalid host.
         """
         self._networks = [network for network in map(_network, hosts) if network is not None]
         self._names = [_name(host) for host in hosts if _network(host) is None]
@@ -36,12 +36,12 @@ class AnnouncementRules:
 
     @classmethod
     def of(cls, settings: ServiceSettings, hosts: Sequence[str]) -> Self:
-        """The rules of a service with these settings. Raises ValueError for a host that is none."""
+        """The rules of a service with these settings. Raises ValueError for an invalid host."""
         token_in_the_clear = settings.token_file is not None and settings.tls_ca is None
         return cls(hosts, token_in_the_clear=token_in_the_clear and settings.accepted_tokens is None)
 
     def check(self, address: str) -> None:
-        """Raise ServiceError unless a drafter at an address, HOST:PORT, may announce itself."""
+        """Raises ServiceError unless a drafter at an address, HOST:PORT, may announce itself."""
         if self._token_in_the_clear:
             raise failed_precondition(
                 ErrorReason.ERROR_REASON_NOT_ENABLED,
@@ -64,8 +64,8 @@ class AnnouncementRules:
 
 
 def check_announcer(drafter: PooledDrafter, caller: Caller | None, *, leaving: bool) -> None:
-    """Raise ServiceError if a drafter is not this caller's: another token announced it, or it is to leave and no token
-    did. An administrator may do both. Where no tokens are asked for, callers are not distinguished."""
+    """Raises ServiceError if a drafter was announced with another token, or if it is to leave and was not announced
+    with a token. Administrators are exempt. Callers are not distinguished if tokens are not required."""
     if caller is None or Role.ADMIN in caller.roles or drafter.announcer == caller.name:
         return
     if drafter.announcer is not None or leaving:
@@ -84,7 +84,7 @@ def _network(host: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
 
 
 def _name(host: str) -> str:
-    """A name in its one form."""
+    """The canonical form of a host name. Raises ValueError."""
     name = host.lower().rstrip(".")
     labels = name.removeprefix(_ANY_LABELS).split(".")
     if not all(label and label.replace("-", "").replace("_", "").isalnum() and label.isascii() for label in labels):

@@ -1,4 +1,4 @@
-"""Addresses, names and labels of drafters, read from the fields of calls."""
+"""Addresses, names and labels of drafters, read from request fields."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from service_runtime.process.address import peer_address
 
 _LOCAL_SCHEME = "local:"
 _MAX_LENGTH = 1024
-"""Characters of an address, and of a name: both go with the text that a drafter drafted, and into the log."""
+"""Maximum characters of an address or a name: both are logged and returned with the text that a drafter drafted."""
 
 
 def is_local(address: str) -> bool:
-    """Whether an address names a drafter in the verifier."""
+    """Whether an address names a local drafter, in the verifier."""
     return address.startswith(_LOCAL_SCHEME)
 
 
 def read_service_address(field: str, address: str) -> str:
-    """The address of a drafter service, of a request's field, in its one form. Raises ServiceError."""
+    """The canonical form of a drafter service's address in a request's field. Raises ServiceError."""
     check_text(field, address)
     if is_local(address):
         raise ServiceError(
@@ -36,13 +36,13 @@ def read_service_address(field: str, address: str) -> str:
 
 
 def read_name(field: str, name: str) -> str:
-    """The name of a request's field, which may be empty. Raises ServiceError."""
+    """The name in a request's field, which may be empty. Raises ServiceError."""
     check_text(field, name)
     return name
 
 
 def check_text(field: str, text: str) -> None:
-    """Raise ServiceError for an address or a name that does not fit into lists and logs."""
+    """Raises ServiceError for an address or a name that is too long or not printable."""
     if len(text) > _MAX_LENGTH or not text.isprintable():
         raise invalid_field(field, f"must be at most {_MAX_LENGTH} printable characters")
 
@@ -53,7 +53,7 @@ _MAX_VALUE_LENGTH = 256
 
 
 def read_labels(field: str, labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels of a request's field. Raises ServiceError (INVALID_FIELD) when there is too much of them."""
+    """The labels in a request's field. Raises ServiceError (INVALID_FIELD) if they exceed the limits."""
     if len(labels) > _MAX_LABELS:
         raise invalid_field(field, f"has {len(labels)} labels, at most {_MAX_LABELS} are allowed")
     for key, value in labels.items():

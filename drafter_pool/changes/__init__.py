@@ -1,1 +1,1 @@
-"""Changes of the pool while requests run: attach, detach, swap, new models and rollouts."""
+"""Changes to the pool while requests run: attach, detach, swap, model replacement and rollout."""

@@ -1,4 +1,4 @@
-"""Whether one drafter is accepted significantly less than another: a running comparison of two samples."""
+"""A running significance test: whether fewer tokens of one drafter are accepted than of another."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import math
 from dataclasses import dataclass
 
 SAMPLE_STEPS = 32
-"""Steps of a sequence whose mean is one sample: single steps vary too much, and are not independent."""
+"""Number of steps of a sequence averaged into one sample: single steps vary too much and are not independent."""
 _LEAST_SAMPLES = 8
 _SIGNIFICANT = -3.0
 
 
 @dataclass(slots=True)
 class Sample:
-    """Mean and variance of numbers that come one by one (Welford)."""
+    """Mean and variance of a stream of numbers (Welford's algorithm)."""
 
     count: int = 0
     mean: float = 0.0
     _squares: float = 0.0
 
     def add(self, value: float) -> None:
-        """Take in a number."""
+        """Adds a number."""
         self.count += 1
         away = value - self.mean
         self.mean += away / self.count
@@ -28,12 +28,12 @@ class Sample:
 
     @property
     def variance(self) -> float:
-        """The unbiased estimate; 0 for fewer than two numbers."""
+        """The unbiased estimate of the variance; 0 for fewer than two numbers."""
         return self._squares / (self.count - 1) if self.count > 1 else 0.0
 
 
 def welch_t(new: Sample, old: Sample) -> float:
-    """Welch's t of two samples, each with at least one number: negative when the new one is lower."""
+    """Welch's t of two samples of at least one number each; negative if the new sample's mean is lower."""
     difference = new.mean - old.mean
     spread = math.sqrt(new.variance / new.count + old.variance / old.count)
     if spread == 0:
@@ -42,5 +42,5 @@ def welch_t(new: Sample, old: Sample) -> float:
 
 
 def significantly_worse(new: Sample, old: Sample) -> bool:
-    """Whether the new one is lower by more than chance explains: at least 8 samples of each, t below -3."""
+    """Whether the new mean is significantly lower: at least 8 numbers in each sample, and t below -3."""
     return min(new.count, old.count) >= _LEAST_SAMPLES and welch_t(new, old) < _SIGNIFICANT

@@ -1,4 +1,4 @@
-"""Makes the drafters of a pool from their addresses."""
+"""Factories that make a pool's drafters from their addresses."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class LocalDrafterFactory(Protocol):
     """Makes drafters that run in the verifier's own process, from `local:` addresses."""
 
     def read(self, field: str, address: str) -> str:
-        """The address of a request's field in its one form. Raises ServiceError."""
+        """The canonical form of the address in a request's field. Raises ServiceError."""
 
     def make(self, name: str, address: str, events: DrafterEvents) -> PooledDrafter:
-        """The drafter of an address in its one form."""
+        """Makes the drafter for a canonical address."""
 
 
 class DrafterFactory:
-    """Makes drafters of both kinds: services that are reached over a stream, and those in the verifier."""
+    """Makes drafters of both kinds: services reached over a stream, and local ones in the verifier."""
 
     def __init__(
         self,
@@ -36,8 +36,8 @@ class DrafterFactory:
         local: LocalDrafterFactory | None,
         clocks: DrafterClocks,
     ) -> None:
-        """sink, events: of every drafter. identity: the verifier's, for handshakes. connect: opens calls to an address.
-        local: makes the drafters that need no service; None refuses their addresses."""
+        """sink, events: shared by all drafters. identity: the verifier's, for handshakes. connect: opens calls to an
+        address. local: makes local drafters; None refuses their addresses."""
         self._sink = sink
         self._events = events
         self._identity = identity
@@ -47,13 +47,13 @@ class DrafterFactory:
         self._standings = DrafterStandings(clocks)
 
     def read(self, field: str, address: str) -> str:
-        """The address of a request's field in its one form. Raises ServiceError."""
+        """The canonical form of the address in a request's field. Raises ServiceError."""
         if self._local is not None and is_local(address):
             return self._local.read(field, address)
         return read_service_address(field, address)
 
     def make(self, name: str, address: str) -> PooledDrafter:
-        """The drafter of an address in its one form. Raises ServiceError if a service there may not be called."""
+        """Makes the drafter for a canonical address. Raises ServiceError if a service there may not be called."""
         if self._local is not None and is_local(address):
             return self._local.make(name, address, self._events)
         return ServiceDrafter(

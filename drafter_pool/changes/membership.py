@@ -1,4 +1,4 @@
-"""Drafters that come and go: attached and detached by calls, or registered by their own heartbeats."""
+"""Membership of the pool: drafters are attached and detached by calls, or register themselves by heartbeats."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class Membership:
         trusted: Collection[str],
         announcements: AnnouncementRules,
     ) -> None:
-        """trusted: addresses of drafters that are trusted whoever attaches them. announcements: which are heeded."""
+        """trusted: addresses whose drafters are trusted, regardless of the caller that attaches them. announcements:
+        the rules for accepting announcements."""
         self._roster = roster
         self._drafting = drafting
         self._rollouts = rollouts
@@ -51,13 +52,13 @@ class Membership:
         self._heartbeats = Heartbeats(self._fell_silent)
 
     def read_address(self, field: str, address: str) -> str:
-        """The address of a request's field in its one form. Raises ServiceError."""
+        """The canonical form of the address in a request's field. Raises ServiceError."""
         return self._factory.read(field, address)
 
     async def attach(
         self, address: str, name: str, labels: Mapping[str, str] | None = None, trusted: bool | None = None
     ) -> PooledDrafter:
-        """Attach a drafter and wait until it is ready. Raises ServiceError; then it is not attached."""
+        """Attaches a drafter and waits until it is ready. Raises ServiceError; a new drafter is then not attached."""
         known = set(self._roster.members)
         drafter = self.add(address, name, labels, trusted)
         self._heartbeats.welcome(drafter.name)
@@ -71,12 +72,12 @@ class Membership:
     def add(
         self, address: str, name: str = "", labels: Mapping[str, str] | None = None, trusted: bool | None = None
     ) -> PooledDrafter:
-        """Attach a drafter without waiting; the same name and address again give the same one.
+        """Attaches a drafter without waiting. The same name and address return the same drafter.
 
-        trusted: None leaves it as it is.
+        trusted: None leaves the drafter's trust unchanged.
 
-        Raises ServiceError: the address has no form this verifier serves, the name stands for another address, or
-        there are as many drafters as there may be.
+        Raises ServiceError if the verifier does not support this form of address, the name belongs to another address,
+        or the pool is full.
         """
         drafter = self._enter(self.read_address("address", address), read_name("name", name), labels)
         drafter.given = True
@@ -92,10 +93,10 @@ class Membership:
         labels: Mapping[str, str] | None = None,
         caller: Caller | None = None,
     ) -> bool:
-        """Take an announcement of a drafter: that it is there, its heartbeat, or that it leaves.
+        """Takes an announcement of a drafter: its arrival, a heartbeat, or its departure (`leaving`).
 
-        caller: whose token the announcement came with; None where tokens are not asked for. Returns whether anything
-        changed, as a heartbeat does not. Raises ServiceError.
+        caller: the owner of the announcement's token; None if tokens are not required. Returns whether anything
+        changed; a heartbeat changes nothing. Raises ServiceError.
         """
         address = read_service_address("address", address)
         self._announcements.check(address)
@@ -119,13 +120,13 @@ class Membership:
         return first or self._watch.version != before
 
     def dismiss(self, drafter: PooledDrafter) -> DrafterMessage:
-        """Release a drafter that was detached or replaced; its heartbeats do not bring it back. Returns its last
+        """Releases a drafter that was detached or replaced; its heartbeats do not bring it back. Returns its last
         state."""
         self._heartbeats.dismiss(drafter.name)
         return self._remove(drafter)
 
     def shut_down(self) -> None:
-        """Release all drafters."""
+        """Releases all drafters."""
         self._heartbeats.shut_down()
         for drafter in self._roster.alive:
             self._remove(drafter)
@@ -144,7 +145,7 @@ class Membership:
         return drafter
 
     def _trust(self, drafter: PooledDrafter, trusted: bool) -> None:
-        """Trust a drafter, or no longer: its requests with the rule of rejection then go to others."""
+        """Sets a drafter's trust. Without trust, its requests with the rejection rule go to other drafters."""
         if trusted != drafter.trusted and not is_local(drafter.address):
             drafter.trusted = trusted
             self._drafting.recheck(drafter)
@@ -159,8 +160,8 @@ class Membership:
         return described
 
     async def _leave(self, drafter: PooledDrafter) -> None:
-        """Empty and remove a drafter that goes by itself. An operation on it that is under way ends first, or fails
-        because the drafter is gone."""
+        """Moves the sequences off a drafter that leaves by itself, and removes it. An operation in progress on the
+        drafter ends first, or fails because the drafter is gone."""
 
         async def work() -> None:
             await empty(self._drafting, drafter)
@@ -172,7 +173,7 @@ class Membership:
             await self._operations.run(("leave", drafter.name), [drafter.name], work)
 
     def _fell_silent(self, name: str) -> None:
-        """The heartbeats of a drafter have stopped: it is removed, unless it was also attached by a call."""
+        """Removes a drafter whose heartbeats have stopped, unless it was also attached by a call or a setting."""
         drafter = self._roster.get(name)
         if drafter is None:
             return

@@ -1,4 +1,4 @@
-"""Model replacement: following a drafter to another model that its service has loaded, make before break."""
+"""Model replacement: moves a drafter's sequences, make before break, to a new model that its service has loaded."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ log = get_logger(__name__)
 
 
 class ModelReplacements:
-    """Follows drafters to their new models, one at a time for a drafter, and not during another operation. Used in
-    the event loop only."""
+    """Follows drafters to their new models: one replacement at a time per drafter, and none during another operation.
+    Used in the event loop only."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ModelReplacements:
         self._following: set[PooledDrafter] = set()
 
     def begin(self, drafter: PooledDrafter, delay: float) -> None:
-        """A drafter said that new streams get another model; delay: seconds before that is followed."""
+        """Starts following a drafter whose new streams get another model. delay: seconds to wait first."""
         if self._roster.get(drafter.name) is drafter and drafter not in self._following:
             self._following.add(drafter)
             self._tasks.spawn(self._follow(drafter, delay), name=f"new model of {drafter.name}")
@@ -53,7 +53,7 @@ class ModelReplacements:
         try:
             await asyncio.sleep(delay)
             await self._operations.wait_until_free(name)
-            # A drafter that was lost meanwhile finds the new model when it connects again.
+            # A drafter that was lost meanwhile gets the new model when it reconnects.
             if self._roster.get(name) is drafter and drafter.ready:
                 await self._operations.run(replacement_of(name), [name], lambda: self._replace(drafter))
         except ServiceError as error:
@@ -63,9 +63,9 @@ class ModelReplacements:
             self._following.discard(drafter)
 
     async def _replace(self, old: PooledDrafter) -> None:
-        """Open a second stream to a drafter, let it have the drafter's name and sequences, and end the first.
+        """Opens a second stream to a drafter, moves the drafter's name and sequences to it, and ends the first.
 
-        Raises ServiceError if the second one does not become ready: then the first one stays.
+        Raises ServiceError if the second stream does not become ready; the first one then stays.
         """
         new = self._factory.make(old.name, old.address)
         self._roster.start(new)
@@ -89,5 +89,5 @@ class ModelReplacements:
 
 
 def replacement_of(name: str) -> What:
-    """The key of the operation among those of the pool."""
+    """The key of a model replacement among the pool's operations."""
     return ("new model of", name)

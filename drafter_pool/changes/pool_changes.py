@@ -1,4 +1,4 @@
-"""Changes that move sequences: detaching a drafter, swaps and rollouts."""
+"""Changes that move sequences between drafters: detach, swap and rollout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = get_logger(__name__)
 
 
 class PoolChanges:
-    """Carries out changes that calls ask for while requests run. A change goes on when its call is cancelled."""
+    """Carries out the changes that calls ask for while requests run. A change continues if its call is cancelled."""
 
     def __init__(
         self,
@@ -37,9 +37,9 @@ class PoolChanges:
         self._membership = membership
 
     async def detach(self, name: str) -> DrafterMessage:
-        """Move a drafter's sequences to others, or leave them to plain decoding, and release it. Raises ServiceError:
-        NOT_FOUND, or BUSY. Goes on when the caller is cancelled."""
-        await self._operations.after(replacement_of(name))  # nobody asked for it here, so it is no reason to refuse
+        """Moves a drafter's sequences to other drafters or to plain decoding, and releases it. Raises ServiceError
+        (NOT_FOUND or BUSY). Continues if the caller is cancelled."""
+        await self._operations.after(replacement_of(name))  # no caller started it, so it must not cause BUSY
         drafter = self._roster.named(name)
         self._rollouts.check_free(name)
 
@@ -51,11 +51,11 @@ class PoolChanges:
         return described
 
     async def swap(self, old_name: str, new_name: str, request_id: str = "") -> tuple[PooledDrafter, int]:
-        """Move every sequence of one drafter to another, make before break, and release the old one.
+        """Moves every sequence of one drafter to another, make before break, and releases the old one.
 
-        new_name: an attached drafter, or an address to attach. Returns the new drafter and how many sequences moved.
-        Raises ServiceError; then the old drafter stays. Goes on when the caller is cancelled; a call with the same
-        request_id joins it, or gets its result.
+        new_name: an attached drafter, or an address to attach. Returns the new drafter and the number of sequences
+        moved. Raises ServiceError; the old drafter then stays. Continues if the caller is cancelled; a call with the
+        same request_id joins the swap, or gets its result.
         """
         what = ("swap", old_name, new_name)
         operation = self._operations.known(what, request_id)
@@ -76,8 +76,9 @@ class PoolChanges:
         return swapped
 
     async def start_rollout(self, old_name: str, new_name: str, share: float) -> Rollout:
-        """Give a drafter a share of another one's sequences; again, to change the share. Returns once running
-        sequences have moved. Raises ServiceError. Goes on when the caller is cancelled."""
+        """Starts a rollout, which gives a drafter a share of another one's sequences, or changes the share of one in
+        progress. Returns once running sequences have moved. Raises ServiceError. Continues if the caller is cancelled.
+        """
         check_share(share)
         old = self._roster.named(old_name)
         new_key = self._new_drafter(old_name, new_name)
@@ -96,8 +97,8 @@ class PoolChanges:
         )
 
     async def finish_rollout(self, new_name: str, promote: bool) -> Rollout:
-        """Let the new drafter of a rollout take over, or withdraw it. Raises ServiceError; then the rollout goes
-        on. Goes on when the caller is cancelled."""
+        """Promotes or withdraws the new drafter of a rollout. Raises ServiceError; the rollout then stays in progress.
+        Continues if the caller is cancelled."""
         rollout = self._rollouts.of_new(new_name)
         old, new = self._roster.named(rollout.old.name), self._roster.named(new_name)
 
@@ -115,9 +116,9 @@ class PoolChanges:
         return self._rollouts.describe_one(rollout)
 
     def _new_drafter(self, old_name: str, new_name: str) -> str:
-        """Name of the drafter that takes over: that of an attached one, or its address in its one form."""
+        """The name of the drafter that takes over: an attached drafter's name, or an address in canonical form."""
         attached = self._roster.get(new_name) is not None
-        if not attached and ":" not in new_name:  # the likelier mistake is in a name
+        if not attached and ":" not in new_name:  # more likely a mistyped name than an address
             raise invalid_field(
                 "new_name",
                 f"no drafter named {quoted(new_name)} is attached; a new one is given by its address, HOST:PORT or "
@@ -138,8 +139,8 @@ class PoolChanges:
             self._membership.dismiss(new)
 
     def withdraw_worse(self, rollout: DrafterRollout) -> None:
-        """Withdraw a new drafter that has proved worse. If another operation on it is under way, nothing happens: the
-        next sample says so again."""
+        """Withdraws a new drafter that has proved worse. Does nothing during another operation on it; the next sample
+        triggers the withdrawal again."""
         drafters = [rollout.old.name, rollout.new.name]
         try:
             self._operations.start(

@@ -1,4 +1,4 @@
-"""Operations: changes of the pool that take a while, and outlive the calls that asked for them."""
+"""Operations: long-running changes to the pool, which outlive the calls that started them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REMEMBERED = 256
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation, while it runs and afterwards."""
+    """One operation, running or finished."""
 
     what: What
     drafters: frozenset[str]
@@ -35,10 +35,10 @@ class Operation:
 
 
 class PoolOperations:
-    """Runs each operation in a task of its own, one at a time for a drafter. Used in the event loop only.
+    """Runs each operation in a task of its own, one at a time per drafter. Used in the event loop only.
 
-    A call waits for its operation; when the call is cancelled, the operation goes on. Another call for the same
-    operation joins it while it runs, and one with the same request id gets its result afterwards, too.
+    A call waits for its operation; cancelling the call does not stop the operation. Another call for the same operation
+    joins it while it runs; one with the same request id also gets its result afterwards.
     """
 
     def __init__(self, tasks: BackgroundTasks) -> None:
@@ -47,12 +47,12 @@ class PoolOperations:
         self._by_request: OrderedDict[str, Operation] = OrderedDict()
 
     async def run(self, what: What, drafters: Iterable[str], work: Callable[[], Awaitable[ResultT]]) -> ResultT:
-        """The result of an operation on some drafters. Raises ServiceError: its own, or BUSY."""
+        """Runs an operation on some drafters, or joins it. Raises ServiceError: the operation's own, or BUSY."""
         result: ResultT = await self.result(self.known(what) or self.start(what, drafters, work))
         return result
 
     async def result(self, operation: Operation, request_id: str = "") -> Any:
-        """Wait for an operation, which goes on when the caller is cancelled. Raises its ServiceError."""
+        """Waits for an operation, which continues if the caller is cancelled. Raises the operation's ServiceError."""
         if request_id:
             self._by_request[request_id] = operation
             self._by_request.move_to_end(request_id)
@@ -61,9 +61,9 @@ class PoolOperations:
         return await asyncio.shield(operation.result)
 
     def known(self, what: What, request_id: str = "") -> Operation | None:
-        """The same operation if it runs, or was done under this request id; one that failed may be tried again.
+        """The same operation if it is running, or if it succeeded under this request id; a failed one may be retried.
 
-        Raises ServiceError (INVALID_FIELD) when the request id stands for another operation.
+        Raises ServiceError (INVALID_FIELD) if the request id belongs to another operation.
         """
         operation = self._by_request.get(request_id) if request_id else None
         if operation is not None:
@@ -74,24 +74,24 @@ class PoolOperations:
         return next((running for running in self._running if running.what == what), None)
 
     def check_free(self, drafters: Iterable[str]) -> None:
-        """Raise ServiceError (BUSY) if an operation on one of the drafters is under way."""
+        """Raises ServiceError (BUSY) if an operation on one of the drafters is in progress."""
         for name in drafters:
             for operation in self._running:
                 if name in operation.drafters:
                     raise busy(name, str(operation))
 
     async def wait_until_free(self, name: str) -> None:
-        """Wait until no operation on a drafter is under way."""
+        """Waits until no operation on a drafter is in progress."""
         while waiting := {operation.result for operation in self._running if name in operation.drafters}:
             await asyncio.wait(waiting)
 
     async def after(self, what: What) -> None:
-        """Wait until an operation is not under way."""
+        """Waits until an operation is no longer in progress."""
         while (running := self.known(what)) is not None:
             await asyncio.wait({running.result})
 
     def start(self, what: What, drafters: Iterable[str], work: Callable[[], Awaitable[Any]]) -> Operation:
-        """Begin an operation. Raises ServiceError (BUSY)."""
+        """Starts an operation. Raises ServiceError (BUSY)."""
         drafters = frozenset(drafters)
         self.check_free(drafters)
         result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -108,14 +108,14 @@ class PoolOperations:
                 result.set_result(outcome)
             finally:
                 self._running.remove(operation)
-                if not result.done():  # cancelled, or a fault of this program, which the task's owner reports
+                if not result.done():  # cancelled, or a bug, which the task's owner reports
                     result.set_exception(shutting_down())
-                result.exception()  # seen, also when no call waits for it any longer
+                result.exception()  # retrieved, so that asyncio does not complain when no call waits for it
 
         self._tasks.spawn(run(), name=f"pool operation {what[0]}")
         return operation
 
 
 def busy(drafter: str, operation: str) -> ServiceError:
-    """FAILED_PRECONDITION: another change of the drafter is under way."""
+    """FAILED_PRECONDITION: another change of the drafter is in progress."""
     return failed_precondition(ErrorReason.ERROR_REASON_BUSY, f"drafter {drafter} is busy: {operation} is under way")

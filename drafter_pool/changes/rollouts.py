@@ -1,4 +1,4 @@
-"""Rollouts: a new drafter takes another one's place by degrees, and is withdrawn if it proves worse."""
+"""Rollouts: a new drafter gradually replaces another, and is withdrawn if it proves worse."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = get_logger(__name__)
 
 
 class Side:
-    """One of the two drafters of a rollout, and its counts."""
+    """One of a rollout's two drafters, and its counts."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -35,13 +35,13 @@ class Side:
         self.draft_tokens = 0
         self.accepted_tokens = 0
         self.sample = Sample()
-        """Accepted tokens per step: each number is a mean over SAMPLE_STEPS steps of one sequence."""
+        """Accepted tokens per step; each number is a mean over SAMPLE_STEPS steps of one sequence."""
         self._unfinished: dict[int, tuple[int, int]] = {}
 
     def count(self, outcome: SequenceOutcome, alone: bool) -> bool:
-        """Count a step of a sequence; True if it completed a sample.
+        """Counts a step of a sequence. Returns whether it completed a sample.
 
-        alone: whether the sequence has this one of the two drafters only, so that its steps can be compared.
+        alone: whether the sequence has only this one of the two drafters, so that its steps can be compared.
         """
         drafted = sum(nodes for source, nodes in outcome.drafted.items() if drafter_of(source) == self.name)
         accepted = sum(source is not None and drafter_of(source) == self.name for source in outcome.sources)
@@ -60,17 +60,17 @@ class Side:
         return True
 
     def forget(self, sequence_id: int) -> None:
-        """A sequence ended or moved before its sample was complete."""
+        """Drops the incomplete sample of a sequence that has ended or moved."""
         self._unfinished.pop(sequence_id, None)
 
     def restart(self) -> None:
-        """Begin the comparison again, since another model drafts under this name."""
+        """Restarts the comparison, because another model drafts under this name."""
         self.sample = Sample()
         self._unfinished.clear()
 
 
 class DrafterRollout:
-    """A rollout while it runs and after it has ended."""
+    """A rollout, in progress or ended."""
 
     def __init__(self, old: str, new: str, share: float) -> None:
         self.old = Side(old)
@@ -83,12 +83,12 @@ class DrafterRollout:
 
     @property
     def sides(self) -> tuple[Side, Side]:
-        """The old one and the new one."""
+        """The old side and the new side."""
         return self.old, self.new
 
     def set_share(self, share: float, old_sequences: int, new_sequences: int) -> int:
-        """Set the share. Returns how many running sequences have to move to the new side, negative for the old one,
-        to make the new one's share of them nearest to it."""
+        """Sets the share. Returns the number of running sequences to move to the new side, negative to move them back,
+        so that its part of them comes closest to the share."""
         self.share = share
         total = old_sequences + new_sequences
         wanted = round(share * total)
@@ -96,8 +96,8 @@ class DrafterRollout:
         return wanted - new_sequences
 
     def next_side(self) -> Side:
-        """Who gets the next sequence: the new one, if that brings its share of all sequences given since the share
-        was set nearer to it."""
+        """Returns the side that gets the next sequence: the new one if that brings its part of all sequences given
+        since the share was set closer to the share."""
         total = self.old.given + self.new.given + 1
         nearer = abs((self.new.given + 1) / total - self.share) < abs(self.new.given / total - self.share)
         side = self.new if nearer else self.old
@@ -105,7 +105,8 @@ class DrafterRollout:
         return side
 
     def count(self, outcome: SequenceOutcome, drafters: set[str]) -> bool:
-        """Count a step of a sequence, for which these drafters draft; True if the new side has proved worse."""
+        """Counts a step of a sequence. drafters: names of those that draft for it. Returns whether the new side has
+        proved worse."""
         fresh = False
         for side, other in ((self.old, self.new), (self.new, self.old)):
             if side.name in drafters or any(drafter_of(source) == side.name for source in outcome.drafted):
@@ -113,7 +114,7 @@ class DrafterRollout:
         return fresh and significantly_worse(self.new.sample, self.old.sample)
 
     def verdict(self) -> str:
-        """The numbers of the comparison."""
+        """The comparison's figures as text."""
         new, old = self.new.sample, self.old.sample
         return (
             f"{new.mean:.3f} accepted tokens a step against {old.mean:.3f} "
@@ -121,11 +122,11 @@ class DrafterRollout:
         )
 
     def end(self, state: RolloutState, reason: str) -> None:
-        """End the rollout."""
+        """Ends the rollout."""
         self.state, self.reason, self._ended_at = state, reason, time.time()
 
     def describe(self, sequences: dict[str, int]) -> Rollout:
-        """The rollout as ListRollouts returns it. sequences: open ones of each drafter, by name."""
+        """The rollout as ListRollouts returns it. sequences: number of open sequences by drafter name."""
         described = Rollout(
             old=_describe(self.old, sequences),
             new=_describe(self.new, sequences),
@@ -157,8 +158,8 @@ WITHDRAWN = RolloutState.ROLLOUT_STATE_WITHDRAWN
 
 
 class Rollouts:
-    """The rollouts under way, and the last that ended. A drafter takes part in one rollout at most. Used in the event
-    loop only."""
+    """The rollouts in progress, and the most recently ended ones. A drafter takes part in at most one rollout. Used in
+    the event loop only."""
 
     def __init__(self, roster: Roster, drafting: Drafting) -> None:
         self._roster = roster
@@ -168,24 +169,24 @@ class Rollouts:
         drafting.prefer = self._prefer
 
     def check_free(self, *drafters: str) -> None:
-        """Raise ServiceError (BUSY) if one of the drafters takes part in a rollout."""
+        """Raises ServiceError (BUSY) if one of the drafters takes part in a rollout."""
         for name in drafters:
             if self.involving(name) is not None:
                 raise busy(name, "a roll-out")
 
     def involving(self, name: str) -> DrafterRollout | None:
-        """The rollout that a drafter takes part in; None if there is none."""
+        """The rollout in which a drafter takes part; None if there is none."""
         return next((each for each in self._running if name in (each.old.name, each.new.name)), None)
 
     def of_new(self, name: str) -> DrafterRollout:
-        """The rollout of a new drafter. Raises ServiceError (NOT_FOUND)."""
+        """The rollout whose new drafter has this name. Raises ServiceError (NOT_FOUND)."""
         rollout = self.involving(name)
         if rollout is None or rollout.new.name != name:
             raise not_found(ErrorReason.ERROR_REASON_ROLLOUT_NOT_FOUND, f"no roll-out of {name!r} is under way")
         return rollout
 
     async def begin(self, old: PooledDrafter, new: PooledDrafter, share: float) -> DrafterRollout:
-        """Give a drafter a share of another one's sequences, or change its share."""
+        """Starts a rollout, or changes its share, and moves running sequences accordingly."""
         rollout = self.involving(new.name)
         if rollout is None:
             rollout = DrafterRollout(old.name, new.name, share)
@@ -201,7 +202,7 @@ class Rollouts:
         return rollout
 
     async def give_back(self, rollout: DrafterRollout, reason: str) -> None:
-        """Give the new drafter's sequences back, and give it no new ones."""
+        """Withdraws a rollout: drains the new drafter and moves its sequences back."""
         old, new = self._roster.get(rollout.old.name), self._roster.get(rollout.new.name)
         self.end(rollout, WITHDRAWN, reason)
         if new is not None:
@@ -210,7 +211,7 @@ class Rollouts:
                 await move_all(self._drafting, new, old)
 
     def end(self, rollout: DrafterRollout, state: RolloutState, reason: str) -> None:
-        """End a rollout for a reason; does nothing if it has ended."""
+        """Ends a rollout for a reason; does nothing if it has ended."""
         if rollout in self._running:
             self._running.remove(rollout)
             self._ended.appendleft(rollout)
@@ -218,34 +219,34 @@ class Rollouts:
             log.info("roll-out ended", new=rollout.new.name, state=RolloutState.Name(state), reason=reason)
 
     def removed(self, name: str) -> None:
-        """End the rollout of a drafter that is gone from the pool."""
+        """Ends the rollout of a drafter that has left the pool."""
         rollout = self.involving(name)
         if rollout is not None:
             state = WITHDRAWN if name == rollout.new.name else PROMOTED
             self.end(rollout, state, f"{name} is gone")
 
     def restart(self, name: str) -> None:
-        """Begin the comparison of a drafter again, since its model is another one."""
+        """Restarts the comparison of a drafter, because its model has changed."""
         rollout = self.involving(name)
         for side in rollout.sides if rollout is not None else ():
             if side.name == name:
                 side.restart()
 
     def count(self, outcome: SequenceOutcome) -> Sequence[DrafterRollout]:
-        """Count a step of a sequence. Returns the rollouts whose new drafter has proved significantly worse."""
+        """Counts a step of a sequence. Returns the rollouts whose new drafter has proved significantly worse."""
         if not self._running:
             return ()
         drafters = {drafter.name for drafter in self._roster if drafter.has(outcome.sequence_id)}
         return [rollout for rollout in self._running if rollout.count(outcome, drafters)]
 
     def forget(self, sequence_id: int) -> None:
-        """Drop a sequence that has ended."""
+        """Drops a sequence that has ended."""
         for rollout in self._running:
             for side in rollout.sides:
                 side.forget(sequence_id)
 
     def describe(self) -> list[Rollout]:
-        """All rollouts: those under way, then the last that ended, newest first."""
+        """All rollouts: those in progress, then the most recently ended ones, newest first."""
         return [self.describe_one(rollout) for rollout in (*self._running, *self._ended)]
 
     def describe_one(self, rollout: DrafterRollout) -> Rollout:
@@ -256,7 +257,7 @@ class Rollouts:
         return rollout.describe(sequences)
 
     def _prefer(self, chosen: PooledDrafter, eligible: Sequence[PooledDrafter]) -> PooledDrafter:
-        """Let the share decide where one drafter of a rollout was chosen and the other might have been."""
+        """Lets the share decide if one drafter of a rollout was chosen and the other is eligible too."""
         rollout = self.involving(chosen.name)
         if rollout is None:
             return chosen
@@ -274,6 +275,6 @@ class Rollouts:
 
 
 def check_share(share: float) -> None:
-    """Raise ServiceError (INVALID_FIELD) unless a share is in (0, 1]."""
+    """Raises ServiceError (INVALID_FIELD) unless a share is in (0, 1]."""
     if not 0 < share <= 1:
         raise invalid_field("share", f"must be in (0, 1], got {share}")

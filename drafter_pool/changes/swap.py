@@ -1,4 +1,4 @@
-"""Swapping a drafter for another, make before break, and emptying one that goes."""
+"""Make-before-break swaps: moves sequences from one drafter to another, or off a drafter that is leaving."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from service_runtime.process.logs import get_logger
 log = get_logger(__name__)
 
 _MOVE_SECONDS = 30.0
-"""Longest wait for a drafter to catch up with a sequence that moves to it."""
+"""Maximum wait for a drafter to catch up with a sequence that moves to it."""
 
 
 class Move(enum.Enum):
-    """How a move ended."""
+    """The outcome of moving one sequence."""
 
     DONE = "the new drafter drafts, the old one no longer does"
     OVER = "there is nothing left to move: the request has ended, or the old drafter has lost it"
@@ -28,9 +28,9 @@ class Move(enum.Enum):
 
 
 async def move(drafting: Drafting, drafted: DraftedRequest, old: PooledDrafter, new: PooledDrafter) -> Move:
-    """Open a sequence with the new drafter, and close it with the old one once the new one has caught up.
+    """Opens a sequence with the new drafter, and closes it with the old one once the new one has caught up.
 
-    Both get every verdict and draft meanwhile, so the sequence is never without a drafter.
+    Until then both drafters receive every verdict and draft, so the sequence is never without a drafter.
     """
     sequence_id = drafted.sequence_id
     if drafted.over or not old.has(sequence_id):
@@ -58,20 +58,20 @@ async def move(drafting: Drafting, drafted: DraftedRequest, old: PooledDrafter, 
         return Move.REFUSED if new.ready else Move.LATE
     drafting.close(drafted, old)
     drafted.request.span.event("drafter swapped", {"draftwire.drafter.old": old.name, "draftwire.drafter": new.name})
-    drafting.assign(drafted)  # one that had both before lacks one now
+    drafting.assign(drafted)  # a request that already had both drafters is now one short
     return Move.DONE
 
 
 async def move_all(drafting: Drafting, old: PooledDrafter, new: PooledDrafter) -> Counter[Move]:
-    """Move the sequences of one drafter to another. Returns how many moves ended in which way."""
+    """Moves the sequences of one drafter to another. Returns the number of moves by outcome."""
     return Counter(await asyncio.gather(*(move(drafting, drafted, old, new) for drafted in drafting.drafted_by(old))))
 
 
 async def swap(drafting: Drafting, old: PooledDrafter, new: PooledDrafter) -> int:
-    """Move every sequence of one drafter to another, and drain the first. Returns the number of sequences moved.
+    """Drains a drafter and moves all its sequences to another. Returns the number of sequences moved.
 
-    Raises ServiceError (UNAVAILABLE) if the new one is not ready, or has not caught up with every sequence in time:
-    then the old one goes on, and what has moved stays where it is.
+    Raises ServiceError (UNAVAILABLE) if the new drafter is not ready, or does not catch up with every sequence in time.
+    The old drafter then resumes, and sequences that have moved stay with the new one.
     """
     if not new.ready:
         raise new.unreachable()
@@ -96,8 +96,8 @@ async def swap(drafting: Drafting, old: PooledDrafter, new: PooledDrafter) -> in
 
 
 async def empty(drafting: Drafting, old: PooledDrafter) -> None:
-    """Move every sequence of a drafter that goes to others, each once its new drafter has caught up; what nobody
-    takes in time goes on plainly."""
+    """Moves every sequence of a leaving drafter to other drafters, each once its new drafter has caught up. Sequences
+    that no drafter takes in time continue without speculation."""
     old.drain()
 
     async def leave(drafted: DraftedRequest) -> None:

@@ -1,1 +1,1 @@
-"""One drafter of the pool: its stream, its limits and what is measured of it."""
+"""One drafter of the pool: its stream, its limits and its measurements."""

@@ -1,4 +1,4 @@
-"""gRPC channels to drafters, and readable errors when one cannot be reached."""
+"""gRPC channels to drafters, and readable errors for unreachable drafters."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from service_runtime.rpc.message_stream import StreamBroken
 log = get_logger(__name__)
 
 _REFUSED_WHILE_WRITING = "Internal error from Core"
-"""The message of grpc.aio, with INTERNAL, when a server refuses a call to which a message is being written."""
+"""The message of grpc.aio, with INTERNAL, if a server refuses a call while a message is being written to it."""
 
 
 def drafter_channels(
     channels: AsyncChannels, on_message: Callable[[int], None] = lambda _: None
 ) -> Callable[[str], Connect]:
-    """A function from an address to calls of the Draft RPC there, each over a channel of its own. The function raises
+    """Returns a function that opens Draft calls to an address, each over a channel of its own. The function raises
     ServiceError for an address that may not be called.
 
     on_message: called with the size in bytes of each message that a drafter sends.
@@ -62,9 +62,9 @@ def drafter_channels(
 async def _explained(
     error: StreamBroken, channel: grpc.aio.Channel, channels: AsyncChannels, address: str
 ) -> StreamBroken:
-    """The same end of a stream, said for those who read of it in a list of drafters."""
+    """Rewrites the error that ended a stream for readers of the list of drafters."""
     if error.reason_name is not None:
-        return error  # the drafter's own words
+        return error  # the drafter's own error
     log.debug("a stream ended", address=address, reason=shown(str(error)))
     message: str | None = None
     if error.code is grpc.StatusCode.UNAVAILABLE:
@@ -78,9 +78,9 @@ async def _explained(
 
 
 async def _has(channel: grpc.aio.Channel, channels: AsyncChannels, service: str) -> bool:
-    """Whether a server reports the health of a service, and so has it."""
+    """Whether a server has a service: it reports the service's health."""
     try:
         await health_check(channel)(check_request(service), timeout=PROBE_SECONDS, metadata=channels.metadata())
-    except grpc.aio.AioRpcError:  # it knows no such service, or reports no health
+    except grpc.aio.AioRpcError:  # an unknown service, or a server without health checks
         return False
     return True

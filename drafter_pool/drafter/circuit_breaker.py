@@ -1,4 +1,4 @@
-"""When a drafter that breaks the protocol is left alone for a while."""
+"""The circuit breaker: suspends a drafter that breaks the protocol."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _LONGEST_PAUSE_SECONDS = 300.0
 
 
 class CircuitBreaker:
-    """Three faults within a minute ask for a pause: 5 seconds, then twice as long each time, up to 5 minutes.
+    """Calls for a pause after three faults within a minute: 5 seconds at first, doubling each time up to 5 minutes.
 
-    A minute without a fault after a pause makes the next one short again.
+    A minute without a fault after a pause resets the length to 5 seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """clock: seconds, from any start."""
+        """clock: a clock in seconds with any origin."""
         self._clock = clock
         self._faults: deque[float] = deque(maxlen=_MOST_FAULTS)
         self._next_pause = _FIRST_PAUSE_SECONDS
@@ -29,7 +29,7 @@ class CircuitBreaker:
         """Whether a pause is due."""
 
     def count(self) -> bool:
-        """Count a fault; True if it is one too many."""
+        """Counts a fault. Returns whether a pause is due."""
         now = self._clock()
         if now - max([self._paused_until, *self._faults]) > _WINDOW_SECONDS:
             self._next_pause = _FIRST_PAUSE_SECONDS
@@ -41,11 +41,11 @@ class CircuitBreaker:
 
     @property
     def paused_seconds(self) -> float:
-        """Seconds left of a pause; 0 without one."""
+        """Remaining seconds of the current pause; 0 without one."""
         return max(0.0, self._paused_until - self._clock())
 
     def take_pause(self) -> float:
-        """The pause that is due, in seconds; to be called once, when it begins."""
+        """Begins the pause that is due. Returns its length in seconds."""
         pause, self.tripped = self._next_pause, False
         self._next_pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         self._paused_until = self._clock() + pause

@@ -1,4 +1,4 @@
-"""The clocks of the pool of drafters."""
+"""The clocks of the drafter pool."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def _loop_time() -> float:
 
 @dataclass(frozen=True, slots=True)
 class DrafterClocks:
-    """Where the pool gets its times from, in seconds from any start; a test puts its own in their place."""
+    """The pool's sources of time, in seconds with any origin; tests replace them."""
 
     now: Callable[[], float] = _loop_time
-    """Time that passes."""
+    """Elapsed time."""
     spent: Callable[[], float] = time.thread_time
-    """Processor time of the calling thread."""
+    """CPU time of the calling thread."""

@@ -1,4 +1,4 @@
-"""The verifier's end of one Draft stream: openings and verdicts go out, proposals come in."""
+"""The verifier's end of one Draft stream: sends openings and verdicts, receives proposals."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ from speculative_engine.tree.proposal import ProposalError
 log = get_logger(__name__)
 
 _RETRY_SECONDS = 1.0
-"""Seconds after which a full drafter that names no time is asked again."""
+"""Seconds after which a full drafter is asked again if it names no time."""
 _MESSAGE_SECONDS = 100e-6
-"""Processor time that the transport takes to hand a message over, in the event loop and in its own threads."""
+"""CPU time that the transport takes to deliver a message, in the event loop and in its own threads."""
 _LONGEST_READING = 0.01
-"""Processor time beyond which reading a message was held up by something else, as a collection of garbage."""
+"""Maximum CPU time charged for reading a message; any more is due to something else, such as garbage collection."""
 _BYTE_SECONDS = 100e-9
-"""The same for decoding a message, for each of its bytes."""
+"""Increase of that maximum for decoding a message, per byte."""
 
 
 class TooManyFaults(Exception):
-    """The drafter broke the protocol so often that it is suspended."""
+    """Raised when the drafter has broken the protocol so often that it is suspended."""
 
 
 class DrafterConversation:
-    """One stream after its handshakes, and the sequences that are open on it. Used in the event loop only."""
+    """One stream after its handshake, and the sequences open on it. Used in the event loop only."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class DrafterConversation:
         last_epoch: int,
         clocks: DrafterClocks,
     ):
-        """drafter: the one at the other end, whose measurements this side takes. standing: of its address. last_epoch:
-        number of the last opening on earlier streams."""
+        """drafter: the drafter at the other end, whose measurements are updated here. standing: the standing of its
+        address. last_epoch: epoch of the last opening on earlier streams."""
         self.peer = peer
         self.epoch = last_epoch
-        """Number of the last opening."""
+        """Epoch of the last opening."""
         self._stream = stream
         self._drafter = drafter
         self._standing = standing
@@ -84,7 +84,7 @@ class DrafterConversation:
         """Time of the last proposal for an opening."""
         self._has_refused = False
         self._full_until = 0.0
-        """Time of the loop until which the drafter wants no more sequences."""
+        """Event loop time until which the drafter accepts no more sequences."""
         self._allowance = FloodLimit(clocks.now)
         self._wire = DrafterStream(stream, drafter.name, self._allowance, clocks)
 
@@ -109,33 +109,34 @@ class DrafterConversation:
 
     @property
     def has_room(self) -> bool:
-        """Whether another sequence may be opened, by the drafter's limit and by what it said when it was full."""
+        """Whether another sequence may be opened: the drafter is below its limit and did not recently report being
+        full."""
         most = self.peer.limits.max_sequences
         return (not most or self.sequences < most) and self.full_seconds == 0
 
     @property
     def full_seconds(self) -> float:
-        """Seconds until a drafter that was full may be asked again; 0 if it is not full."""
+        """Seconds until a full drafter may be asked again; 0 if it is not full."""
         return max(0.0, self._full_until - asyncio.get_running_loop().time())
 
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
-        """Whether the drafter has caught up with an open sequence, as soon as that is known."""
+        """A future that resolves to whether the drafter has caught up with an open sequence."""
         return self._open[sequence_id].ready
 
     async def run(self) -> None:
-        """Converse until the drafter ends the stream, after `close_stream` or by itself.
+        """Runs the conversation until the drafter ends the stream, after `close_stream` or by itself.
 
-        Raises StreamBroken; OutboxFull when the drafter does not read; ServiceError when it breaks the protocol beyond
-        one sequence, and TooManyFaults when it does so often; TooManyCommands of the sink.
+        Raises StreamBroken; OutboxFull if the drafter does not read; ServiceError for a protocol error that concerns
+        more than one sequence; TooManyFaults for too many protocol errors; TooManyCommands from the sink.
         """
         await self._wire.run(self._read(), pings=CAPABILITY_PING in self.peer.capabilities)
 
     def close_stream(self) -> None:
-        """Send nothing more, and let the drafter end its side."""
+        """Stops sending, and lets the drafter end its side."""
         self._wire.close()
 
     def open(self, request: SpeculatedRequest, max_tree_nodes: int) -> None:
-        """Open a sequence with the tokens it has; `opened` is done when the drafter has caught up."""
+        """Opens a sequence with its committed tokens; `opened` is done when the drafter has caught up."""
         self.forget(request.sequence_id)
         self.epoch += 1
         request_id = request.order.request_id
@@ -156,8 +157,8 @@ class DrafterConversation:
         )
 
     def send_verdicts(self, outcomes: Sequence[SequenceOutcome]) -> None:
-        """Send what a step committed, for those of the sequences that are open here; after a pause, what all steps
-        committed since it began, joined."""
+        """Sends a step's verdicts for the sequences open here. The first verdicts after a pause include everything that
+        was committed during it."""
         credit = self._drafter.credit
         hidden_states = CAPABILITY_HIDDEN_STATES in self.peer.capabilities
         drafted_for = 0
@@ -183,7 +184,7 @@ class DrafterConversation:
                 self._wire.send(DraftRequest(verdicts=batch))
 
     def close(self, sequence_id: int) -> None:
-        """Close a sequence; does nothing if it is not open."""
+        """Closes a sequence; does nothing if it is not open."""
         opening = self._open.get(sequence_id)
         if opening is not None:
             self.forget(sequence_id)
@@ -193,8 +194,8 @@ class DrafterConversation:
             )
 
     def refuse(self, sequence_id: int, epoch: int, error: ProposalError) -> bool:
-        """Report to the drafter that its proposal was refused, and close the sequence here. Returns False if that
-        opening has ended already."""
+        """Reports a refused proposal to the drafter and closes the sequence. Returns False if that opening has already
+        ended."""
         opening = self._open.get(sequence_id)
         if opening is None or opening.epoch != epoch:
             return False
@@ -210,7 +211,7 @@ class DrafterConversation:
         return True
 
     def forget(self, sequence_id: int) -> bool:
-        """Drop a sequence, if it is open. Returns whether it was."""
+        """Drops a sequence. Returns whether it was open."""
         opening = self._open.pop(sequence_id, None)
         if opening is None:
             return False
@@ -247,7 +248,7 @@ class DrafterConversation:
             self._take_replaced()
         elif kind == "hello":
             raise draft_messages.handshake_fault("a second handshake came")
-        else:  # a newer drafter's message of a kind that is not known here
+        else:  # an unknown kind of message, from a newer drafter
             log.debug("message passed over", drafter=self._drafter.name, kind=kind)
 
     def _take_proposals(self, batch: ProposalBatch) -> None:
@@ -266,7 +267,7 @@ class DrafterConversation:
                 proposals.append(SequenceProposal(message.sequence_id, message.epoch, proposal))
         seen = 0.0
         if proposals:
-            # The drafter has been at it since what it builds on was sent, or since it proposed last.
+            # The drafter has been working since its base was sent, or since its last proposal.
             now, since = self._clocks.now(), max(sent_at, self._proposed_at)
             seen, self._proposed_at = now - since, now
         self._count_step(batch.step_seconds, seen)
@@ -275,21 +276,21 @@ class DrafterConversation:
             self._sink.propose(self._drafter.source, proposals)
 
     def _count_step(self, seconds: float, seen: float) -> None:
-        """Count a drafting step of `seconds`, as the drafter reports it, and of `seen` seconds as observed here. The
-        drafter's speed is taken from the longer of the two."""
+        """Counts a drafting step that took `seconds` as reported by the drafter and `seen` seconds as observed here.
+        The longer of the two determines the drafter's speed."""
         self._drafter.stats.count_step(seconds)
         reported = seconds if plausible(seconds) else 0.0
         self._drafter.speed.count_step(max(reported, min(seen, LONGEST_STEP_SECONDS)))
 
     def _take_replaced(self) -> None:
-        """New streams to the drafter get another model."""
+        """Handles the notice that new streams to the drafter get another model."""
         delay = self._standing.replaced()
         if delay > 0:
             self._count_fault(replaced_too_soon().to_status())
         self._events.drafter_replaced(self._drafter, delay)
 
     def _refuse_unknown(self, message: ProposalMessage) -> None:
-        """Refuse a proposal for an opening that never was; one for an opening that has ended is merely late."""
+        """Refuses a proposal for an opening that never existed; one for an opening that has ended is merely late."""
         error = not_found(
             ErrorReason.ERROR_REASON_UNKNOWN_SEQUENCE,
             f"sequence_id: {message.sequence_id} was never opened as epoch {message.epoch}",
@@ -335,7 +336,7 @@ class DrafterConversation:
         self._count_fault(status)
 
     def _count_fault(self, status: status_pb2.Status) -> None:
-        """Show a breach of the protocol, and end the conversation if there were too many."""
+        """Shows a protocol error, and ends the conversation after too many."""
         self._drafter.last_error = status
         if self._standing.breaker.count():
             self._wire.end(TooManyFaults(status.message))

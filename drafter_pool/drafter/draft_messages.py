@@ -1,4 +1,4 @@
-"""Messages of a Draft stream, made from the verifier's types and read into the engine's."""
+"""Conversions between messages of a Draft stream and the types of the verifier and the engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LONGEST_RETRY_SECONDS = 60.0
 
 
 class Dropped(enum.Enum):
-    """Why a drafter no longer drafts for a sequence."""
+    """The reason that a drafter no longer drafts for a sequence."""
 
     LOST = "the stream ended"
     OUT_OF_STEP = "it fell out of step, and may be asked again at once"
@@ -39,7 +39,7 @@ class Dropped(enum.Enum):
 
 
 def openings(request: SpeculatedRequest, epoch: int, max_tree_nodes: int) -> Iterator[DraftRequest]:
-    """Open a sequence with the tokens it has, in chunks."""
+    """Yields the chunks that open a sequence with its committed tokens."""
     acceptance = AcceptanceRule.ACCEPTANCE_RULE_REJECTION if request.order.acceptance.draws else None
     for offset in range(0, len(request.tokens), _CHUNK_TOKENS):
         yield DraftRequest(
@@ -61,10 +61,10 @@ def openings(request: SpeculatedRequest, epoch: int, max_tree_nodes: int) -> Ite
 
 
 def tell_sampling(params: SamplingParams) -> sampling_pb2.SamplingParams:
-    """Sampling parameters as a drafter gets them.
+    """Converts sampling parameters for a drafter.
 
-    The changes to the logits are left out: lists of tokens would go with every opening, and what they make of a guess
-    is seen in whether it is accepted.
+    Logit edits are left out. They would add lists of tokens to every opening, and a guess that they rule out is simply
+    not accepted.
     """
     return sampling_pb2.SamplingParams(
         temperature=params.temperature,
@@ -77,7 +77,7 @@ def tell_sampling(params: SamplingParams) -> sampling_pb2.SamplingParams:
 
 
 def hidden_state(state: torch.Tensor | None) -> HiddenState | None:
-    """A hidden state [hidden] of the target's as a verdict carries it; None for None."""
+    """Converts a hidden state [hidden] of the target for a verdict; None for None."""
     if state is None:
         return None
     values: bytes = state.cpu().contiguous().view(torch.uint8).numpy().tobytes()
@@ -85,7 +85,7 @@ def hidden_state(state: torch.Tensor | None) -> HiddenState | None:
 
 
 def proposal(message: ProposalMessage) -> Proposal:
-    """A drafter's proposal as the engine reads it."""
+    """Converts a drafter's proposal for the engine."""
     return Proposal(
         committed_length=message.committed_length,
         first_node_id=message.first_node_id,
@@ -100,14 +100,14 @@ def proposal(message: ProposalMessage) -> Proposal:
 
 
 def proposal_error(error: ProposalError) -> ServiceError:
-    """The error that a drafter gets for a proposal that the engine refused."""
+    """The error sent to a drafter for a proposal that the engine refused."""
     if error.fault is ProposalFault.CREDIT_EXCEEDED:
         return ServiceError(grpc.StatusCode.RESOURCE_EXHAUSTED, ErrorReason.ERROR_REASON_CREDIT_EXCEEDED, str(error))
     return ServiceError(grpc.StatusCode.INVALID_ARGUMENT, ErrorReason.ERROR_REASON_MALFORMED_PROPOSAL, str(error))
 
 
 def bounded(status: status_pb2.Status) -> status_pb2.Status:
-    """A drafter's error in a size and with characters that fit into a list of drafters."""
+    """Bounds a drafter's error for the list of drafters: its size, and its message to printable characters."""
     kept = status_pb2.Status(code=status.code, message=printable(status.message[:_MAX_STATUS_TEXT]))
     if status.ByteSize() <= _MAX_STATUS_BYTES:
         kept.details.extend(status.details)
@@ -115,13 +115,13 @@ def bounded(status: status_pb2.Status) -> status_pb2.Status:
 
 
 def handshake_fault(message: str) -> ServiceError:
-    """FAILED_PRECONDITION: the drafter's first message is no handshake, or a later one is."""
+    """FAILED_PRECONDITION: the drafter's first message is not a handshake, or a later one is."""
     return failed_precondition(ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED, message)
 
 
 def breaks_protocol(error: StreamBroken | ServiceError) -> bool:
-    """Whether the end of a conversation is a fault of the drafter's program: a message out of place, one that cannot
-    be read, or too many. Models that do not fit are none, nor is a peer that finds fault with this side."""
+    """Whether a conversation ended by a protocol fault of the drafter: a misplaced message, an unreadable message, or a
+    flood. Incompatible models are not a fault, nor is an error that the drafter reports about this side."""
     if isinstance(error, ServiceError):
         return error.reason in (
             ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED,
@@ -131,6 +131,6 @@ def breaks_protocol(error: StreamBroken | ServiceError) -> bool:
 
 
 def retry_seconds(error: StreamBroken | ServiceError, otherwise: float) -> float:
-    """When the drafter asks to be called again, within bounds; `otherwise` if it does not say."""
+    """The retry delay that the drafter asks for, within bounds; `otherwise` if it names none."""
     asked = error.retry_seconds if isinstance(error, StreamBroken) else None
     return otherwise if asked is None else min(max(asked, 0.1), _LONGEST_RETRY_SECONDS)

@@ -1,4 +1,4 @@
-"""Counts of a drafter's work, and the worth of its drafting time."""
+"""Counts of a drafter's work, and its drafting speed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 _SMOOTHING = 0.1
 _LEAST_STEP_SECONDS = 1e-4
-"""Least time of a step, so that a drafter that reports no times, or false ones, gets no infinite speed."""
+"""Minimum time of a step, so that missing or false reports cannot give a drafter infinite speed."""
 LONGEST_STEP_SECONDS = 60.0
 _MEMORY_SECONDS = 10.0
-"""Drafting time after which earlier measurements have lost most of their weight."""
+"""Time constant of the decay of earlier measurements, in seconds of drafting time."""
 _MEASURED_STEPS = 32
 _MEASURED_OPENINGS = 4
 
@@ -22,18 +22,18 @@ class DrafterStats:
     draft_tokens: int = 0
     accepted_tokens: int = 0
     lossy_draft_tokens: int = 0
-    """Draft tokens of requests whose rule of acceptance is not lossless; draft_tokens does not count them."""
+    """Draft tokens of requests with a lossy acceptance rule; draft_tokens does not include them."""
     lossy_accepted_tokens: int = 0
     proposed_nodes: int = 0
-    """Nodes that came over a wire, stale ones included."""
+    """Nodes received from a drafter service, stale ones included."""
     stale_nodes: int = 0
     round_trip_seconds: float = 0.0
-    """Smoothed time from a ping to its answer, which a drafter gives between two of its steps; 0 before the first."""
+    """Smoothed time from a ping to its answer, which a drafter sends between two of its steps; 0 before the first."""
     step_seconds: float = 0.0
-    """Smoothed time of one of its drafting steps."""
+    """Smoothed time of one drafting step."""
 
     def count(self, drafted: int, accepted: int, *, lossless: bool) -> None:
-        """Take in verified and accepted draft tokens, by whether the rule that accepted them is lossless."""
+        """Counts verified and accepted draft tokens. lossless: whether the request's acceptance rule is lossless."""
         if lossless:
             self.draft_tokens += drafted
             self.accepted_tokens += accepted
@@ -42,19 +42,19 @@ class DrafterStats:
             self.lossy_accepted_tokens += accepted
 
     def count_step(self, seconds: float) -> None:
-        """Take in the time of a step as the drafter reports it; an implausible one is ignored."""
+        """Counts the time of a step as the drafter reports it; implausible times are ignored."""
         if plausible(seconds):
             self.step_seconds += _SMOOTHING * (seconds - self.step_seconds) if self.step_seconds else seconds
 
     def count_round_trip(self, seconds: float) -> None:
-        """Take in the time from a ping to its answer."""
+        """Counts the time from a ping to its answer."""
         last = self.round_trip_seconds
         self.round_trip_seconds += _SMOOTHING * (seconds - last) if last else seconds
 
 
 class DraftingSpeed:
-    """Accepted draft tokens per second of drafting time, lately: sums of both, in which a second of drafting that was
-    t seconds of drafting ago counts exp(-t / 10)."""
+    """Recent accepted draft tokens per second of drafting time. Both sums decay: work done t seconds of drafting time
+    ago has the weight exp(-t / 10)."""
 
     def __init__(self) -> None:
         self._accepted = 0.0
@@ -69,15 +69,15 @@ class DraftingSpeed:
 
     @property
     def measured(self) -> bool:
-        """Whether the drafter has made enough steps, or else had enough sequences: a silent one counts, too."""
+        """Whether the drafter has made enough steps or had enough sequences; so a silent drafter counts as measured."""
         return self._steps >= _MEASURED_STEPS or self._openings >= _MEASURED_OPENINGS
 
     def count_opening(self) -> None:
-        """Count an opened sequence."""
+        """Counts an opened sequence."""
         self._openings += 1
 
     def count_step(self, seconds: float) -> None:
-        """Take in the time of a drafting step; an implausible one is ignored."""
+        """Counts the time of a drafting step; implausible times are ignored."""
         if not plausible(seconds):
             return
         seconds = max(seconds, _LEAST_STEP_SECONDS)
@@ -87,10 +87,10 @@ class DraftingSpeed:
         self._steps += 1
 
     def count_accepted(self, tokens: int) -> None:
-        """Take in accepted draft tokens."""
+        """Counts accepted draft tokens."""
         self._accepted += tokens
 
 
 def plausible(seconds: float) -> bool:
-    """Whether a drafter's step may have taken so long; NaN is not plausible either."""
+    """Whether a time is plausible for a drafter's step; NaN is not."""
     return 0 <= seconds <= LONGEST_STEP_SECONDS

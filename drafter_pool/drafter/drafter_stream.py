@@ -1,4 +1,4 @@
-"""One Draft stream to a drafter: its handshake, what is written to it, its pings, and how it ends."""
+"""One Draft stream to a drafter: handshake, writes, pings and end."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ DraftCall = MessageStream[DraftRequest, DraftResponse]
 _HANDSHAKE_SECONDS = 5.0
 _MAX_HELLO_BYTES = 65536
 _MAX_QUEUED = 4096
-"""Messages that may wait for the drafter to read."""
+"""Maximum number of messages that wait for the drafter to read them."""
 _PING_SECONDS = 1.0
 _SILENT_PINGS = 3
-"""Pings after the last sign of life at which a drafter is lost. Time in which this process itself stood still does not
-count, since no ping is sent in it."""
+"""Unanswered pings after which a drafter counts as lost. Time in which this process itself was stalled does not count,
+since it sends no pings then."""
 
 
 async def shake_hands(stream: DraftCall, identity: PeerInfo, address: str) -> PeerInfo:
-    """Send this side's hello, and return that of the drafter at an address.
+    """Sends this side's hello, and returns that of the drafter at an address.
 
-    Raises StreamBroken if none comes in time, and ServiceError if something else comes or the two sides do not fit.
+    Raises StreamBroken if no answer arrives in time, and ServiceError if the answer is not a hello or the two sides are
+    incompatible.
     """
     try:
         async with asyncio.timeout(_HANDSHAKE_SECONDS):
@@ -55,10 +56,10 @@ async def shake_hands(stream: DraftCall, identity: PeerInfo, address: str) -> Pe
 
 
 class DrafterStream:
-    """A stream after its handshakes. Used in the event loop only."""
+    """A stream after its handshake. Used in the event loop only."""
 
     def __init__(self, stream: DraftCall, drafter: str, flood_limit: FloodLimit, clocks: DrafterClocks) -> None:
-        """drafter: its name, for the tasks' names. flood_limit: of what comes back on the stream."""
+        """drafter: the drafter's name, for the names of tasks. flood_limit: the limit on incoming messages."""
         self._drafter = drafter
         self._flood_limit = flood_limit
         self._clocks = clocks
@@ -74,10 +75,10 @@ class DrafterStream:
         return not self._writer.closed
 
     async def run(self, read: Coroutine[Any, Any, None], *, pings: bool) -> None:
-        """Write, ping and read until the drafter ends the stream, after `close` or by itself.
+        """Writes, pings and reads until the drafter ends the stream, after `close` or by itself.
 
-        read: reads until then. pings: whether the drafter answers pings. Raises what `read` raises, StreamBroken when
-        the drafter falls silent, OutboxFull when it does not read, and the exception that `end` was given.
+        read: reads until the stream ends. pings: whether the drafter answers pings. Raises the errors of `read`,
+        StreamBroken if the drafter falls silent, OutboxFull if it does not read, and the exception passed to `end`.
         """
         reading = asyncio.create_task(read, name=f"read from {self._drafter}")
         writing = asyncio.create_task(self._writer.run(), name=f"write to {self._drafter}")
@@ -89,7 +90,7 @@ class DrafterStream:
             if reading not in done:
                 for part in done:
                     part.result()
-                await reading  # released: the drafter answers by ending its side
+                await reading  # after `close` the drafter ends its side
             reading.result()
         finally:
             for part in parts:
@@ -97,34 +98,34 @@ class DrafterStream:
             await asyncio.wait(parts)
             for part in parts:
                 if not part.cancelled():
-                    part.exception()  # seen: whichever came first is raised, the others follow from it
+                    part.exception()  # retrieved: the first exception is raised, the others follow from it
 
     def send(self, message: DraftRequest) -> None:
-        """Queue a message. A drafter that does not read loses the stream."""
+        """Queues a message. The stream ends if the drafter does not read."""
         if self._writer.closed:
-            return  # the stream is over; its sequences are being dropped
+            return  # the stream has ended; its sequences are being dropped
         try:
             self._writer.send(message)
         except OutboxFull as error:
             self.end(OutboxFull(f"the drafter does not read: {error}"))
 
     def close(self) -> None:
-        """Send nothing more, and let the drafter end its side."""
+        """Stops sending, and lets the drafter end its side."""
         self._writer.close()
 
     def end(self, why: Exception) -> None:
-        """End the stream for a reason, unless it has one already."""
+        """Ends the stream with an exception; only the first one counts."""
         if not self._ended.done():
             self._ended.set_exception(why)
 
     def answered(self, number: int) -> float | None:
-        """Take the answer to a ping. Returns the seconds since that ping, None unless it is the last one."""
+        """Handles the answer to a ping. Returns the seconds since that ping, or None if it was not the latest one."""
         self._silent_pings = 0
         last, sent = self._pinged
         return self._clocks.now() - sent if number == last else None
 
     async def _ping(self) -> None:
-        """Raises StreamBroken when the answers stay out."""
+        """Sends pings. Raises StreamBroken when answers are missing."""
         for number in itertools.count(1):
             self._pinged = number, self._clocks.now()
             self.send(DraftRequest(ping=Ping(number=number)))

@@ -1,4 +1,4 @@
-"""How much a drafter may say on a stream: as much as what it was told can be answered with."""
+"""The flood limit: a drafter may send only as much as the verifier's messages can call for."""
 
 from __future__ import annotations
 
@@ -13,56 +13,55 @@ from draftwire.v1.proposal_pb2 import ProposalBatch
 from service_runtime.errors import ServiceError
 
 _SLACK = 1024
-"""Messages beyond: those that answer nothing, as that its model was replaced, or of kinds not known here yet."""
+"""Extra messages allowed: unsolicited ones, such as a model replacement, and ones of kinds unknown here."""
 _VERDICTS = 16
-"""Verdicts of a sequence whose answers may come all at once. What was not said to more of them cannot be made up for:
-a drafter that falls silent does not save up for a flood."""
+"""Verdicts of a sequence whose answers may arrive all at once. Allowance beyond that expires, so that a silent drafter
+cannot save up for a flood."""
 _MESSAGE_BYTES = 1 << 20
-"""Bytes of a message that count as one more message, whatever they are."""
+"""Bytes of a message that count as one more message, regardless of their content."""
 _LATE_SECONDS = 5.0
-"""Seconds after the end of a sequence in which messages for it are still expected."""
+"""Time after the end of a sequence in which messages for it are still expected."""
 _OPENING = 2
-"""Messages that answer an opening beside nodes: that it has caught up, and that it failed."""
+"""Messages that an opening may cause besides nodes: caught up, and failed."""
 
 
 class FloodLimit:
-    """The messages that a drafter may still send.
+    """The number of messages that a drafter may still send.
 
-    Reading costs the verifier time in its event loop, whatever comes of what is read, proposals that come too late
-    included. A drafter that keeps to its credit says at most so many nodes of a sequence after its opening and after
-    each verdict, each in a message of its own at worst; all beyond is a flood, and ends the stream. A pong that no ping
-    asked for is one, too.
+    Reading any message costs the verifier time in its event loop, even a proposal that arrives too late. A drafter that
+    respects its credit sends at most that many nodes after an opening and after each verdict, in the worst case one per
+    message. Anything beyond that is a flood and ends the stream, and so does an unsolicited pong.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
-        """now: seconds, from any start."""
+        """now: a clock in seconds with any origin."""
         self._left = self._most = _SLACK
         self._pings = 0
-        """Of those that were sent, how many are not answered."""
+        """Number of unanswered pings."""
         self._now = now
         self._closed: deque[tuple[float, int]] = deque()
-        """Closed sequences that still count in `_most`: the time of their end, and their part."""
+        """Closed sequences that are still included in `_most`: the time of their end, and their part of it."""
 
     def opened(self, max_tree_nodes: int) -> None:
-        """A sequence was opened, with so much credit."""
+        """Adds the allowance of an opened sequence. max_tree_nodes: its credit."""
         self._most += _room(max_tree_nodes)
         self._add(_OPENING + 2 * max_tree_nodes)
 
     def closed(self, max_tree_nodes: int) -> None:
-        """A sequence with so much credit is open no longer; what is under way of it may still come."""
+        """Counts a closed sequence, whose last messages may still arrive. max_tree_nodes: its credit."""
         self._closed.append((self._now(), _room(max_tree_nodes)))
 
     def told(self, max_tree_nodes: int) -> None:
-        """A verdict was sent of a sequence with so much credit."""
+        """Adds the allowance of a sent verdict. max_tree_nodes: credit of the sequence."""
         self._add(2 * max_tree_nodes)
 
     def asked(self) -> None:
-        """A sign of life was asked for, which is answered once."""
+        """Allows one pong, for a ping that was sent."""
         self._pings += 1
 
     def spend(self, message: DraftResponse, size: int = 0) -> None:
-        """A message of so many bytes came. Raises ServiceError, before anything of it is looked at, when it is beyond
-        the allowance."""
+        """Deducts a received message of `size` bytes. Raises ServiceError if it exceeds the allowance, before its
+        entries are processed."""
         kind = message.WhichOneof("message")
         if kind == "pong":
             self._pings -= 1
@@ -70,7 +69,7 @@ class FloodLimit:
                 raise _flood()
             return
         batch = message.proposals if kind == "proposals" else None
-        # A message may hold a million entries: they are looked at only where there can be so many.
+        # A message may hold a million entries: their number is checked before they are read.
         if batch is not None and len(batch.proposals) > self._left:
             raise _flood()
         self._left -= 1 + size // _MESSAGE_BYTES + (0 if batch is None else _entries(batch))
@@ -88,8 +87,8 @@ def _room(max_tree_nodes: int) -> int:
 
 
 def _entries(batch: ProposalBatch) -> int:
-    """Nodes of a message, or what takes as long to read. What nodes are drawn from counts by its bytes alone: it has
-    the length of the vocabulary, if the rule of acceptance wants it."""
+    """Number of a message's nodes, or of entries that take as long to read. Draft distributions are as long as the
+    vocabulary if the acceptance rule needs them, so they count only by their bytes."""
     return sum(max(1, len(each.token_ids), len(each.parent_ids), len(each.log_probs)) for each in batch.proposals)
 
 

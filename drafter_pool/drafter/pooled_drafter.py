@@ -1,4 +1,4 @@
-"""A drafter of the pool, wherever it runs: its state, its measurements, and the sequences that are open with it."""
+"""The base class of the pool's drafters, remote or local: state, measurements and open sequences."""
 
 from __future__ import annotations
 
@@ -26,59 +26,59 @@ from speculative_engine.engine.step_result import SequenceOutcome
 from speculative_engine.tree.proposal import ProposalError
 
 _CONTACT_SECONDS = 10.0
-"""Time that a drafter has to become ready for a caller who waits for it."""
+"""Maximum time that a caller waits for a drafter to become ready."""
 
 
 class DrafterEvents(Protocol):
-    """The pool, as its drafters report to it. Called in the event loop."""
+    """Events that drafters report to the pool. Called in the event loop."""
 
     def drafter_changed(self, drafter: PooledDrafter) -> None:
-        """Something that lists of drafters show has changed."""
+        """Reports a change of something that the list of drafters shows."""
 
     def drafter_ready(self, drafter: PooledDrafter) -> None:
-        """The drafter drafts from now on; it has no sequence yet."""
+        """Reports that the drafter is ready to draft; it has no sequences yet."""
 
     def drafter_renewed(self, drafter: PooledDrafter) -> None:
-        """Another model answers than before the connection was lost."""
+        """Reports that the model has changed since the previous connection."""
 
     def drafter_replaced(self, drafter: PooledDrafter, delay: float) -> None:
-        """New streams to the address get another model, to be followed after `delay` seconds; this stream goes on for
-        a while."""
+        """Reports that new streams to the address get another model. The pool follows after `delay` seconds; the
+        current stream continues for a while."""
 
     def drafter_dropped(self, drafter: PooledDrafter, sequence_ids: Sequence[int], why: Dropped) -> None:
-        """The drafter no longer drafts for these sequences."""
+        """Reports that the drafter no longer drafts for these sequences."""
 
 
 class PooledDrafter(ABC):
-    """Name, state and measurements of one drafter, and its open sequences. Used in the event loop only."""
+    """One drafter's name, state, measurements and open sequences. Used in the event loop only."""
 
     def __init__(self, name: str, address: str, events: DrafterEvents):
         self.name = name
         self.address = address
         self.source = new_source(name)
-        """The engine's name for the drafter: a new one for each model that has answered at the address."""
+        """The engine's name for the drafter; it changes with each model that answers at the address."""
         self.labels: Mapping[str, str] = {}
         self.trusted = False
-        """Whether the distributions that it reports for its tokens are believed."""
+        """Whether the draft distributions that the drafter reports are trusted; the rejection rule needs that."""
         self.announced = False
         self.announcer: str | None = None
-        """Name of the token that the drafter was announced with; None without one."""
+        """Name of the token in the drafter's announcement; None without one."""
         self.given = False
-        """Whether it was attached by a call or a setting: then it stays when its heartbeats stop."""
+        """Whether the drafter was attached by a call or a setting, and so stays when its heartbeats stop."""
         self.attached_at = time.time()
         self.stats = DrafterStats()
         self.speed = DraftingSpeed()
         self.credit = PausePolicy()
         self.last_error: status_pb2.Status | None = None
         self.contact: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the drafter was ready for the first time; holds the StreamBroken or ServiceError if that failed."""
+        """Done once the drafter has been ready; holds the StreamBroken or ServiceError if the first attempt failed."""
         self._events = events
         self._state = DrafterState.DRAFTER_STATE_CONNECTING
         self._draining = False
 
     @property
     def state(self) -> DrafterState:
-        """State of the drafter in the pool."""
+        """The drafter's state in the pool."""
         return DrafterState.DRAFTER_STATE_DRAINING if self._draining else self._state
 
     @property
@@ -88,22 +88,22 @@ class PooledDrafter(ABC):
 
     @property
     def goes_first(self) -> bool:
-        """Whether requests go to this drafter before others, since nothing has been measured yet."""
+        """Whether requests go to this drafter before others, because its speed has not been measured yet."""
         return not self.speed.measured
 
     @property
     def draws(self) -> bool:
-        """Whether the drafter can and may draft for requests with the rule of rejection."""
+        """Whether the drafter can and may draft for requests with the rejection rule."""
         return self.trusted
 
     @property
     def model(self) -> ModelInfo | None:
-        """The drafter's model; None before it is known, and for a drafter without one."""
+        """The drafter's model; None until it is known, and for a drafter without a model."""
         return None
 
     @property
     def takes_states(self) -> bool:
-        """Whether verdicts carry the target's last hidden states to this drafter."""
+        """Whether verdicts to this drafter carry the target's last hidden states."""
         return False
 
     @property
@@ -119,15 +119,15 @@ class PooledDrafter(ABC):
     @property
     @abstractmethod
     def full_seconds(self) -> float:
-        """Seconds until a drafter that was full may be asked again; 0 if it is not full."""
+        """Seconds until a full drafter may be asked again; 0 if it is not full."""
 
     @abstractmethod
     async def run(self) -> None:
-        """Becomes ready, or keeps trying, until released."""
+        """Keeps the drafter ready, or keeps trying, until it is released."""
 
     @abstractmethod
     def release(self) -> bool:
-        """Stop drafting. Returns True if `run` then returns by itself, False if it is to be cancelled."""
+        """Stops drafting. Returns True if `run` then returns by itself, False if the caller must cancel it."""
 
     @abstractmethod
     def has(self, sequence_id: int) -> bool:
@@ -135,27 +135,27 @@ class PooledDrafter(ABC):
 
     @abstractmethod
     def open(self, request: SpeculatedRequest, max_tree_nodes: int) -> None:
-        """Open a sequence with the tokens it has; `opened` is done when the drafter has caught up."""
+        """Opens a sequence with its committed tokens; `opened` is done when the drafter has caught up."""
 
     @abstractmethod
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
-        """Whether the drafter has caught up with an open sequence, as soon as that is known. Not to be cancelled."""
+        """A future that resolves to whether the drafter has caught up with an open sequence. Must not be cancelled."""
 
     @abstractmethod
     def send_verdicts(self, outcomes: Sequence[SequenceOutcome]) -> None:
-        """Send what a step committed, for those of the sequences that are open here."""
+        """Sends a step's verdicts for the sequences that are open with this drafter."""
 
     @abstractmethod
     def close(self, sequence_id: int) -> None:
-        """Close a sequence; does nothing if it is not open."""
+        """Closes a sequence; does nothing if it is not open."""
 
     @abstractmethod
     def refuse(self, sequence_id: int, epoch: int, error: ProposalError) -> bool:
-        """Report to the drafter that its proposal was refused, and close the sequence here. Returns False if that
-        opening has ended already."""
+        """Reports a refused proposal to the drafter and closes the sequence. Returns False if that opening has already
+        ended."""
 
     async def wait_ready(self) -> None:
-        """Wait until the drafter is ready for the first time. Raises ServiceError if that fails or takes too long."""
+        """Waits until the drafter is ready for the first time. Raises ServiceError if that fails or takes too long."""
         if self.ready:
             return
         try:
@@ -167,9 +167,9 @@ class PooledDrafter(ABC):
             raise self.unreachable()
 
     def unreachable(self, why: Exception | str | None = None) -> ServiceError:
-        """The error for a caller who wants this drafter while it is not ready.
+        """Returns the error for a call that needs this drafter while it is not ready.
 
-        Its status is the drafter's own where the two sides do not fit (FAILED_PRECONDITION), UNAVAILABLE otherwise.
+        Its status is the drafter's own if the two sides are incompatible (FAILED_PRECONDITION), otherwise UNAVAILABLE.
         """
         if isinstance(why, StreamBroken) and why.code is grpc.StatusCode.FAILED_PRECONDITION:
             reason = dict(ErrorReason.items()).get(f"ERROR_REASON_{why.reason_name}")
@@ -183,7 +183,7 @@ class PooledDrafter(ABC):
         )
 
     def inherit(self, predecessor: PooledDrafter) -> None:
-        """Take over the place of another drafter in the pool: everything but what belongs to a model or an address."""
+        """Takes over another drafter's place in the pool: all state that belongs to no model and no address."""
         self.labels, self.stats = predecessor.labels, predecessor.stats
         self.announced, self.given = predecessor.announced, predecessor.given
         self.announcer = predecessor.announcer
@@ -191,28 +191,28 @@ class PooledDrafter(ABC):
         self.attached_at = predecessor.attached_at
 
     def drain(self) -> None:
-        """Open no more sequences."""
+        """Stops opening sequences."""
         self._set_draining(True)
 
     def resume(self) -> None:
-        """Open sequences again."""
+        """Allows sequences to be opened again."""
         self._set_draining(False)
 
     def show_error(self, error: StreamBroken | ServiceError) -> None:
-        """Show a fault in lists of drafters."""
+        """Shows an error in the list of drafters."""
         status = error.status if isinstance(error, StreamBroken) else error.to_status()
         self.last_error = draft_messages.bounded(status)
         self._events.drafter_changed(self)
 
     def count_step(self, drafting_seconds: float, seconds: float) -> None:
-        """Count a drafting step. seconds: the time that the drafter's accepted tokens are set against."""
+        """Counts a drafting step. seconds: the time by which the drafter's accepted tokens are divided."""
         self.stats.count_step(drafting_seconds)
         self.speed.count_step(seconds)
 
     def _contact_failed(self, error: StreamBroken | ServiceError) -> None:
         if not self.contact.done():
             self.contact.set_exception(error)
-            self.contact.exception()  # seen, also when nobody waits for it
+            self.contact.exception()  # retrieved, so that asyncio does not complain when nobody waits for it
 
     def _set_state(self, state: DrafterState) -> None:
         if state != self._state:

@@ -1,4 +1,4 @@
-"""The verifier as the pool of drafters sees it: where proposals go."""
+"""The pool's interface to the verifier: takes proposals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class SequenceProposal:
 
     sequence_id: int
     epoch: int
-    """Number of the source's opening of the sequence; the verifier only returns it with a fault."""
+    """Number of the source's opening of the sequence; the verifier uses it only in a ProposalFault."""
     proposal: Proposal
 
 
@@ -33,20 +33,20 @@ class ProposalSink(Protocol):
     """Takes proposals and decides which of them are verified. Called in the event loop."""
 
     def attach(self, sequence_id: int, source: str, *, hidden_states: bool = False) -> None:
-        """Take proposals of a drafter for a sequence, from its first node on. hidden_states: whether its verdicts carry
-        the target's last hidden states."""
+        """Starts taking a drafter's proposals for a sequence, from the first node on. hidden_states: whether the
+        drafter's verdicts carry the target's last hidden states."""
 
     def detach(self, sequence_id: int, source: str) -> None:
-        """Take no more proposals of a drafter for a sequence."""
+        """Stops taking a drafter's proposals for a sequence."""
 
     def forget(self, source: str) -> None:
-        """Take no more proposals of a drafter, and forget what was learned about it."""
+        """Stops taking a drafter's proposals, and drops its statistics."""
 
     def rest(self, source: str, *, rests: bool) -> None:
-        """Await no answers of a drafter, which gets no verdicts for now (`rests`), or await them again."""
+        """Stops waiting for the proposals of a drafter that is paused (`rests`), or waits for them again."""
 
     def propose(self, source: str, proposals: Sequence[SequenceProposal]) -> None:
-        """Merge one message's proposals. Raises TooManyCommands."""
+        """Merges the proposals of one message into the trees. Raises TooManyCommands."""
 
     def response_seconds(self, source: str) -> float | None:
-        """Smoothed time in seconds from a verdict to a drafter's first answer; None while it is not known."""
+        """Smoothed time in seconds from a verdict to a drafter's first answer; None while unknown."""

@@ -1,4 +1,4 @@
-"""A drafter service as a drafter of the pool: connects to it again and again, and converses with it."""
+"""The pool's side of a drafter service: keeps a Draft stream to it open and reconnects when it breaks."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ log = get_logger(__name__)
 Connect = Callable[[], AbstractAsyncContextManager[DraftCall]]
 
 _STEADY_SECONDS = 1.0
-"""A conversation that lasted this long was no flicker: the next one is tried at once."""
+"""Minimum duration of a stable conversation, after which the reconnect backoff is reset."""
 
 
 class ServiceDrafter(PooledDrafter):
-    """Keeps up the conversation with one drafter service."""
+    """A drafter that runs as a service, and the conversation with it."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class ServiceDrafter(PooledDrafter):
         standing: DrafterStanding,
         clocks: DrafterClocks,
     ):
-        """connect: opens a call to the address. sink: takes the drafter's proposals. standing: of the address, which
-        other drafters of the pool may share, under other names or with the model before."""
+        """connect: opens a call to the address. sink: takes the drafter's proposals. standing: the address's standing,
+        which drafters of other names at the address, and its previous model, share."""
         super().__init__(name, address, events)
         self.credit, self.speed = standing.credit, standing.speed
         self.peer: PeerInfo | None = None
@@ -65,19 +65,19 @@ class ServiceDrafter(PooledDrafter):
         self._standing = standing
         self._clocks = clocks
         self._rests = False
-        """Whether the sink awaits no answers, as last set here; it knows drafters that have had a sequence."""
+        """The pause last reported to the sink; the sink knows only drafters that have had a sequence."""
         self._retry_seconds = 0.0
-        """Pause that the drafter asked for when the last conversation ended."""
+        """Pause that the drafter requested when the last conversation ended."""
         self._released = False
 
     @property
     def draws(self) -> bool:
-        """Whether the drafter is trusted and can send the distributions that the rule of rejection needs."""
+        """Whether the drafter is trusted and can send the draft distributions that the rejection rule needs."""
         return self.trusted and self.peer is not None and CAPABILITY_DISTRIBUTIONS in self.peer.capabilities
 
     @property
     def model(self) -> ModelInfo | None:
-        """The model of the drafter's last handshake; None before the first."""
+        """The model in the drafter's last handshake; None before the first."""
         return self.peer.model if self.peer is not None else None
 
     @property
@@ -87,22 +87,23 @@ class ServiceDrafter(PooledDrafter):
 
     @property
     def sequences(self) -> int:
-        """Number of sequences that are open on the stream."""
+        """Number of sequences open on the stream."""
         return self._conversation.sequences if self._conversation is not None else 0
 
     @property
     def ready(self) -> bool:
-        """Whether there is a stream that can be written to, and the drafter takes new sequences."""
+        """Whether the drafter takes new sequences and its stream is writable."""
         return super().ready and self._conversation is not None and self._conversation.writable
 
     @property
     def has_room(self) -> bool:
-        """Whether another sequence may be opened, by the drafter's limit and by what it said when it was full."""
+        """Whether another sequence may be opened: the drafter is below its limit and did not recently report being
+        full."""
         return self._conversation is not None and self._conversation.has_room
 
     @property
     def full_seconds(self) -> float:
-        """Seconds until a drafter that was full may be asked again; 0 if it is not full."""
+        """Seconds until a full drafter may be asked again; 0 if it is not full."""
         return self._conversation.full_seconds if self._conversation is not None else 0.0
 
     def has(self, sequence_id: int) -> bool:
@@ -110,12 +111,12 @@ class ServiceDrafter(PooledDrafter):
         return self._conversation is not None and self._conversation.has(sequence_id)
 
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
-        """Whether the drafter has caught up with an open sequence, as soon as that is known. Not to be cancelled."""
+        """A future that resolves to whether the drafter has caught up with an open sequence. Must not be cancelled."""
         assert self._conversation is not None, "something is open"
         return self._conversation.opened(sequence_id)
 
     async def run(self) -> None:
-        """Connect and converse, again and again with growing pauses, until released."""
+        """Connects and converses until released, reconnecting with growing pauses."""
         backoff = Backoff(0.1, 5.0)
         while not self._released:
             await self._sit_out()
@@ -137,8 +138,8 @@ class ServiceDrafter(PooledDrafter):
                 await asyncio.sleep(max(backoff.next_delay(), self._retry_seconds))
 
     def release(self) -> bool:
-        """End the conversation. True if `run` returns by itself once the drafter has answered, False if there is no
-        conversation to end and `run` is to be cancelled."""
+        """Ends the conversation. Returns True if `run` returns by itself once the drafter has answered, False if there
+        is no conversation and the caller must cancel `run`."""
         self._released = True
         if self._conversation is None:
             return False
@@ -146,13 +147,13 @@ class ServiceDrafter(PooledDrafter):
         return True
 
     def open(self, request: SpeculatedRequest, max_tree_nodes: int) -> None:
-        """Open a sequence on the stream, and count the opening for the address."""
+        """Opens a sequence on the stream, and counts the opening for the address."""
         assert self._conversation is not None, "only ready drafters open sequences"
         self._standing.count_opening(self.speed)
         self._conversation.open(request, max_tree_nodes)
 
     def send_verdicts(self, outcomes: Sequence[SequenceOutcome]) -> None:
-        """Send what a step committed, unless the drafter is paused: then it is held back."""
+        """Sends the verdicts of a step; while the drafter is paused they are held back."""
         if self._conversation is not None:
             self._conversation.send_verdicts(outcomes)
             if self.sequences and self.credit.rests is not self._rests:
@@ -160,23 +161,23 @@ class ServiceDrafter(PooledDrafter):
                 self._sink.rest(self.source, rests=self._rests)
 
     def close(self, sequence_id: int) -> None:
-        """Close a sequence on the stream; does nothing if it is not open."""
+        """Closes a sequence on the stream; does nothing if it is not open."""
         if self._conversation is not None:
             self._conversation.close(sequence_id)
 
     def refuse(self, sequence_id: int, epoch: int, error: ProposalError) -> bool:
-        """Report a refused proposal on the stream. Returns False if that opening has ended already."""
+        """Reports a refused proposal on the stream. Returns False if that opening has already ended."""
         return self._conversation is not None and self._conversation.refuse(sequence_id, epoch, error)
 
     @property
     def goes_first(self) -> bool:
-        """Whether nothing has been measured yet, and the address may have requests for that reason."""
+        """Whether nothing has been measured yet, and the address may still receive requests for that reason."""
         return super().goes_first and self._standing.goes_first
 
-    # One connection after another
+    # Connections
 
     async def _sit_out(self) -> None:
-        """Wait for the end of the address's suspension, if it is suspended."""
+        """Waits for the end of the address's suspension, if it is suspended."""
         pause = self._standing.breaker.paused_seconds
         if pause > 0:
             self._set_state(DrafterState.DRAFTER_STATE_SUSPENDED)
@@ -219,9 +220,9 @@ class ServiceDrafter(PooledDrafter):
             raise StreamBroken.of(grpc.StatusCode.UNAVAILABLE, f"{self.address} ended the stream")
 
     def _note(self, error: Exception) -> None:
-        """Show a fault, count it if it breaks the protocol, and log it when it is news."""
+        """Shows an error, counts it if it breaks the protocol, and logs it if the drafter was reachable before."""
         if isinstance(error, TooManyFaults):
-            return  # each of them was noted
+            return  # each fault was noted when it occurred
         if not isinstance(error, ServiceError | StreamBroken):
             error = StreamBroken.of(grpc.StatusCode.UNAVAILABLE, str(error))
         self._retry_seconds = draft_messages.retry_seconds(error, 0.0)

@@ -1,4 +1,4 @@
-"""A running request as drafters need it. Each verifier has its own class of requests."""
+"""Protocols of a running request as drafters need it. Each verifier has its own request class."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from speculative_engine.sampling.sampling_params import SamplingParams
 
 
 class SpeculationOrder(Protocol):
-    """The part of a request that stays the same while it runs."""
+    """The fixed part of a request."""
 
     @property
     def request_id(self) -> str:
-        """Its name in logs."""
+        """The request's id in logs."""
 
     @property
     def sampling(self) -> SamplingParams:
@@ -23,7 +23,7 @@ class SpeculationOrder(Protocol):
 
     @property
     def max_length(self) -> int:
-        """Most tokens of prompt and output together."""
+        """Maximum number of tokens of prompt and output together."""
 
     @property
     def speculate(self) -> bool:
@@ -31,43 +31,43 @@ class SpeculationOrder(Protocol):
 
     @property
     def drafter_names(self) -> Sequence[str]:
-        """The only drafters it takes, all of them; empty leaves the choice to the pool."""
+        """Names of the drafters that draft for the request, and no others; empty leaves the choice to the pool."""
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Labels that its drafters must have."""
+        """Labels that the request's drafters must have."""
 
     @property
     def drafters(self) -> int | None:
-        """Number of drafters that draft for the request at once; None leaves it to the setting."""
+        """Number of drafters that draft for the request at once; None for the pool's setting."""
 
     @property
     def acceptance(self) -> Acceptance:
-        """The rule by which its tokens are accepted."""
+        """The request's acceptance rule."""
 
     @property
     def dynamic_temperature(self) -> bool:
-        """Whether drafters lower their temperature where they are less sure."""
+        """Whether drafters lower their temperature where they are less confident."""
 
 
 class SpeculatedRequest(Protocol):
-    """A request that runs."""
+    """A running request."""
 
     @property
     def sequence_id(self) -> int:
-        """Its number in this process, never used again."""
+        """The sequence's number, unique in this process."""
 
     @property
     def order(self) -> SpeculationOrder:
-        """The request as it was asked for."""
+        """The fixed part of the request."""
 
     @property
     def span(self) -> Span:
-        """The request's span in traces; NO_SPAN where it is not traced."""
+        """The request's trace span; NO_SPAN if it is not traced."""
 
     @property
     def tokens(self) -> Sequence[int]:
-        """Prompt and output committed so far, in step with the verdicts sent to drafters."""
+        """The prompt and the output committed so far, consistent with the verdicts sent to drafters."""
 
     @property
     def finished(self) -> bool:

@@ -18,38 +18,39 @@ from draftwire.v1.model_info_pb2 import ModelInfo
 from service_runtime.errors import ServiceError
 
 REPLACEMENT_SECONDS = 5.0
-"""From one model of an address to the next; an earlier one is a fault."""
+"""Minimum time between two models at an address; an earlier replacement is a fault."""
 _FULL_SECONDS = 3600.0
-"""Least seconds between two times that an account is filled because a drafter or its model is new at the address."""
+"""Minimum time between two refills of the account for a new drafter or a new model at the address."""
 _TRIAL_SECONDS = 60.0
-"""Least seconds between two times that a paused drafter is tried at once because its model is new."""
+"""Minimum time between two immediate trials of a paused drafter for a new model."""
 _FIRST_OPENINGS = 4
 _FIRST_SECONDS = 60.0
-"""So many sequences in so many seconds go to a drafter for the reason that nothing is known of it yet."""
+"""Period in which an address gets at most `_FIRST_OPENINGS` sequences because its model has not been measured yet."""
 
 
 class DrafterStanding:
-    """The standing of an address, whatever model answers there and under whatever names it is attached.
+    """The standing of an address. It does not depend on the model that answers or the names it is attached under.
 
-    A new model begins with what the one before it has left in the account. It is worth a trial once a minute, and a
-    full account once an hour, so a better model recovers within seconds, and one that is always new gains nothing.
+    A new model begins with the account balance of its predecessor. At most once a minute it gets an immediate trial,
+    and at most once an hour a full account. So a better model recovers within seconds, and a drafter gains nothing by
+    changing its model all the time.
     """
 
     def __init__(self, clocks: DrafterClocks) -> None:
         self.breaker = CircuitBreaker(clocks.now)
         self.credit = PausePolicy()
         self.speed = DraftingSpeed()
-        """Of the model that answered last."""
+        """Drafting speed of the model that answered last."""
         self._now = clocks.now
         self._model: bytes | None = None
         self._filled_at = self._tried_at = self._now()
         self._replaced_at = -math.inf
         self._announced = False
-        """The drafter has said that its model was replaced, and the new one has not answered yet."""
+        """Whether the drafter has announced a model replacement and the new model has not answered yet."""
         self._first_openings: deque[float] = deque(maxlen=_FIRST_OPENINGS)
 
     def meet(self, model: ModelInfo) -> bool:
-        """A model answers at the address. False if it is another one, unannounced and too soon."""
+        """Registers the model that answers at the address. Returns False if it changed unannounced and too soon."""
         digest = hashlib.sha256(model.SerializeToString(deterministic=True)).digest()
         known, self._model = self._model, digest
         if known == digest or known is None:
@@ -61,28 +62,28 @@ class DrafterStanding:
         return announced or self._replacement_delay() == 0
 
     def replaced(self) -> float:
-        """The drafter says that its model was replaced. Seconds until that may be followed; 0 unless it is too soon
-        after the replacement before."""
+        """Registers the drafter's notice of a model replacement. Returns the seconds until the pool may follow: 0
+        unless it is too soon after the previous replacement."""
         self._announced = True
         return self._replacement_delay()
 
     def attached(self) -> None:
-        """A drafter was made for the address."""
+        """Registers that a drafter was created for the address."""
         self._renew()
 
     @property
     def goes_first(self) -> bool:
-        """Whether the address may have requests for the reason that nothing is known of its model."""
+        """Whether the address may still receive requests because its model has not been measured."""
         return len(self._first_openings) < _FIRST_OPENINGS or self._now() - self._first_openings[0] > _FIRST_SECONDS
 
     def count_opening(self, speed: DraftingSpeed) -> None:
-        """A sequence was opened with a model of the address, of this speed."""
+        """Counts a sequence opened with the model of the address that has this `speed`."""
         if not speed.measured:
             self._first_openings.append(self._now())
         speed.count_opening()
 
     def _replacement_delay(self) -> float:
-        """Take the next time at which a replacement is due, and how long it is until then."""
+        """Reserves the next time at which a replacement is allowed. Returns the seconds until then."""
         now = self._now()
         self._replaced_at = max(now, self._replaced_at + REPLACEMENT_SECONDS)
         return self._replaced_at - now
@@ -98,23 +99,23 @@ class DrafterStanding:
 
 
 _MOST = 1024
-"""Addresses that are remembered beside those that are attached."""
+"""Maximum number of recent addresses whose standings are kept without a living drafter."""
 
 
 class DrafterStandings:
-    """Standings by address: a drafter that is detached, or leaves, and comes back, is no other one."""
+    """Standings by address: a drafter that is detached or leaves keeps its standing when it returns."""
 
     def __init__(self, clocks: DrafterClocks) -> None:
         self._clocks = clocks
         self._held: WeakValueDictionary[str, DrafterStanding] = WeakValueDictionary()
-        """All standings that are in use, those of living drafters among them."""
+        """All standings in use, including those of living drafters."""
         self._latest: OrderedDict[str, DrafterStanding] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._held)
 
     def of(self, address: str) -> DrafterStanding:
-        """The standing of an address for which a drafter is made."""
+        """The standing of an address for which a drafter is being created."""
         standing = self._held.get(address)
         if standing is None:
             standing = self._held[address] = DrafterStanding(self._clocks)
@@ -127,7 +128,7 @@ class DrafterStandings:
 
 
 def replaced_too_soon() -> ServiceError:
-    """The fault of a drafter that replaces its model too often (RESOURCE_EXHAUSTED)."""
+    """RESOURCE_EXHAUSTED: the drafter replaces its model too often."""
     return ServiceError(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         ErrorReason.ERROR_REASON_CREDIT_EXCEEDED,

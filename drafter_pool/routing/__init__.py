@@ -1,1 +1,1 @@
-"""The choice of a drafter for each request, and the roster that it is made from."""
+"""The roster of drafters, and the choice among them for each request."""

@@ -1,4 +1,4 @@
-"""The protobuf descriptions of drafters and of what the planner has learned of them."""
+"""Protobuf descriptions of drafters and of the planner's statistics about them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from speculative_engine.planning.planner import Planner
 
 
 def describe(drafter: PooledDrafter, sequences: int, response_seconds: float | None) -> DrafterMessage:
-    """The state of one drafter. sequences: open ones under its name. response_seconds: from a verdict to its first
-    answer; None while it is not known."""
+    """The state of one drafter. sequences: number of open sequences under its name. response_seconds: time from a
+    verdict to its first answer; None while unknown."""
     described = DrafterMessage(
         name=drafter.name,
         address=drafter.address,
@@ -40,7 +40,7 @@ def describe(drafter: PooledDrafter, sequences: int, response_seconds: float | N
 
 
 def calibrations(planner: Planner) -> list[Calibration]:
-    """What the planner has learned of each drafter of the pool. May be called while another thread adds and removes
+    """The planner's calibration of each drafter of the pool. May be called while another thread adds and removes
     drafters."""
     timings = planner.timings.copy()
     found = []

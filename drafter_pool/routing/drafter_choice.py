@@ -1,4 +1,4 @@
-"""The choice of a drafter: the one whose time is worth most, and now and then another, to measure it."""
+"""The choice of a drafter: the fastest one, and occasionally another to measure it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from drafter_pool.drafter.pooled_drafter import PooledDrafter
 
 _EXPLORE = 0.05
-"""Part of the choices that go to another drafter than the best."""
+"""Share of the choices that go to a drafter other than the best."""
 
 
 class DrafterChoice:
@@ -18,11 +18,11 @@ class DrafterChoice:
         self._rng = rng
 
     def among(self, drafters: Sequence[PooledDrafter]) -> PooledDrafter | None:
-        """The drafter for one more sequence; None when there is none to choose from.
+        """Chooses the drafter for one more sequence; None if there are no candidates.
 
-        Those that have not been measured come first, evenly, as long as their addresses may. Of the others, the one
-        with the highest accepted_per_second / (sequences + 1), what is left for a sequence more, except that with a
-        chance of 0.05 it is any other one.
+        Unmeasured drafters come first, evenly, as long as their addresses allow it. Otherwise the drafter with the
+        highest accepted_per_second / (sequences + 1), the share of one more sequence, is chosen; with a probability of
+        0.05 it is a random other one.
         """
         fresh = [drafter for drafter in drafters if drafter.goes_first]
         if fresh:

@@ -18,12 +18,12 @@ from drafter_pool.routing.roster import Roster
 
 
 class Fallback(enum.Enum):
-    """Why a request lost its last drafter and went on plainly, until there was another one."""
+    """The reason that a request lost its last drafter and fell back to plain decoding until it got another one."""
 
     LOST = "lost"
     """The connection was lost."""
     OUT_OF_STEP = "out_of_step"
-    """The drafter did not know what had been committed."""
+    """The drafter's committed tokens were out of sync."""
     FULL = "full"
     """The drafter had no room."""
     REFUSED = "refused"
@@ -34,30 +34,30 @@ class Fallback(enum.Enum):
 
 @dataclass(slots=True)
 class PoolCounts:
-    """Counts since the start, of drafters that are gone, too. Used in the event loop only."""
+    """Counts since the start, including those of drafters that have left. Used in the event loop only."""
 
     fallbacks: Counter[Fallback] = field(default_factory=Counter)
     swaps: int = 0
     failed_swaps: int = 0
-    """Swaps that did not complete; the old drafter went on."""
+    """Swaps that did not complete, so that the old drafter stayed."""
     moved_sequences: int = 0
     """Sequences that changed their drafter in a swap."""
 
 
 _REOPENINGS = 3
-"""Number of times that a sequence is opened again with a drafter that fell out of step."""
+"""Maximum number of times that a sequence is reopened with a drafter that fell out of sync."""
 
 Preference = Callable[[PooledDrafter, Sequence[PooledDrafter]], PooledDrafter]
-"""Gives the drafter that is to have a sequence: the chosen one, or another of the eligible ones."""
+"""Returns the drafter that gets a sequence: the chosen one, or another of the eligible ones."""
 
 
 @dataclass(slots=True)
 class _Redirection:
-    """A swap under way: the drafter that requests for the old one get."""
+    """The new drafter of a swap in progress, which requests for the old one get."""
 
     new: str
     renamed: list[tuple[DraftedRequest, str]] = field(default_factory=list)
-    """Requests that get the new drafter instead, each with the name that it asked for."""
+    """Requests that get the new drafter instead, each with the name in the request."""
 
 
 class Drafting:
@@ -72,15 +72,15 @@ class Drafting:
         self._max_tree_nodes = max_tree_nodes
         self._drafters_per_request = drafters_per_request
         self._requests: dict[int, DraftedRequest] = {}
-        # By the old drafter's name, while a swap is under way.
+        # By the old drafter's name, while a swap is in progress.
         self._redirected: dict[str, _Redirection] = {}
         self._retries: dict[PooledDrafter, asyncio.TimerHandle] = {}
         self.counts = PoolCounts()
         self.prefer: Preference = lambda chosen, _: chosen
-        """Set by the rollouts, which have their shares by it."""
+        """A hook set by the rollouts to enforce their shares."""
 
     def admit(self, request: SpeculatedRequest) -> None:
-        """Draft for a request from now on, if it wants and drafters are ready."""
+        """Starts drafting for a request, if it allows drafting and drafters are ready."""
         order = request.order
         if order.speculate:
             names = {name: name for name in order.drafter_names}
@@ -91,7 +91,7 @@ class Drafting:
             self.assign(drafted)
 
     def release(self, request: SpeculatedRequest) -> None:
-        """Stop drafting for a request."""
+        """Stops drafting for a request."""
         drafted = self._requests.pop(request.sequence_id, None)
         if drafted is None:
             return
@@ -104,7 +104,7 @@ class Drafting:
         return [drafted for drafted in self._requests.values() if drafter.has(drafted.sequence_id)]
 
     def assign(self, drafted: DraftedRequest) -> None:
-        """Open a request with drafters until it has as many as it wants."""
+        """Opens a request with drafters until it has its wanted number."""
         sequence_id = drafted.sequence_id
         having = sum(drafter.has(sequence_id) for drafter in self._roster)
         while having < drafted.wanted and not drafted.request.finished:
@@ -116,7 +116,7 @@ class Drafting:
             having += 1
 
     def another(self, drafted: DraftedRequest) -> PooledDrafter | None:
-        """The drafter that a request would get next; None if there is none for it."""
+        """The drafter that a request would get next; None if no drafter is eligible."""
         return self._choice.among(self._eligible(drafted))
 
     def _eligible(self, drafted: DraftedRequest) -> list[PooledDrafter]:
@@ -127,25 +127,25 @@ class Drafting:
         ]
 
     def refill(self) -> None:
-        """Give drafters to requests that lack some: one has become ready, or has room again."""
+        """Assigns drafters to requests that lack some, after a drafter became ready or has room again."""
         if any(drafter.ready and drafter.has_room for drafter in self._roster.members):
             for drafted in list(self._requests.values()):
                 self.assign(drafted)
 
     def welcome(self, drafter: PooledDrafter) -> None:
-        """Give requests to a drafter whose connection is new, those that it refused before included."""
+        """Assigns requests to a drafter that has just connected, including those it refused before."""
         for drafted in self._requests.values():
             drafted.avoided.discard(drafter)
         self.refill()
 
     def open(self, drafted: DraftedRequest, drafter: PooledDrafter) -> None:
-        """Open a request with a drafter."""
+        """Opens a request with a drafter."""
         self._sink.attach(drafted.sequence_id, drafter.source, hidden_states=drafter.takes_states)
         drafter.open(drafted.request, self._max_tree_nodes)
         drafted.request.span.event("drafter opened", _named(drafter))
 
     def close(self, drafted: DraftedRequest, drafter: PooledDrafter) -> None:
-        """Close a request with a drafter, if it is open there."""
+        """Closes a request with a drafter, if it is open there."""
         if drafter.has(drafted.sequence_id):
             had_room = drafter.has_room
             drafter.close(drafted.sequence_id)
@@ -156,7 +156,7 @@ class Drafting:
                 self.refill()
 
     def recheck(self, drafter: PooledDrafter) -> None:
-        """Move requests that a drafter may no longer draft for to others."""
+        """Moves requests that a drafter may no longer draft for to other drafters."""
         for drafted in self.drafted_by(drafter):
             if not drafted.takes(drafter):
                 self.close(drafted, drafter)
@@ -164,14 +164,14 @@ class Drafting:
         self.refill()
 
     def avoid(self, sequence_id: int, drafter: PooledDrafter) -> None:
-        """Give a sequence another drafter; it gets this one back only with a new connection."""
+        """Gives a sequence another drafter; it may get this one again only after a new connection."""
         drafted = self._requests.get(sequence_id)
         if drafted is not None:
             drafted.avoided.add(drafter)
             self._go_on(drafted, Fallback.REFUSED)
 
     def dropped(self, drafter: PooledDrafter, sequence_ids: Sequence[int], why: Dropped) -> None:
-        """A drafter no longer drafts for some sequences: they go on with another one, or plainly."""
+        """Reassigns sequences that a drafter no longer drafts for; without another drafter they are decoded plainly."""
         for sequence_id in sequence_ids:
             self._sink.detach(sequence_id, drafter.source)
             drafted = self._requests.get(sequence_id)
@@ -187,7 +187,7 @@ class Drafting:
             self._retry(drafter)
 
     def abandon(self, drafter: PooledDrafter) -> None:
-        """Close all that is left with a drafter, and give it to others."""
+        """Closes all remaining requests with a drafter, and assigns them to others."""
         timer = self._retries.pop(drafter, None)
         if timer is not None:
             timer.cancel()
@@ -200,13 +200,13 @@ class Drafting:
             self._go_on(drafted, Fallback.RELEASED)
 
     def redirect(self, old: str, new: str) -> None:
-        """Give requests that name a drafter another one, while a swap is under way."""
+        """Gives requests that name the old drafter the new one while a swap is in progress."""
         self._redirected[old] = _Redirection(new)
         for drafted in self._requests.values():
             self._rename(drafted, old)
 
     def stop_redirecting(self, old: str, *, back: bool) -> None:
-        """End the redirection of a swap. back: the old drafter stays, and gets its requests again."""
+        """Ends the redirection of a swap. back: whether the old drafter stays and gets its requests back."""
         redirection = self._redirected.pop(old)
         if back:
             for drafted, asked in redirection.renamed:
@@ -214,7 +214,7 @@ class Drafting:
             self.refill()
 
     def _go_on(self, drafted: DraftedRequest, why: Fallback) -> None:
-        """Give a request that has lost a drafter another one, and count it if it then has none."""
+        """Assigns another drafter to a request that has lost one, and counts a fallback if it then has none."""
         self.assign(drafted)
         if not drafted.request.finished and not any(drafter.has(drafted.sequence_id) for drafter in self._roster):
             self.counts.fallbacks[why] += 1
@@ -227,7 +227,7 @@ class Drafting:
                 redirection.renamed.append((drafted, asked))
 
     def _retry(self, drafter: PooledDrafter) -> None:
-        """Ask a full drafter again at the time that it gave."""
+        """Schedules a retry of a full drafter for the time that it named."""
         timer = self._retries.pop(drafter, None)
         if timer is not None:
             timer.cancel()
@@ -236,10 +236,10 @@ class Drafting:
             self._retries.pop(drafter, None)
             self.refill()
 
-        # A little later than has_room turns true again.
+        # Slightly after has_room becomes true again.
         self._retries[drafter] = asyncio.get_running_loop().call_later(drafter.full_seconds + 0.01, retry)
 
 
 def _named(drafter: PooledDrafter) -> dict[str, str]:
-    """A drafter in the attributes of a trace's events."""
+    """Trace event attributes that identify a drafter."""
     return {"draftwire.drafter": drafter.name, "draftwire.drafter.address": drafter.address}

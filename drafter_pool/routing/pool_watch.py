@@ -1,4 +1,4 @@
-"""A version number of the pool's state, and waiting for the next one."""
+"""A version number of the pool's state that callers can wait on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from service_runtime.errors import shutting_down
 
 
 class PoolWatch:
-    """Counts changes of what lists of drafters show. Used in the event loop only."""
+    """Counts changes to the list of drafters. Used in the event loop only."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -17,13 +17,13 @@ class PoolWatch:
         self._ending = False
 
     def notify(self) -> None:
-        """Count a change, and wake those who wait for one."""
+        """Counts a change, and wakes all waiting callers."""
         self.version += 1
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     async def change_after(self, version: int) -> int:
-        """Return the version as soon as it differs from `version`. Raises ServiceError after `end`."""
+        """Returns the version as soon as it differs from `version`. Raises ServiceError after `end`."""
         while self.version == version and not self._ending:
             await self._changed.wait()
         if self._ending:
@@ -31,6 +31,6 @@ class PoolWatch:
         return self.version
 
     def end(self) -> None:
-        """End every wait, present and future: one that lasts for ever would hold up a graceful stop."""
+        """Ends every wait, present and future, so that none delays a graceful stop."""
         self._ending = True
         self._changed.set()

@@ -1,4 +1,4 @@
-"""The drafters of a verifier: by name, and all whose tasks run."""
+"""The roster: a verifier's drafters by name, and all drafters whose tasks run."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from service_runtime.process.tasks import BackgroundTasks
 
 _GOODBYE_SECONDS = 2.0
 _FORGET_SECONDS = 2.0
-"""Time after its release until a drafter's nodes have been committed or pruned, a step or two later at most."""
+"""Time after a release by which the drafter's nodes have been committed or pruned; it takes two steps at most."""
 _FULL_RETRY_SECONDS = 5.0
 
 
 class Roster:
-    """Normally each name has one drafter. While a drafter's model is replaced there are two: one of them has
-    the name."""
+    """The drafters by name, and their tasks. Normally each name has one drafter; during a model replacement there are
+    two, one of which holds the name."""
 
     def __init__(self, sink: ProposalSink, tasks: BackgroundTasks, max_drafters: int):
         self._sink = sink
@@ -40,18 +40,18 @@ class Roster:
 
     @property
     def alive(self) -> list[PooledDrafter]:
-        """All drafters whose tasks run, those without a name included."""
+        """All drafters whose tasks run, including those that do not hold their name."""
         return list(self._alive)
 
     def __iter__(self) -> Iterator[PooledDrafter]:
         return iter(self.alive)
 
     def get(self, name: str) -> PooledDrafter | None:
-        """The drafter of a name."""
+        """The drafter with a name; None if there is none."""
         return self._members.get(name)
 
     def named(self, name: str) -> PooledDrafter:
-        """The drafter of a name. Raises ServiceError (NOT_FOUND)."""
+        """The drafter with a name. Raises ServiceError (NOT_FOUND)."""
         drafter = self._members.get(name)
         if drafter is None:
             raise not_found(ErrorReason.ERROR_REASON_DRAFTER_NOT_FOUND, f"no drafter named {name!r} is attached")
@@ -62,7 +62,7 @@ class Roster:
         return [drafter.name for drafter in self if drafter.has(sequence_id)]
 
     def find(self, source: str) -> PooledDrafter | None:
-        """The living drafter with a source."""
+        """The living drafter with a source; None if there is none."""
         return next((drafter for drafter in self._alive if drafter.source == source), None)
 
     def describe(self, drafter: PooledDrafter) -> DrafterMessage:
@@ -71,9 +71,9 @@ class Roster:
         return describe(drafter, sequences, self._sink.response_seconds(drafter.source))
 
     def enter(self, name: str, address: str, make: Callable[[], PooledDrafter]) -> tuple[PooledDrafter, bool]:
-        """The drafter of a name, made if there is none; and whether it is new.
+        """Returns the drafter with a name, which is created if there is none, and whether it is new.
 
-        Raises ServiceError: the name stands for another address, or there are as many drafters as there may be.
+        Raises ServiceError if the name belongs to another address or is reserved, or if the roster is full.
         """
         drafter = self._members.get(name)
         if drafter is not None:
@@ -88,21 +88,21 @@ class Roster:
         return drafter, True
 
     def start(self, drafter: PooledDrafter) -> None:
-        """Run a drafter's task."""
+        """Starts a drafter's task."""
         self._alive[drafter] = self._tasks.spawn(drafter.run(), name=f"drafter {drafter.name}")
 
     def succeed(self, old: PooledDrafter, new: PooledDrafter) -> None:
-        """Give the name of a drafter to another, whose task runs already; the task of the first goes on."""
+        """Transfers a drafter's name to another, whose task already runs. The old drafter's task continues."""
         assert self._members.get(old.name) is old
         self._members[old.name] = new
 
     def end(self, drafter: PooledDrafter) -> bool:
-        """End a drafter's task, and take its name. Returns whether it had one."""
+        """Ends a drafter's task and frees its name. Returns whether the drafter held its name."""
         task = self._alive.pop(drafter, None)
         if task is not None:
             loop = asyncio.get_running_loop()
             if drafter.release():
-                # It says good-bye; a drafter that does not answer is left without one.
+                # The stream ends cleanly if the drafter answers in time.
                 loop.call_later(_GOODBYE_SECONDS, task.cancel)
             else:
                 task.cancel()
@@ -114,7 +114,7 @@ class Roster:
 
 
 def check_address(drafter: PooledDrafter, address: str) -> None:
-    """Raise ServiceError (ALREADY_EXISTS) unless a drafter is at an address."""
+    """Raises ServiceError (ALREADY_EXISTS) unless a drafter is at an address."""
     if drafter.address != address:
         raise ServiceError(
             grpc.StatusCode.ALREADY_EXISTS,

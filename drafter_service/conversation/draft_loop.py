@@ -1,4 +1,4 @@
-"""The thread that drafts: one packed batch a step for the sequences of all verifiers."""
+"""The draft loop: a thread that drafts for the sequences of all verifiers, one packed batch per step."""
 
 import asyncio
 from collections import deque
@@ -30,50 +30,50 @@ from speculative_engine.tree.proposal import Proposal
 ResultT = TypeVar("ResultT")
 
 _RETRY_SECONDS = 1.0
-"""When a verifier may try again where there was no room: sequences end within seconds."""
+"""Time after which a verifier that was refused for lack of room may retry: sequences end within seconds."""
 _MAX_WAITING = 1024
-"""Commands of one stream that may wait for the thread: many steps' worth of verdicts."""
+"""Maximum number of one stream's commands that wait for the thread: many steps' worth of verdicts."""
 
 
 @dataclass(slots=True)
 class DraftReport:
-    """What one step brought for one stream."""
+    """The results of one step for one stream."""
 
     opened: list[SequenceKey] = field(default_factory=list)
     """Sequences that caught up with their committed tokens."""
     proposals: list[tuple[SequenceKey, Proposal]] = field(default_factory=list)
-    """New nodes, at most one proposal a sequence."""
+    """New nodes, at most one proposal per sequence."""
     faults: list[tuple[SequenceKey, ServiceError]] = field(default_factory=list)
     """Sequences that failed and are closed."""
     pongs: list[int] = field(default_factory=list)
-    """Numbers of the pings that the thread has seen."""
+    """Numbers of the pings that the thread has handled."""
     seconds: float = 0.0
-    """Time of the step."""
+    """Duration of the step in seconds."""
     rows: int = 0
-    """Of the step, for this stream."""
+    """Rows of the step computed for this stream."""
     preemptions: int = 0
-    """Times one of its sequences gave up KV slots to others."""
+    """Number of times that a sequence of the stream gave up its KV slots to others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One verdict."""
+    """One verdict for the drafter."""
 
     key: SequenceKey
     committed_length: int
-    """Committed tokens after it."""
+    """Number of committed tokens after the verdict."""
     tokens: Sequence[int]
-    """The last of them, which it committed."""
+    """The tokens that the verdict committed."""
     max_tree_nodes: int | None = None
-    """Credit until the next one; None: the opening's."""
+    """Credit until the next verdict; None for the opening's credit."""
     state: torch.Tensor | None = None
-    """The target's last hidden state behind them, for a drafter that drafts from it."""
+    """The target's last hidden state after the tokens, for a drafter that drafts from it."""
 
 
 class _Stream:
-    """One stream's listener, and how much of what it posted the thread has yet to take.
+    """One stream's listener, and counts of the commands it posted and the thread took.
 
-    The loop alone counts what is posted and the thread alone what is taken, so neither needs a lock.
+    Only the event loop writes the posted counts and only the thread writes the taken ones, so no lock is needed.
     """
 
     __slots__ = ("listener", "posted", "posted_tokens", "taken", "taken_tokens", "verifier")
@@ -86,13 +86,13 @@ class _Stream:
 
 
 class DraftLoop:
-    """Owns the drafter and the thread that runs it; lives in the event loop and is called from there only.
+    """Owns the drafter and the thread that runs it. Called from the event loop only.
 
-    Calls post commands, which the thread runs in their order between two steps. What a step brought comes back with
-    one call into the event loop, whatever the number of streams and sequences. There every stream's listener, which
-    must not raise, gets its own report.
+    Calls post commands, which the thread runs in order between two steps. A step returns its results in one call into
+    the event loop, however many streams and sequences there are. There each stream's listener, which must not raise,
+    gets its own report.
 
-    What may wait for the thread is bounded for each stream, so that one that floods it gets the error and no other.
+    The commands that wait for the thread are bounded per stream, so that only the stream that floods it gets an error.
     """
 
     def __init__(
@@ -105,11 +105,10 @@ class DraftLoop:
         max_waiting_tokens: int = 1 << 20,
         keep_alive: Callable[[], float | None] | None = None,
     ) -> None:
-        """`on_failure` is told when the thread has ended by a fault.
-
-        threads: CPU threads of a forward pass. max_streams: streams that are attached at once. max_waiting_tokens:
-        tokens of one stream's openings and verdicts that may wait for the thread; openings may take half of it.
-        keep_alive: see PackedModel.keep_alive; called when there is nothing to draft.
+        """on_failure: called when the thread has ended by an error. threads: CPU threads of a forward pass.
+        max_streams: maximum number of attached streams. max_waiting_tokens: maximum tokens of one stream's openings and
+        verdicts that wait for the thread; openings may take half of it. keep_alive: PackedModel.keep_alive, called when
+        there is nothing to draft.
         """
         self._drafter = drafter
         self._shared = drafter if isinstance(drafter, SharedDrafter) else None
@@ -117,41 +116,41 @@ class DraftLoop:
         self._threads = threads
         self._keep_alive = keep_alive
         self._max_waiting_tokens = max_waiting_tokens
-        # A stream's successor may be there before what the stream posted is taken: hence twice.
+        # Twice, because a stream's successor may attach before the thread has taken the stream's commands.
         self._engine = EngineThread(
             self._step, name="draft-loop", on_failure=on_failure, max_commands=2 * max_streams * _MAX_WAITING
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._streams: dict[int, _Stream] = {}
         self._last_stream = 0
-        # Not a command: a stream's sequences must be freed even where no more commands are taken.
+        # Not a command: a stream's sequences must be freed even if no more commands are accepted.
         self._ended_streams: deque[int] = deque()
-        # The thread's own, from here on.
+        # Used by the thread, from here on.
         self._keys: dict[int, set[SequenceKey]] = {}
         self._reports: dict[int, DraftReport] = {}
         self.counts = DraftingCounts()
 
     def start(self) -> None:
-        """Starts the thread; to be called in the event loop that the reports go to."""
+        """Starts the thread. Must be called in the event loop that receives the reports."""
         self._loop = asyncio.get_running_loop()
         threads = self._threads
         if threads is not None:
-            # OpenMP keeps the number for each calling thread, so it has to be set in the one that computes.
+            # OpenMP keeps the number per calling thread, so it must be set in the thread that computes.
             self._engine.post(lambda: torch.set_num_threads(threads))
         self._engine.start()
 
     async def stop(self) -> None:
-        """Ends the thread after the step it is at, and lets go of the drafter. To be called once."""
+        """Ends the thread after its current step, and releases the drafter. Must be called once."""
         await self._engine.stop()
-        # And with these the model's memory, whoever still holds the loop.
+        # Frees the model's memory even if something still refers to the loop.
         del self._drafter
         self._keep_alive = None
         self._shared = None
 
     def attach(self, listener: Callable[[DraftReport], None], name: str = "", weight: float = 1.0) -> int:
-        """A new stream, by its number. `listener` gets its reports until `detach`.
+        """Attaches a stream, and returns its number. `listener` gets the stream's reports until `detach`.
 
-        name: of the verifier; all streams of one share what is due to its weight.
+        name: the verifier's name; all streams of a verifier share what its weight entitles it to.
         """
         self._last_stream += 1
         verifier = ServedVerifier(name, weight, self._last_stream)
@@ -159,59 +158,59 @@ class DraftLoop:
         return self._last_stream
 
     def detach(self, stream: int) -> None:
-        """Ends a stream: closes its sequences, and its listener is called no more."""
+        """Ends a stream: closes its sequences, and no longer calls its listener."""
         self._streams.pop(stream, None)
         self._ended_streams.append(stream)
         try:
             self._engine.post(lambda: None)
         except TooManyCommands:
-            return  # the thread is awake, then, and sees that the stream has ended
+            return  # the thread is awake in this case, and sees that the stream has ended
 
     def open(self, key: SequenceKey, spec: DraftSpec) -> None:
-        """Drafts for a sequence from now on. Raises ServiceError when too much of the stream's waits already."""
+        """Starts drafting for a sequence. Raises ServiceError if too many of the stream's commands or tokens wait."""
         spec = replace(spec, verifier=self._streams[key.stream].verifier)
         self._post(key.stream, lambda: self._open(key, spec), len(spec.tokens), self._max_waiting_tokens // 2)
 
     def commit(self, commits: Sequence[Commit]) -> None:
-        """Follows verdicts of one stream; those about sequences that failed are of no effect. Raises as `open`.
+        """Applies verdicts of one stream; those for failed sequences are ignored. Raises ServiceError as `open` does.
 
-        Verdicts that came together go together, so that their sequences share the next step.
+        Verdicts that arrived together are posted together, so that their sequences share the next step.
         """
         tokens = sum(len(commit.tokens) for commit in commits)
         self._post(commits[0].key.stream, lambda: self._commit(commits), tokens, self._max_waiting_tokens)
 
     def close(self, keys: Sequence[SequenceKey]) -> None:
-        """Frees sequences of one stream; one that is not open is passed over. Raises ServiceError as `open`."""
+        """Closes sequences of one stream; those that are not open are ignored. Raises ServiceError as `open` does."""
         self._post(keys[0].stream, lambda: self._close(keys))
 
     def ping(self, stream: int, number: int) -> None:
-        """Has the thread say, by the stream's next report, that it works. Raises ServiceError as `open`."""
+        """Makes the thread answer a ping in the stream's next report. Raises ServiceError as `open` does."""
         self._post(stream, lambda: self._report(stream).pongs.append(number))
 
     @property
     def drafted_nodes(self) -> int:
-        """Nodes proposed."""
+        """Number of nodes proposed."""
         return self.counts.nodes
 
     @property
     def sequences(self) -> int:
-        """Number of open sequences, about: the thread may be at opening and closing some."""
+        """Approximate number of open sequences; the thread may be opening or closing some."""
         return sum(map(len, list(self._keys.values())))
 
     def slot_use(self) -> dict[ServedVerifier, SlotUse]:
-        """What each stream with open sequences has of the KV slots, about; nothing where there are none."""
+        """Approximate use of KV slots by each stream with open sequences; empty for a drafter without slots."""
         return self._shared.slot_use() if self._shared is not None else {}
 
     def part_seconds(self) -> dict[str, float]:
-        """Where the time of its steps goes, in seconds by part."""
+        """Time of the loop's steps in seconds, by part."""
         return self._clock.seconds()
 
     def step_times(self) -> StepTimes:
-        """Where the time of its steps goes."""
+        """Number and times of the loop's steps, by part."""
         return step_times(self._clock.steps, self._clock.seconds(), self._clock.cpu_around_forward)
 
     async def open_sequences(self) -> int:
-        """Number of open sequences, once all that was posted before has been done."""
+        """Exact number of open sequences, counted after all commands posted before."""
 
         def count() -> int:
             self._close_ended_streams()
@@ -220,9 +219,9 @@ class DraftLoop:
         return await self._engine.call(count)
 
     async def call(self, function: Callable[[], ResultT]) -> ResultT:
-        """Runs `function` in the thread, after all that was posted before, and returns its result.
+        """Runs `function` in the thread after all commands posted before, and returns its result.
 
-        A model that hangs answers nobody: give it a deadline. Raises ThreadEnded, and TooManyCommands.
+        Needs a deadline, since a hanging model never answers. Raises ThreadEnded and TooManyCommands.
         """
         return await self._engine.call(function)
 
@@ -243,11 +242,11 @@ class DraftLoop:
 
         self._engine.post(take)
 
-    # From here on: in the thread.
+    # In the thread, from here on.
 
     def _open(self, key: SequenceKey, spec: DraftSpec) -> None:
         if key.stream not in self._streams:
-            return  # the stream's end, which is no command, may have been seen before this one
+            return  # the end of a stream is not a command, so the thread may see it before this one
         try:
             self._drafter.open(key, spec)
         except DrafterFullError as error:
@@ -282,10 +281,10 @@ class DraftLoop:
             self._reports.pop(stream, None)
 
     def _step(self) -> float | None:
-        """One step, if there is anything to draft; then wait for a command, if there is not."""
+        """Runs a step if there is anything to draft. Returns the time to wait for commands; None waits for one."""
         self._clock.enter("wire")
         self._close_ended_streams()
-        self._hand_over()  # signs of life and faults wait for no step
+        self._hand_over()  # pongs and faults must not wait for a step
         self._clock.enter("plan")
         busy = self._drafter.busy
         if busy:
@@ -324,5 +323,5 @@ class DraftLoop:
     def _hand_out(self, reports: dict[int, DraftReport]) -> None:
         for number, report in reports.items():
             stream = self._streams.get(number)
-            if stream is not None:  # else it has ended meanwhile
+            if stream is not None:  # otherwise it has ended meanwhile
                 stream.listener(report)

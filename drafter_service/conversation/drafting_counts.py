@@ -1,4 +1,4 @@
-"""Counts of what one model drafted, which can be added to another model's."""
+"""Counts of one model's drafting, which can be added to another model's."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from service_runtime.observability.metric_families import SIZES, STEP_SECONDS
 
 
 class DraftingCounts:
-    """Sums since the start. One thread counts; any may read."""
+    """Counts since the start. One thread writes; any may read."""
 
     def __init__(self) -> None:
         self.nodes = 0
-        """Nodes proposed."""
+        """Number of nodes proposed."""
         self.seconds = Histogram(STEP_SECONDS)
-        """Of each step that drafted."""
+        """Durations of the steps that drafted."""
         self.sequences = Histogram(SIZES)
-        """Sequences that each step proposed nodes for."""
+        """Numbers of sequences that each step proposed nodes for."""
         self.part_seconds: dict[str, float] = {}
-        """Time of the drafting thread by part, of models that are released."""
+        """Drafting threads' time in seconds by part, for models that have been released."""
 
     def stepped(self, seconds: float, sequences: int, nodes: int) -> None:
-        """Take in a step."""
+        """Counts a step."""
         self.seconds.observe(seconds)
         self.sequences.observe(sequences)
         self.nodes += nodes
 
     def add(self, other: DraftingCounts, part_seconds: Mapping[str, float]) -> None:
-        """Take in all that another one has counted, and where its thread's time went."""
+        """Adds the counts of another model, and its thread's time by part."""
         self.nodes += other.nodes
         self.seconds.add(other.seconds)
         self.sequences.add(other.sequences)

@@ -1,4 +1,4 @@
-"""The drafter's end of one Draft stream, whatever carries the stream."""
+"""The drafter's end of one Draft stream, over any transport."""
 
 import asyncio
 from collections import OrderedDict
@@ -30,27 +30,27 @@ from speculative_engine.tree.proposal import Proposal
 log = get_logger(__name__)
 
 _FLUSH_SECONDS = 5.0
-"""Time it has to read what waits for it when the drafter ends the stream."""
+"""Time that the verifier has to read the queued messages when the drafter ends the stream."""
 _MAX_QUEUED = 256
-"""Messages that may wait for the verifier to read."""
+"""Maximum number of messages that wait for the verifier to read them."""
 _MAX_FAILED = 4096
-"""Failed openings remembered, oldest forgotten first."""
+"""Maximum number of failed openings remembered; the oldest are dropped first."""
 _MOST_ENTRIES = 4096
-"""Verdicts or closings in one message, or four for each sequence a stream may have open, if that is more."""
+"""Maximum verdicts or closings in one message; four times the stream's limit on sequences, if that is more."""
 _MOST_LOGGED = 64
-"""Failed sequences that a stream's log tells one by one; the rest is counted."""
+"""Number of failed sequences per stream logged as warnings; further ones are logged at debug level and counted."""
 _RETRY_SECONDS = 1.0
-"""When a verifier that read too slowly may open its sequences again."""
+"""Retry delay for a verifier that reads too slowly or has too many sequences open."""
 
 _Stream = MessageStream[drafter_service_pb2.DraftResponse, drafter_service_pb2.DraftRequest]
 
 
 class DraftingSession:
-    """Talks with one verifier: takes its openings and verdicts to the draft loop and brings proposals back.
+    """Serves one verifier: passes its openings and verdicts to the draft loop, and sends proposals back.
 
-    Node ids are consecutive, so a proposal cannot be left out once it is drafted. Credit bounds what a verifier that
-    sends no verdicts gets; one that sends them without reading the answers fills the outbox, and its stream then ends
-    with AT_CAPACITY: it connects anew and opens its sequences where they are by then.
+    Node ids are consecutive, so a drafted proposal cannot be dropped. Credit bounds the proposals to a verifier that
+    sends no verdicts. A verifier that sends verdicts without reading the answers fills the outbox, and its stream ends
+    with AT_CAPACITY. It then reconnects and opens its sequences with their current tokens.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class DraftingSession:
         hidden_size: int = 0,
         tracing: Tracing = NO_TRACING,
     ) -> None:
-        """`hello` is what this drafter says of itself; its limits hold for the verifier. share: the verifier's.
+        """hello: this drafter's hello, whose limits apply to the verifier. share: the verifier's share.
 
-        idle_seconds: time without any message after which the verifier is given up; 0 waits for ever. hidden_size: of
-        the hidden states that verdicts bring; 0 for a drafter that takes none. tracing: makes the sequences' spans.
+        idle_seconds: time without any message after which the verifier is given up; 0 waits for ever. hidden_size: size
+        of the hidden states in verdicts; 0 for a drafter that takes none. tracing: makes the sequences' spans.
         """
         self._stream = stream
         self._drafting = drafting
@@ -81,15 +81,15 @@ class DraftingSession:
         self._shared_vocab_size = 0
         self._openings: dict[int, SequenceOpening] = {}
         self._sequences: dict[int, OpenedSequence] = {}
-        # The epoch that failed, by sequence: what the verifier sent before it knew is no new fault.
+        # The failed epoch of each sequence: messages that the verifier sent before it knew are not new faults.
         self._failed: OrderedDict[int, int] = OrderedDict()
         self._stale_messages = 0
         self._faults = 0
 
     async def run(self) -> None:
-        """Talks until the verifier ends the stream or `end` is called.
+        """Runs the session until the verifier ends the stream or `end` is called.
 
-        Raises ServiceError for what ends the stream, alone or in an ExceptionGroup, and StreamBroken.
+        Raises ServiceError, alone or in an ExceptionGroup, for a fault that ends the stream; and StreamBroken.
         """
         if not await self._shake_hands():
             return
@@ -109,7 +109,7 @@ class DraftingSession:
         finally:
             self._drafting.detach(self._number)
             if self._ended.done() and not self._ended.cancelled():
-                self._ended.exception()  # retrieved, so that asyncio does not complain: another fault came first
+                self._ended.exception()  # retrieved, so that asyncio does not complain if another fault came first
             for sequence in self._sequences.values():
                 sequence.closed("the stream ended")
             log.info(
@@ -120,13 +120,13 @@ class DraftingSession:
             )
 
     def end(self) -> None:
-        """Ends the stream cleanly, after what waits to be written. Calling it again does nothing."""
+        """Ends the stream cleanly, after the queued messages. Further calls do nothing."""
         if not self._ended.done():
             self._ended.set_result(None)
 
     @property
     def verifier(self) -> str:
-        """Its name."""
+        """The verifier's name."""
         return self._share.name
 
     @property
@@ -135,14 +135,14 @@ class DraftingSession:
         return len(self._sequences)
 
     def tell_replaced(self, model: model_info_pb2.ModelInfo) -> None:
-        """Tells the verifier, after the hello, that new streams get another model."""
+        """Notifies the verifier that new streams get another model."""
         replaced = drafter_service_pb2.ModelReplaced(model=model)
         self._send(drafter_service_pb2.DraftResponse(replaced=replaced))
 
     # The verifier's messages.
 
     async def _shake_hands(self) -> bool:
-        """Exchanges hellos; False when the verifier left, or the service ends, before the first."""
+        """Exchanges hellos. Returns False if the verifier leaves or the session is ended before that."""
         greeting = asyncio.ensure_future(greet(self._stream, self._hello, self._share.name))
         either: set[asyncio.Future[Any]] = {greeting, self._ended}
         try:
@@ -163,7 +163,7 @@ class DraftingSession:
         self.end()
 
     def _handle(self, message: drafter_service_pb2.DraftRequest) -> None:
-        """Raises ServiceError for what ends the stream."""
+        """Dispatches a message. Raises ServiceError for a fault that ends the stream."""
         kind = message.WhichOneof("message")
         if kind == "open":
             self._on_open(message.open)
@@ -177,7 +177,7 @@ class DraftingSession:
             self._drafting.ping(self._number, message.ping.number)
         elif kind == "hello":
             raise handshake_expected("a second hello on the stream")
-        else:  # a newer verifier's message of a kind that is not known here
+        else:  # an unknown kind of message, from a newer verifier
             log.debug("unknown message ignored", bytes=message.ByteSize())
 
     def _on_open(self, chunk: drafter_service_pb2.OpenSequence) -> None:
@@ -195,7 +195,7 @@ class DraftingSession:
             self._fail(sequence_id, epoch, fault)
 
     def _begin(self, chunk: drafter_service_pb2.OpenSequence) -> SequenceOpening:
-        """The first chunk of an opening, which replaces an earlier opening of the id."""
+        """Takes the first chunk of an opening, which replaces any earlier opening of the same id."""
         self._forget(chunk.sequence_id)
         limits = self._hello.limits
         if len(self._sequences) + len(self._openings) >= limits.max_sequences:
@@ -253,7 +253,7 @@ class DraftingSession:
         return Commit(sequence.key, verdict.committed_length, list(verdict.token_ids), max_tree_nodes, state)
 
     def _state(self, sequence: OpenedSequence, verdict: verdict_pb2.Verdict) -> torch.Tensor | None:
-        """The hidden state that a verdict brings. The first ones of an opening may lack it: their steps had begun."""
+        """Reads a verdict's hidden state, which the first verdicts may lack: their steps began before the opening."""
         if not self._hidden_size:
             return None
         if not verdict.HasField("hidden_state"):
@@ -264,7 +264,7 @@ class DraftingSession:
         return read_hidden_state(verdict.hidden_state, self._hidden_size)
 
     def _check_entries(self, field: str, count: int) -> None:
-        """A message of millions of entries would hold up every other stream."""
+        """Raises ServiceError for a message with so many entries that it would delay every other stream."""
         most = max(_MOST_ENTRIES, 4 * self._hello.limits.max_sequences)
         if count > most:
             raise invalid_field(field, f"must be at most {most} in one message, got {count}")
@@ -289,9 +289,9 @@ class DraftingSession:
         self._forget(message.sequence_id, message.status.message)
 
     def _is_stale(self, sequence_id: int, epoch: int, kind: str) -> bool:
-        """Whether a message concerns an opening that has been replaced or has failed; it is counted, then.
+        """Whether a message concerns an opening that was replaced or has failed. Counts stale messages.
 
-        An opening that is sent again after it was complete changes nothing.
+        A complete opening that is sent again is stale, too.
         """
         known = []
         if sequence_id in self._failed:
@@ -306,10 +306,10 @@ class DraftingSession:
         log.debug("stale message", kind=kind, sequence_id=sequence_id, epoch=epoch)
         return True
 
-    # What goes to the verifier.
+    # Messages to the verifier.
 
     def _take(self, report: DraftReport) -> None:
-        """A step's results, from the draft loop."""
+        """Sends a step's results, which the draft loop reports."""
         share = self._share
         share.rows += report.rows
         share.preemptions += report.preemptions
@@ -333,7 +333,7 @@ class DraftingSession:
             self._send(drafter_service_pb2.DraftResponse(proposals=batch))
         for key, fault in report.faults:
             if self._is_current(key):
-                # Closed by the loop already.
+                # The loop has closed the sequence already.
                 self._fail(key.sequence_id, key.epoch, fault, self._sequences.pop(key.sequence_id))
 
     def _is_current(self, key: SequenceKey) -> bool:
@@ -341,7 +341,10 @@ class DraftingSession:
         return sequence is not None and sequence.key == key
 
     def _fail(self, sequence_id: int, epoch: int, fault: ServiceError, ended: OpenedSequence | None = None) -> None:
-        """Closes an opening and says why; the stream's other sequences go on. `ended`: one that the loop has closed."""
+        """Closes an opening and reports the fault to the verifier; the stream's other sequences continue.
+
+        ended: the sequence, if the draft loop has closed it already.
+        """
         self._log_fault("sequence failed", sequence_id, epoch, str(fault), ended)
         self._forget(sequence_id, str(fault))
         if ended is not None:
@@ -363,7 +366,7 @@ class DraftingSession:
         report(event, sequence_id=sequence_id, epoch=epoch, request_id=request_id, reason=shown(reason))
 
     def _forget(self, sequence_id: int, why: str = "") -> None:
-        """Drops an id's opening and sequence, whichever there is; `why`: the fault, where one is."""
+        """Drops the opening or sequence of an id, if there is one. why: the fault that caused it; empty without one."""
         self._openings.pop(sequence_id, None)
         self._failed.pop(sequence_id, None)
         sequence = self._sequences.pop(sequence_id, None)

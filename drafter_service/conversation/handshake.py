@@ -1,4 +1,4 @@
-"""What a drafter says of itself in its first message, and what follows from the verifier's."""
+"""The drafter's side of the handshake: its own hello, and the checks of the verifier's."""
 
 import asyncio
 from typing import Any
@@ -21,17 +21,17 @@ from service_runtime.rpc.message_stream import MessageStream
 log = get_logger(__name__)
 
 _HANDSHAKE_SECONDS = 10.0
-"""Time a verifier has to say hello and to take the answer."""
+"""Time that a verifier has to send its hello and read the answer."""
 
 
 def own_hello(
     settings: DrafterSettings, model: model_info_pb2.ModelInfo, *, hidden_states: bool = False
 ) -> model_info_pb2.PeerInfo:
-    """What this drafter says of itself. hidden_states: whether it drafts from the target's, and keeps no keys."""
+    """Builds this drafter's hello. hidden_states: whether it drafts from the target's and has no KV cache."""
     capabilities = [CAPABILITY_PING]
     if hidden_states:
         capabilities.append(CAPABILITY_HIDDEN_STATES)
-    elif settings.target_tokenizer is None:  # whoever translates has drawn from other tokens than it proposes
+    elif settings.target_tokenizer is None:  # a translating drafter draws from other tokens than it proposes
         capabilities.append(CAPABILITY_DISTRIBUTIONS)
     return introduce(
         model,
@@ -39,7 +39,7 @@ def own_hello(
             max_sequences=settings.max_sequences,
             max_tree_nodes=settings.max_tree_nodes,
             max_message_bytes=settings.max_message_bytes,
-            # A sequence that would not fit into an empty KV cache is refused for its length, not for want of room.
+            # A sequence that would not fit into an empty KV cache is refused for its length, not for lack of room.
             max_sequence_tokens=model.context_length
             if hidden_states
             else min(model.context_length, settings.kv_slots - settings.max_tree_nodes),
@@ -49,11 +49,12 @@ def own_hello(
 
 
 async def greet(stream: MessageStream[Any, Any], own: model_info_pb2.PeerInfo, name: str = "") -> int | None:
-    """Reads the verifier's hello and answers it; returns how many ids both sides have, None when the verifier left.
+    """Reads the verifier's hello and answers it. Returns the number of token ids that both sides have, or None if the
+    verifier left.
 
-    name: the verifier's, for the log.
+    name: the verifier's name for the log.
 
-    Raises ServiceError when the two cannot work together, and StreamBroken.
+    Raises ServiceError if the two sides are incompatible, and StreamBroken.
     """
     try:
         async with asyncio.timeout(_HANDSHAKE_SECONDS):
@@ -73,7 +74,7 @@ async def greet(stream: MessageStream[Any, Any], own: model_info_pb2.PeerInfo, n
 
 
 def handshake_expected(message: str) -> ServiceError:
-    """FAILED_PRECONDITION: a hello where none belongs, or none where one does."""
+    """FAILED_PRECONDITION: an unexpected hello, or a missing one."""
     return failed_precondition(ErrorReason.ERROR_REASON_HANDSHAKE_EXPECTED, message)
 
 
@@ -88,6 +89,6 @@ def _check_states(own: model_info_pb2.PeerInfo, verifier: model_info_pb2.PeerInf
 
 
 def _shared_vocab_size(own: model_info_pb2.PeerInfo, verifier: model_info_pb2.PeerInfo) -> int:
-    """Ids below it exist on both sides."""
+    """The number of token ids that exist on both sides."""
     sizes = [peer.model.vocab_size for peer in (own, verifier) if peer.model.vocab_size]
     return min(sizes)

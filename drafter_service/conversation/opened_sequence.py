@@ -13,13 +13,13 @@ from service_runtime.rpc.handshake import shown
 class SequenceKey(NamedTuple):
     """One opening of one sequence of one verifier.
 
-    The epoch is part of it, so that what is still under way for an opening cannot be taken for its successor's.
+    The epoch is part of the key, so that results still in flight for an opening are never attributed to its successor.
     """
 
     stream: int
-    """Number of the stream in this process."""
+    """The stream's number in this process."""
     sequence_id: int
-    """The verifier's number of the sequence."""
+    """The verifier's id of the sequence."""
     epoch: int
     """Number of the opening."""
 
@@ -29,23 +29,23 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class OpenedSequence:
-    """State of a sequence in its drafting session; the drafter's own copy follows behind."""
+    """The session's state of a sequence; the drafter's own copy lags behind it."""
 
     key: SequenceKey
     committed_length: int
     max_length: int
     request_id: str
-    """The verifier's name of the request; empty where it has none."""
+    """The verifier's id of the request; empty if it has none."""
     has_states: bool = False
-    """A verdict has brought a hidden state."""
+    """Whether a verdict has brought a hidden state."""
     nodes: int = 0
-    """Drafted for it and sent."""
+    """Number of nodes drafted for the sequence and sent."""
     accepted: int = 0
-    """Draft tokens accepted meanwhile, as its verdicts say, whoever drafted them."""
+    """Accepted draft tokens according to the sequence's verdicts, from all drafters."""
     span: Span = NO_SPAN
 
     def begin_span(self, tracing: Tracing, model_id: str, parent: TraceContext | None) -> None:
-        """Begins its span where the verifier traces the request; to be called once."""
+        """Begins the sequence's span if the verifier traces the request. Must be called once."""
         if parent is not None:
             self.span = tracing.begin(
                 f"draft {model_id}",
@@ -63,11 +63,11 @@ class OpenedSequence:
         log.debug("sequence opened", committed_length=self.committed_length, **self._names())
 
     def caught_up(self) -> None:
-        """The drafter has computed what is committed, and drafts."""
+        """Records that the drafter has caught up with the committed tokens and begins to draft."""
         self.span.event("caught up", {})
 
     def closed(self, why: str = "") -> None:
-        """Ends the span. `why`: the fault that ended the sequence, where one did."""
+        """Ends the span. why: the fault that ended the sequence; empty without one."""
         log.debug("sequence closed", nodes=self.nodes, accepted=self.accepted, reason=shown(why), **self._names())
         if self.span.recording:
             self.span.set(

@@ -1,4 +1,4 @@
-"""An OpenSequence as its chunks arrive."""
+"""The opening of a sequence, assembled from OpenSequence chunks."""
 
 from array import array
 from collections.abc import Sequence
@@ -16,20 +16,21 @@ from speculative_engine.sampling.sampling_params import SamplingParams
 
 
 class SequenceOpening:
-    """Collects the chunks of one opening. What is wrong with one is raised as ServiceError."""
+    """Collects the chunks of one opening. Raises ServiceError for an invalid chunk."""
 
     def __init__(self, first: drafter_service_pb2.OpenSequence, limits: model_info_pb2.Limits, vocab_size: int) -> None:
-        """`first` is the chunk with offset 0; add it, too. `vocab_size`: ids that the draft model has.
+        """first: the chunk with offset 0, which must also be passed to `add`. vocab_size: number of ids of the draft
+        model.
 
-        What concerns the whole sequence is checked here, before its tokens are kept.
+        Checks the fields that concern the whole sequence before any tokens are kept.
         """
         self.epoch = first.epoch
         self.request_id = check_request_id("request_id", first.request_id) if first.request_id else ""
-        """The verifier's name of the request, for the log; empty where it has none."""
+        """The verifier's id of the request, for the log; empty if it has none."""
         self.trace_context = first.trace_context if first.HasField("trace_context") else None
-        """The verifier's span of the request, where it is traced."""
+        """The verifier's span of the request; None if it is not traced."""
         self.max_length = first.max_length
-        """Committed length at which the request ends at the latest."""
+        """Maximum committed length of the request."""
         self._vocab_size = vocab_size
         self._committed_length = first.committed_length
         self._sampling = _sampling(first.sampling)
@@ -46,15 +47,15 @@ class SequenceOpening:
         check_length(first.committed_length, limits.max_sequence_tokens)
         self._max_tree_nodes = min(first.max_tree_nodes, limits.max_tree_nodes)
         self._limit = limits.max_sequence_tokens
-        self._tokens = array("I")  # a fraction of a list's memory, of which a verifier may have much held for it
+        self._tokens = array("I")  # a fraction of a list's memory: a verifier may have many tokens held here
 
     @property
     def complete(self) -> bool:
-        """Whether all tokens have come."""
+        """Whether all tokens have arrived."""
         return len(self._tokens) == self._committed_length
 
     def add(self, chunk: drafter_service_pb2.OpenSequence) -> None:
-        """The next chunk. Raises ServiceError."""
+        """Adds the next chunk. Raises ServiceError."""
         if chunk.committed_length != self._committed_length:
             raise invalid_field(
                 "committed_length", f"was {self._committed_length} in the first chunk, got {chunk.committed_length}"
@@ -68,12 +69,12 @@ class SequenceOpening:
         self._tokens.extend(chunk.token_ids)
 
     def spec(self, shared_vocab_size: int) -> DraftSpec:
-        """What to draft for, once complete. `shared_vocab_size`: ids that the target model has, too."""
+        """The specification of a complete opening. shared_vocab_size: number of ids that the target also has."""
         return DraftSpec(
             tokens=self._tokens.tolist(),
             sampling=self._sampling,
             max_tree_nodes=self._max_tree_nodes,
-            # A request that may outgrow this drafter is drafted for as long as it fits.
+            # A request that may outgrow this drafter gets drafts for as long as it fits.
             max_length=min(self.max_length, self._limit),
             vocab_size=shared_vocab_size,
             draws=self._draws,
@@ -82,9 +83,9 @@ class SequenceOpening:
 
 
 def check_token_ids(token_ids: Sequence[int], vocab_size: int) -> None:
-    """Raises ServiceError for the first id that the model has no embedding of."""
+    """Raises ServiceError for the first id for which the model has no embedding."""
     if max(token_ids, default=0) < vocab_size:
-        return  # prompts are long, and nearly all are right
+        return  # a fast check, as prompts are long and nearly always valid
     for index, token_id in enumerate(token_ids):
         if token_id >= vocab_size:
             field = f"token_ids[{index}]"
@@ -93,7 +94,7 @@ def check_token_ids(token_ids: Sequence[int], vocab_size: int) -> None:
 
 
 def check_length(committed_length: int, limit: int) -> None:
-    """Raises ServiceError when a sequence is longer than this drafter can follow."""
+    """Raises ServiceError if a sequence is longer than this drafter supports."""
     if committed_length > limit:
         problem = f"is {committed_length}, the drafter follows sequences of up to {limit} tokens"
         raise refused_field(ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED, "committed_length", problem)
@@ -112,7 +113,7 @@ _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torc
 
 
 def read_hidden_state(message: verdict_pb2.HiddenState, hidden_size: int) -> torch.Tensor:
-    """A state [hidden_size]. Raises ServiceError."""
+    """Decodes a hidden state [hidden_size]. Raises ServiceError."""
     dtype = _DTYPES.get(message.dtype)
     if dtype is None:
         raise invalid_field("hidden_state.dtype", f"must be one of {', '.join(_DTYPES)}, got {shown(message.dtype)!r}")

@@ -1,4 +1,4 @@
-"""Medusa heads, loaded to draft with in place of a draft model."""
+"""Loads Medusa heads, which draft in place of a draft model."""
 
 import time
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ from speculative_engine.text.tokenizer import Tokenizer
 log = get_logger(__name__)
 
 _MOST_TOKENS = 1 << 20
-"""Heads see one hidden state, however long the sequence; this bounds what an opening may hold."""
+"""Limit on the tokens of an opening. The heads themselves have none: they see one hidden state at any length."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedHeads:
-    """Heads that can draft, and how they present themselves."""
+    """Loaded Medusa heads, and their description for verifiers."""
 
     heads: MedusaHeads
     info: model_info_pb2.ModelInfo
 
 
 def load_heads(settings: DrafterSettings) -> LoadedHeads:
-    """Loads heads, and the tokenizer beside them if there is one. Raises StartupError."""
+    """Loads Medusa heads, and the tokenizer in their directory if there is one. Raises StartupError."""
     started = time.perf_counter()
     directory = Path(settings.medusa_heads)
     device = torch.device(settings.device)
@@ -38,7 +38,7 @@ def load_heads(settings: DrafterSettings) -> LoadedHeads:
     log.info("loading", heads=settings.medusa_heads)
     try:
         heads = medusa_heads.load_heads(settings.medusa_heads, dtype, device)
-        # Published heads come without: it is then taken on trust that they fit.
+        # Published heads have no tokenizer; without one they are assumed to match the target.
         tokenizer = Tokenizer.load(settings.medusa_heads) if (directory / "tokenizer.json").exists() else None
     except ModelLoadError as error:
         raise StartupError(str(error)) from error

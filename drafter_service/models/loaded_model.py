@@ -1,4 +1,4 @@
-"""The draft model, loaded and tested."""
+"""Loads and tests the draft model."""
 
 import time
 from collections.abc import Callable
@@ -29,34 +29,34 @@ log = get_logger(__name__)
 
 
 class NoMemoryError(StartupError):
-    """The model is one that can be served, but there is no memory for it."""
+    """Raised for a model that could be served if there were enough memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model that can draft, and how it presents itself."""
+    """A loaded draft model, and its description for verifiers."""
 
     model: PackedModel
     info: model_info_pb2.ModelInfo
     cost: StepCost
-    """Of its steps."""
+    """Measured cost of the model's steps."""
     token_map: TokenMap | None = None
-    """How its tokens stand for those of a target with another tokenizer; None where it has the target's."""
+    """Translation between the model's tokens and the target's; None if both have the same tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """The draft model's tokenizer, and the target's where that is another one."""
+    """The tokenizers of the draft model and the target, and the translation between them."""
 
     own: Tokenizer
     target: Tokenizer
-    """The draft model's own unless the settings name another one."""
+    """The target's tokenizer; the draft model's own unless the settings name one."""
     token_map: TokenMap | None
-    """None where they are the same."""
+    """Translation between the two; None if they are the same."""
 
     @classmethod
     def load(cls, settings: DrafterSettings, model: PackedModel) -> "Translation":
-        """Loads the model's tokenizer, and the target's of the settings. Raises ModelLoadError."""
+        """Loads the model's tokenizer, and the target's if the settings name one. Raises ModelLoadError."""
         own = Tokenizer.load(model.checkpoint or settings.model, trust_remote_code=settings.trust_remote_code)
         if settings.target_tokenizer is None:
             return cls(own, own, None)
@@ -69,7 +69,7 @@ class Translation:
         return cls(own, target, TokenMap(target.vocabulary(), vocabulary))
 
     def present(self, info: model_info_pb2.ModelInfo) -> None:
-        """Describe a model as one with the target's tokens, which it is to others."""
+        """Rewrites a model's description to the target's tokens, in which it communicates with verifiers."""
         if self.token_map is None:
             return
         info.tokenizer_sha256 = self.target.sha256
@@ -79,19 +79,19 @@ class Translation:
 
 
 def threads_of(settings: DrafterSettings) -> int | None:
-    """CPU threads of a forward pass; None leaves the choice to torch."""
+    """Number of CPU threads of a forward pass; None leaves the choice to torch."""
     return settings.threads or share_of_threads(settings.tensor_parallel)
 
 
 def set_threads(settings: DrafterSettings) -> None:
-    """Gives the calling thread its number of compute threads; the engine's own sets it for itself."""
+    """Sets the calling thread's number of compute threads; the drafting thread sets its own."""
     threads = threads_of(settings)
     if threads is not None:
         torch.set_num_threads(threads)
 
 
 def load_part(settings: DrafterSettings, ranks: RankGroup | None) -> PackedModel:
-    """Loads what this process holds of the model: all of it, or a rank's part. Raises ModelLoadError, RankLostError."""
+    """Loads this process's part of the model: all of it, or a rank's part. Raises ModelLoadError, RankLostError."""
     return PackedModel.load(
         Checkpoint.find(settings.model, hub=settings.allow_hub_models),
         slots=settings.kv_slots,
@@ -107,7 +107,7 @@ def load_part(settings: DrafterSettings, ranks: RankGroup | None) -> PackedModel
 
 
 def follow(settings: DrafterSettings, loaded: Callable[[], None]) -> None:
-    """What a rank beside rank 0 does, from its start to its end. loaded: called once its part of the model is. Raises
+    """Runs a rank other than rank 0, from start to end. loaded: called once its part of the model is loaded. Raises
     StartupError."""
     set_threads(settings)
     with startup_errors(*RANK_ERRORS):
@@ -115,10 +115,10 @@ def follow(settings: DrafterSettings, loaded: Callable[[], None]) -> None:
 
 
 def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> LoadedModel:
-    """Loads the model, which this process leads the `ranks` in, and its tokenizer, and tests the model. Too slow for
-    the event loop.
+    """Loads the model and its tokenizer, and tests the model. Too slow for the event loop.
 
-    Raises StartupError for what is no model, NoMemoryError among them.
+    ranks: the ranks that this process leads, if the model is split. Raises StartupError for a model that cannot be
+    served, in the form of NoMemoryError for lack of memory.
     """
     started = time.perf_counter()
     log.info("loading", model=settings.model)
@@ -126,7 +126,7 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
     set_threads(settings)
     with startup_errors(*RANK_ERRORS):
         model = load_part(settings, ranks)
-        report = run_self_test(model)  # of which every rank runs its part
+        report = run_self_test(model)  # every rank runs its part of the test
         if ranks is not None:
             ranks.lead()
         translation = Translation.load(settings, model)
@@ -160,22 +160,22 @@ def load_model(settings: DrafterSettings, ranks: RankGroup | None = None) -> Loa
 
 
 def _make_cache(model: PackedModel) -> None:
-    """Has the KV cache, which is made at first use, made now: too little memory is a fault of the settings, not of the
-    first sequence. Raises NoMemoryError.
+    """Allocates the KV cache now instead of at first use, so that a lack of memory is reported as an error in the
+    settings instead of failing the first sequence. Raises NoMemoryError.
     """
     builder = BatchBuilder()
     slots = model.pool.take(1)
     builder.add_lane(slots[:0], [builder.add_row(0, 0, int(slots[0]), wants_logits=True)])
     try:
         model.forward(builder.build(model.group_size, model.device))
-    except (MemoryError, RuntimeError) as error:  # torch's own errors of memory are of the latter kind
+    except (MemoryError, RuntimeError) as error:  # torch's own out-of-memory errors are RuntimeErrors
         reason = str(error).partition("\n")[0]
         raise NoMemoryError(f"cannot make a KV cache of {model.pool.capacity} slots: {reason}") from error
     model.pool.give_back(slots)
 
 
 def _capture_graphs(model: PackedModel) -> None:
-    """Raises NoMemoryError."""
+    """Captures the model's CUDA graphs. Raises NoMemoryError."""
     try:
         model.capture_graphs()
     except ModelLoadError as error:
@@ -185,7 +185,7 @@ def _capture_graphs(model: PackedModel) -> None:
 def model_info(model: PackedModel, tokenizer_sha256: str, *, bit_exact: bool) -> model_info_pb2.ModelInfo:
     """The contract's description of a model."""
     return model_info_pb2.ModelInfo(
-        # A directory's path is no concern of those who are told of the model.
+        # The path of a directory stays private.
         model_id=Path(model.name).resolve().name if Path(model.name).is_dir() else model.name,
         architecture=model.architecture,
         parameters=model.parameters,

@@ -1,4 +1,4 @@
-"""Which model the drafter serves, and how another one takes its place."""
+"""Model changes: the model that the drafter serves, and its replacement by another."""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -31,19 +31,19 @@ log = get_logger(__name__)
 _MOVE_SECONDS = 60.0
 """Time that verifiers have to move their sequences to the new model."""
 _STATUS_SECONDS = 1.0
-"""Time that the drafting thread has to say what it holds."""
+"""Time that the drafting threads have to report their status."""
 _RETRY_SECONDS = 60.0
-"""When to try again a model for which there was no memory."""
+"""Retry delay for a model that did not fit into memory."""
 _MAX_REMEMBERED = 64
-"""Loads remembered by their request id, oldest forgotten first."""
+"""Maximum number of loads remembered by request id; the oldest are dropped first."""
 _MAX_NAME = 4096
-"""Characters of a model's name, and of a request id."""
+"""Maximum characters of a model's name or a request id."""
 
 
 class ModelChanges:
-    """Serves one model and loads the next beside it; earlier models go on until their verifiers have left.
+    """Serves one model and loads the next beside it. Earlier models stay until their verifiers have left.
 
-    At most three models are held: the one that is served, the one that is loaded, and one whose verifiers still move.
+    At most three models are in memory: one being served, one being loaded, and one whose verifiers are still moving.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ModelChanges:
         load: Callable[[DrafterSettings], LoadedModel | LoadedHeads] = load_model,
         tracing: Tracing = NO_TRACING,
     ) -> None:
-        """`load` makes a model of settings, in a thread; it raises StartupError for what is none."""
+        """load: loads the model of some settings, in a thread; raises StartupError for an invalid one."""
         self._tracing = tracing
         self._settings = settings
         self._shutdown = shutdown
@@ -64,14 +64,14 @@ class ModelChanges:
         self._replaced: list[ServingModel] = []
         self._last_load: drafter_service_pb2.ModelLoad | None = None
         self.loads: Counter[str] = Counter()
-        """Changes that were asked for and came to an end, by whether they are `done` or `failed`."""
+        """Number of completed model changes by result, `done` or `failed`."""
         self._ended = DraftingCounts()
-        """Counts of the models that are released."""
+        """Counts of released models."""
         self._by_request: OrderedDict[str, drafter_service_pb2.ModelLoad] = OrderedDict()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
-        """Loads the model of the settings and serves until the `async with` is left. Raises StartupError."""
+        """Loads the model of the settings and serves it until the `async with` is left. Raises StartupError."""
         self._serving = self._serve(await asyncio.to_thread(self._load_model, self._settings.with_hub_models()))
         try:
             async with self._tasks:
@@ -87,26 +87,26 @@ class ModelChanges:
 
     @property
     def last_load(self) -> drafter_service_pb2.ModelLoad | None:
-        """The last change that was asked for."""
+        """The most recently requested model change."""
         return self._last_load
 
     @property
     def streams(self) -> int:
-        """Number of streams, of all models."""
+        """Number of streams of all models."""
         return sum(serving.streams for serving in self._serving_models())
 
     @property
     def sequences(self) -> int:
-        """Number of open sequences of all models, about."""
+        """Approximate number of open sequences of all models."""
         return sum(serving.sequences for serving in self._serving_models())
 
     def slots(self) -> tuple[int, int]:
-        """KV slots in use, about, and in all, of all models."""
+        """Approximate number of used KV slots, and the total number, of all models."""
         used, total = zip(*(serving.slots() for serving in self._serving_models()), strict=True)
         return sum(used), sum(total)
 
     def verifiers(self) -> list[drafter_service_pb2.VerifierShare]:
-        """Shares of the verifiers that have a stream, of all models; the sequences and slots held are approximate."""
+        """Shares of the connected verifiers in all models; the numbers of sequences and slots are approximate."""
         shares = {
             share.name: drafter_service_pb2.VerifierShare(
                 name=share.name,
@@ -135,7 +135,7 @@ class ModelChanges:
         total = drafter_service_pb2.DrafterStatus()
         try:
             async with asyncio.timeout(_STATUS_SECONDS):
-                # The one that is served comes last: what does not add up is told of it alone.
+                # The served model comes last: fields that cannot be added up describe it alone.
                 for serving in reversed(self._serving_models()):
                     try:
                         part = await serving.status()
@@ -153,7 +153,7 @@ class ModelChanges:
         return total
 
     def load(self, model: str, request_id: str) -> drafter_service_pb2.ModelLoad:
-        """Begins to load a model, unless the request did so before; returns the load as it is. Raises ServiceError."""
+        """Starts loading a model, unless the same request already did. Returns its state. Raises ServiceError."""
         if request_id and request_id in self._by_request:
             return self._by_request[request_id]
         if self._settings.tensor_parallel > 1:
@@ -201,15 +201,15 @@ class ModelChanges:
         self._shutdown.fail(error)
 
     async def _change(self, load: drafter_service_pb2.ModelLoad) -> None:
-        """Loads the model and puts it in the place of the one that is served, or says why not."""
+        """Loads a model and replaces the served one with it, or records the error in `load`."""
         settings = self._settings.model_copy(
             update={
                 "medusa_heads" if self._settings.medusa_heads else "model": load.model,
-                # The operator trusts the code of one checkpoint, not that of any that a caller names.
+                # The operator trusts the code of this checkpoint only, not of any that a caller names.
                 "trust_remote_code": self._settings.trust_remote_code and load.model == self._settings.model,
-                # Nor is the network at the service of whoever names a model.
+                # Nor may a caller make the drafter download any model.
                 "allow_hub_models": self._settings.allow_hub_models or load.model == self._settings.model,
-                # So many layers of that checkpoint; of another they say nothing.
+                # The number of layers is meant for that checkpoint only.
                 "layers": self._settings.layers if load.model == self._settings.model else None,
             }
         )
@@ -217,7 +217,7 @@ class ModelChanges:
             loaded = await call_in_thread(
                 lambda: self._load_model(settings), name="model-load", shutdown=self._shutdown
             )
-        except Exception as error:  # noqa: BLE001 - whatever foreign model code raises: the caller is told of it
+        except Exception as error:  # noqa: BLE001 - foreign model code may raise anything; reported to the caller
             fault = _fault(load.model, error)
             log.warning("model not changed", model=load.model, reason=str(fault))
             load.error.CopyFrom(fault.to_status())
@@ -229,7 +229,7 @@ class ModelChanges:
         load.state = ModelLoadState.MODEL_LOAD_STATE_SERVING
 
     def _replace(self, serving: ServingModel) -> None:
-        for older in self._replaced:  # their verifiers have had a model's loading time to move
+        for older in self._replaced:  # their verifiers had the time of a model load to move
             older.end_sessions()
         before, self._serving = self._serving, serving
         self._replaced.append(before)
@@ -239,7 +239,7 @@ class ModelChanges:
         self._tasks.spawn(self._retire(before), name="model-retirement")
 
     async def _retire(self, serving: ServingModel) -> None:
-        """Releases a model once its verifiers have left. Streams that stay too long are ended."""
+        """Releases a model once its verifiers have left, and ends streams that stay too long."""
         try:
             async with asyncio.timeout(_MOVE_SECONDS):
                 await serving.wait_empty()
@@ -250,13 +250,13 @@ class ModelChanges:
         await serving.stop()
         serving.add_to(self._ended)
         self._replaced.remove(serving)
-        # Every load and every model has a thread of its own: what they leave in its heap would add up.
+        # Every load and every model has its own thread, and memory left in the heaps of threads would add up.
         await asyncio.to_thread(trim_heap)
         log.info("model released", model=serving.hello.model.model_id)
 
 
 def _fault(model: str, error: Exception) -> ServiceError:
-    """What the caller is told of a load that failed."""
+    """The error reported to the caller for a failed load."""
     if isinstance(error, NoMemoryError):
         return at_capacity(str(error), _RETRY_SECONDS)
     if isinstance(error, StartupError):

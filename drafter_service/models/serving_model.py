@@ -1,4 +1,4 @@
-"""One loaded model at work: its draft loop, its handshake, and its drafting sessions."""
+"""A loaded model in service: its draft loop, hello and drafting sessions."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -27,9 +27,9 @@ from speculative_engine.kv.kv_slots import SlotPool
 
 
 class ServingModel:
-    """Serves verifiers with one model from its first stream to its last. Lives in the event loop.
+    """Serves verifiers with one model, from its first stream to its last. Used in the event loop only.
 
-    A stream keeps the model that it began with, also when the drafter loads another.
+    A stream keeps its model even if the drafter loads another.
     """
 
     def __init__(
@@ -40,15 +40,16 @@ class ServingModel:
         on_failure: Callable[[BaseException], None],
         tracing: Tracing = NO_TRACING,
     ) -> None:
-        """Starts to draft.
+        """Starts the drafting thread.
 
-        shares: of all verifiers, shared by models. on_failure: called when the drafting thread has ended by a fault.
+        shares: the shares of all verifiers, shared by all models. on_failure: called when the drafting thread has
+        ended by an error.
         """
         self._shares = shares
         self._tracing = tracing
         self._hidden_size = loaded.heads.hidden_size if isinstance(loaded, LoadedHeads) else 0
         self.hello: model_info_pb2.PeerInfo = own_hello(settings, loaded.info, hidden_states=self._hidden_size > 0)
-        """What the drafter says of itself while it serves this model."""
+        """The drafter's hello while it serves this model."""
         self._idle_seconds = settings.stream_idle_seconds
         self._pool: SlotPool | None = None
         self._growth: TreeGrowth | None = None
@@ -69,7 +70,7 @@ class ServingModel:
             threads=threads_of(settings),
             keep_alive=keep_alive,
             max_streams=settings.max_streams,
-            # More than the KV cache holds can wait, but not so much more that a flood costs memory.
+            # More tokens than the KV cache holds may wait, but a flood must not exhaust memory.
             max_waiting_tokens=4 * settings.kv_slots,
         )
         self._drafting.start()
@@ -84,28 +85,28 @@ class ServingModel:
 
     @property
     def sequences(self) -> int:
-        """Number of open sequences, about."""
+        """Approximate number of open sequences."""
         return self._drafting.sequences
 
     def add_to(self, counts: DraftingCounts) -> None:
-        """Add what it has drafted to the counts of others."""
+        """Adds this model's counts to `counts`."""
         counts.add(self._drafting.counts, self._drafting.part_seconds())
 
     def tell_shares(self, shares: Mapping[str, drafter_service_pb2.VerifierShare]) -> None:
-        """Add what its verifiers hold, about, to what is told of them by name."""
+        """Adds the approximate sequences and slots of this model's verifiers to their shares, by verifier name."""
         for session in self._sessions:
             shares[session.verifier].open_sequences += session.sequences
         for verifier, use in self._drafting.slot_use().items():
-            if verifier.name in shares:  # else its last stream has just ended
+            if verifier.name in shares:  # otherwise its last stream has just ended
                 shares[verifier.name].waiting_sequences += use.waiting
                 shares[verifier.name].used_slots += use.slots
 
     def slots(self) -> tuple[int, int]:
-        """KV slots in use, about, and in all; heads have none."""
+        """Approximate number of used KV slots, and the total number; heads have none."""
         return (self._pool.used, self._pool.capacity) if self._pool is not None else (0, 0)
 
     async def converse(self, stream: MessageStream[Any, Any], verifier: str) -> None:
-        """One Draft stream of a verifier. Raises ServiceError, alone or in an ExceptionGroup, and StreamBroken."""
+        """Serves a verifier's Draft stream. Raises ServiceError, alone or in an ExceptionGroup, and StreamBroken."""
         with self._shares.stream(verifier) as share:
             session = DraftingSession(
                 stream, self._drafting, self.hello, share, self._idle_seconds, self._hidden_size, self._tracing
@@ -120,7 +121,7 @@ class ServingModel:
                     self._empty.set()
 
     def tell_replaced(self, model: model_info_pb2.ModelInfo) -> None:
-        """Tells every verifier that new streams get another model."""
+        """Notifies every verifier that new streams get another model."""
         for session in self._sessions:
             session.tell_replaced(model)
 
@@ -130,11 +131,11 @@ class ServingModel:
             session.end()
 
     async def wait_empty(self) -> None:
-        """Returns once there is no session."""
+        """Returns once there are no sessions."""
         await self._empty.wait()
 
     async def status(self) -> drafter_service_pb2.DrafterStatus:
-        """What it holds. The drafting thread answers, so give it a deadline. Raises ThreadEnded, TooManyCommands."""
+        """The model's status. Needs a deadline, as the drafting thread answers. Raises ThreadEnded, TooManyCommands."""
         status = drafter_service_pb2.DrafterStatus(
             streams=self.streams,
             open_sequences=await self._drafting.open_sequences(),
@@ -142,7 +143,7 @@ class ServingModel:
             drafted_nodes=self._drafting.drafted_nodes,
         )
         pool, growth = self._pool, self._growth
-        if pool is not None and growth is not None:  # heads hold no slots, and cost the same whatever they draft
+        if pool is not None and growth is not None:  # heads hold no slots, and their cost does not vary
             status.used_slots = await self._drafting.call(lambda: pool.used)
             status.total_slots = pool.capacity
             status.step_costs.extend(
@@ -152,5 +153,5 @@ class ServingModel:
         return status
 
     async def stop(self) -> None:
-        """Stops drafting and releases the model. To be called once, when there is no session any longer."""
+        """Stops drafting and releases the model. Must be called once, when there are no sessions left."""
         await self._drafting.stop()

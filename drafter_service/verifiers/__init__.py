@@ -1,1 +1,1 @@
-"""The verifiers of a drafter: announcing to them and sharing drafting time among them."""
+"""The verifiers of a drafter: announcements to them, and the sharing of drafting time among them."""

@@ -1,4 +1,4 @@
-"""How a drafter makes itself known to a verifier."""
+"""The announcement of a drafter to one verifier."""
 
 import asyncio
 from typing import Any
@@ -12,23 +12,24 @@ from service_runtime.rpc.backoff import Backoff
 log = get_logger(__name__)
 
 _CALL_SECONDS = 5.0
-"""Time a verifier has to answer a heartbeat."""
+"""Time that a verifier has to answer a heartbeat."""
 _LEAVE_SECONDS = 2.0
-"""Time it has to answer the farewell, out of the grace time of the shutdown."""
+"""Time that a verifier has to answer the notice of leaving; part of the shutdown's grace period."""
 _DEFAULT_INTERVAL = 5.0
-"""Time between heartbeats where the verifier names none."""
+"""Heartbeat interval if the verifier names none."""
 _LEAST_INTERVAL = 0.05
 _EARLY = 0.5
-"""Part of the interval after which the next heartbeat leaves, so that it arrives within it."""
+"""Fraction of the interval after which the next heartbeat is sent, so that it arrives in time."""
 
 
 class Announcement:
-    """Registers the drafter and keeps it registered by heartbeats; logs only when something changes."""
+    """Registers the drafter and keeps it registered by heartbeats. Logs only changes."""
 
     def __init__(
         self, pool: Any, verifier: str, address: str, name: str | None, backoff: Backoff | None = None
     ) -> None:
-        """`pool` is a DrafterPoolServiceStub of the verifier at `verifier`, `address` where it reaches this drafter."""
+        """pool: a DrafterPoolServiceStub of the verifier. verifier: the verifier's address. address: the address at
+        which the verifier reaches this drafter."""
         self._pool = pool
         self._verifier = verifier
         self._address = address
@@ -37,7 +38,7 @@ class Announcement:
         self._state: str | None = None
 
     async def run(self) -> None:
-        """Registers, again and again, until cancelled."""
+        """Sends heartbeats until cancelled."""
         while True:
             try:
                 interval = await self._register(_CALL_SECONDS)
@@ -50,15 +51,15 @@ class Announcement:
                 await asyncio.sleep(max(interval, _LEAST_INTERVAL) * _EARLY)
 
     async def leave(self) -> None:
-        """Tells the verifier to use this drafter no more; `run` must have ended. Raises nothing."""
+        """Notifies the verifier that this drafter leaves; `run` must have ended. Raises nothing."""
         try:
             await self._register(_LEAVE_SECONDS, leaving=True)
-        except grpc.aio.AioRpcError as error:  # it will notice by the missing heartbeats
+        except grpc.aio.AioRpcError as error:  # the verifier will notice the missing heartbeats
             reason = f"{error.code().name}: {error.details()}"
             log.warning("could not tell the verifier of leaving", verifier=self._verifier, reason=reason)
 
     async def _register(self, timeout_seconds: float, *, leaving: bool = False) -> float:
-        """One heartbeat; returns the time within which the verifier wants the next, in seconds."""
+        """Sends one heartbeat. Returns the seconds within which the verifier expects the next."""
         request = drafter_pool_service_pb2.RegisterDrafterRequest(
             address=self._address, name=self._name or "", leaving=leaving
         )
@@ -69,7 +70,7 @@ class Announcement:
         return interval
 
     def _became(self, state: str) -> None:
-        """Logs that the verifier is reachable (empty state), or why not, unless that is known."""
+        """Logs that the verifier is reachable (empty state), or the reason that it is not, if that has changed."""
         if state == self._state:
             return
         self._state = state

@@ -12,27 +12,27 @@ from service_runtime.process.tasks import BackgroundTasks
 
 
 class VerifierPool:
-    """Like the contract's stub, with this drafter's token; each call goes over the channel of the moment, which is
-    another one after a certificate has changed."""
+    """A DrafterPoolServiceStub that adds this drafter's token. Each call uses the current channel, which changes with
+    the certificate."""
 
     def __init__(self, channels: AsyncChannels, address: str) -> None:
-        """`address`: HOST:PORT of the verifier."""
+        """address: HOST:PORT of the verifier."""
         self._channels = channels
         self._address = address
 
     def RegisterDrafter(self, request: RegisterDrafterRequest, timeout: float) -> Any:
-        """Begins the call; awaiting it gives the response or raises grpc.aio.AioRpcError. `timeout` in seconds."""
+        """Starts the call; awaiting it returns the response or raises grpc.aio.AioRpcError. timeout: in seconds."""
         stub: Any = DrafterPoolServiceStub(self._channels.get(self._address))
         return stub.RegisterDrafter(request, timeout=timeout, metadata=self._channels.metadata())
 
 
 class Announcements:
-    """One announcement for each verifier, independent of the others: one that cannot be reached holds up none."""
+    """Independent announcements to all verifiers, so that an unreachable one does not delay the others."""
 
     def __init__(
         self, channels: AsyncChannels, verifiers: Sequence[str], name: str | None, tasks: BackgroundTasks
     ) -> None:
-        """`verifiers`: their addresses, HOST:PORT. `tasks` owns the heartbeats."""
+        """verifiers: the verifiers' addresses, HOST:PORT. tasks: owns the heartbeat tasks."""
         self._channels = channels
         self._verifiers = tuple(verifiers)
         self._name = name
@@ -40,13 +40,13 @@ class Announcements:
         self._running: dict[Announcement, asyncio.Task[None]] = {}
 
     def begin(self, address: str) -> None:
-        """Announces the drafter at `address`, HOST:PORT, until `end`."""
+        """Starts announcing the drafter at `address`, HOST:PORT, until `end`."""
         for verifier in self._verifiers:
             announcement = Announcement(VerifierPool(self._channels, verifier), verifier, address, self._name)
             self._running[announcement] = self._tasks.spawn(announcement.run(), name=f"announcement to {verifier}")
 
     async def end(self) -> None:
-        """Ends the heartbeats and takes leave of every verifier, of all at once. Raises nothing."""
+        """Ends the heartbeats and notifies all verifiers in parallel that the drafter leaves. Raises nothing."""
         announcements, tasks = list(self._running), list(self._running.values())
         self._running.clear()
         if not announcements:

@@ -1,4 +1,4 @@
-"""The shares of a drafter's verifiers: the weight of each, and what the drafter has done for it."""
+"""Fair sharing of a drafter among its verifiers: a weight for each, and counts of the work done for it."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 LEAST_WEIGHT, MOST_WEIGHT = 0.01, 100.0
 DEFAULT_WEIGHT = 1.0
-"""Of a verifier that is not named."""
+"""Weight of a verifier without an entry."""
 
 
 def parse_weights(entries: Iterable[str]) -> dict[str, float]:
-    """Weights by name, of entries NAME=WEIGHT. Raises ValueError that shows the first wrong one."""
+    """Parses entries NAME=WEIGHT into weights by name. Raises ValueError with the first invalid one."""
     weights: dict[str, float] = {}
     for entry in entries:
         name, _, text = entry.rpartition("=")
@@ -27,29 +27,30 @@ def parse_weights(entries: Iterable[str]) -> dict[str, float]:
 
 
 class VerifierShare:
-    """The weight of one verifier, and counts since the first of its open streams. Used in the event loop only."""
+    """Counts of one verifier, which start anew when it connects without another open stream. Used in the event loop
+    only."""
 
     __slots__ = ("name", "nodes", "preemptions", "rows", "streams", "weight")
 
     def __init__(self, name: str, weight: float) -> None:
         self.name = name
-        """Name of its token or, where none is asked for, its host."""
+        """Name of the verifier's token, or its host if tokens are not required."""
         self.weight = weight
         self.streams = 0
-        """Open streams."""
+        """Number of open streams."""
         self.rows = 0
-        """Rows of the draft model's steps."""
+        """Rows of the draft model's steps computed for the verifier."""
         self.nodes = 0
-        """Nodes proposed."""
+        """Number of nodes proposed."""
         self.preemptions = 0
-        """Times a sequence gave up its KV slots to others."""
+        """Number of times that a sequence gave up its KV slots to others."""
 
 
 class VerifierShares:
-    """Shares of the verifiers that have a stream, whatever model serves it."""
+    """Shares of the verifiers that have a stream, across all models."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:
-        """weights: by name, of those that have another one than 1."""
+        """weights: weights by verifier name; DEFAULT_WEIGHT for all others."""
         self._weights = weights
         self._shares: dict[str, VerifierShare] = {}
 
@@ -58,7 +59,7 @@ class VerifierShares:
 
     @contextmanager
     def stream(self, name: str) -> Iterator[VerifierShare]:
-        """Count one more stream of a verifier until the `with` is left."""
+        """Counts a stream of a verifier until the `with` is left, and yields the verifier's share."""
         share = self._shares.get(name)
         if share is None:
             share = self._shares[name] = VerifierShare(name, self._weights.get(name, DEFAULT_WEIGHT))
