@@ -135,5 +135,5 @@ def _check_framing(request: h11.Request) -> None:
 
 
 def bounded(max_connections: int) -> type[HttpConnection]:
-    """Returns the connection class of a server with at most so many connections."""
+    """Returns the connection class of a server that allows at most `max_connections`."""
     return type("BoundedHttpConnection", (HttpConnection,), {"max_connections": max_connections})

@@ -20,7 +20,7 @@ from service_runtime.process.startup_error import StartupError
 log = get_logger(__name__)
 
 _MOST_CONNECTIONS = 8
-"""Most connections at once; further ones are told that the server is busy."""
+"""Most connections at once; further ones get SERVICE_UNAVAILABLE."""
 _SECONDS = 10.0
 """Time limit for a connection, from first byte to last."""
 _MOST_REQUEST_BYTES = 16384

@@ -65,7 +65,7 @@ class EngineThread:
     async def call(self, function: Callable[[], ResultT]) -> ResultT:
         """Runs `function` in the thread and returns its result, or raises its exception.
 
-        Needs a deadline, because a thread that hangs never answers. Raises ThreadEnded and TooManyCommands.
+        Callers need a deadline, because a thread that hangs never answers. Raises ThreadEnded and TooManyCommands.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ResultT] = loop.create_future()

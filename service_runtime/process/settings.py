@@ -37,8 +37,7 @@ PeerAddresses = Annotated[tuple[PeerAddress, ...], NoDecode, BeforeValidator(spl
 
 @dataclass(frozen=True)
 class Variable:
-    """Name, after the prefix, of the variable of a field whose variable is not named as the field is. Used in
-    Annotated."""
+    """Name, without the prefix, of a field's variable, where it differs from the field's own. Used in Annotated."""
 
     name: str
 

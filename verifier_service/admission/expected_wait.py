@@ -12,7 +12,7 @@ from speculative_engine.planning.step_cost import StepCost
 _MEMORY_SECONDS = 10.0
 """Approximate time for which the token rate under load is remembered: long enough for the steps of many requests."""
 _PRIOR_SECONDS = 1.0
-"""Weight of the rate that the step cost predicts, before any was measured."""
+"""Weight, in seconds, of the rate predicted from the step cost, before any rate was measured."""
 _WEIGHT = 1 / 16
 """Weight of a request in the running averages over requests."""
 
@@ -100,5 +100,5 @@ class ExpectedWait:
         return math.ceil(tokens / rows) * self._cost.seconds(decoding + min(rows, math.ceil(tokens)), max(1, decoding))
 
     def _plain_rate(self, places: int) -> float:
-        """Returns the tokens per second of plain decoding with so many requests."""
+        """Returns the tokens per second of plain decoding with `places` requests."""
         return places / self._cost.seconds(places, places)

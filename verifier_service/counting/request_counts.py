@@ -19,7 +19,7 @@ ENDINGS = (*_FINISHED, "abort", "error", "shutdown")
 
 
 class RequestCounts:
-    """Sums over requests since the start. Used in the event loop only."""
+    """Totals of all requests since the start. Used in the event loop only."""
 
     def __init__(self) -> None:
         self.prompt_tokens = 0

@@ -9,7 +9,7 @@ from speculative_engine.planning.step_cost import StepCost
 
 
 class StepCounts:
-    """Sums over steps since the start. Used in the event loop only."""
+    """Totals of all steps since the start. Used in the event loop only."""
 
     def __init__(self) -> None:
         self.seconds = Histogram(STEP_SECONDS)

@@ -143,7 +143,7 @@ class RequestReader:
         request_id: its id, if already settled. peer: its caller.
         """
         request_id = request_id or given_request_id(request.request_id, ()) or f"req-{secrets.token_hex(6)}"
-        # Too long requests are refused before anything in them is copied, compared or tokenized.
+        # Overlong requests are refused before anything in them is copied, compared or tokenized.
         self._check_lengths(request)
         resumed = list(request.resume_token_ids)
         self.check_tokens("resume_token_ids", resumed)

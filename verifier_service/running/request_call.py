@@ -28,7 +28,7 @@ _INT64_END = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class RequestCall:
-    """One call for text, from its first byte."""
+    """The context of one call for text, from its first byte."""
 
     request_id: str
     span: Span
