@@ -114,8 +114,7 @@ def refused_field(reason: ErrorReason, field: str, description: str) -> ServiceE
 
 
 def invalid_fields(violations: Sequence[FieldViolation]) -> ServiceError:
-    """Returns INVALID_ARGUMENT for several fields at once, so that a client sees every problem. Needs at least one
-    violation."""
+    """Returns INVALID_ARGUMENT for several fields, at least one, so that a client sees every problem."""
     named = violations[:_MOST_VIOLATIONS]
     message = "; ".join(
         f"{shortened(each.field, _MOST_FIELD)}: {shortened(each.description, _MOST_MESSAGE)}" for each in named

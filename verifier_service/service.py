@@ -109,7 +109,7 @@ async def _serve(
 
 
 def hub_rule(settings: VerifierSettings) -> Callable[[str], bool]:
-    """Returns whether the model of a local drafter's address may be a hub id; those of --drafter always may. Raises
+    """Returns whether a local drafter's model may be a hub id, by address; those of --drafter may. Raises
     StartupError."""
     try:
         own = {read_local_address("drafter", address) for address in settings.drafter if is_local(address)}

@@ -74,8 +74,7 @@ def load_part(settings: VerifierSettings, ranks: RankGroup | None, checkpoint: C
 
 
 def follow(settings: VerifierSettings, loaded: Callable[[], None]) -> None:
-    """Runs a rank other than rank 0, from start to end. loaded: called once its part of the model is loaded. Raises
-    StartupError."""
+    """Runs a rank other than rank 0. loaded: called once its part of the model is loaded. Raises StartupError."""
     set_threads(settings)
     with startup_errors(*RANK_ERRORS):
         follow_ranks(settings, partial(load_part, settings), loaded)

@@ -1,2 +1,1 @@
-"""The console: a page that shows the source of each token and manages the drafters, with a small HTTP API of its
-own."""
+"""The console: a page that shows the source of each token and manages the drafters, with its own small HTTP API."""

@@ -24,8 +24,7 @@ _STATUSES = {
     "UNAVAILABLE": 503,
     "DEADLINE_EXCEEDED": 504,
 }
-"""HTTP status by canonical code, 500 for others. 502 means that the gateway's own token, or its verifier's address, is
-wrong."""
+"""HTTP status by canonical code, else 500. 502 means that the gateway's token or its verifier's address is wrong."""
 _NAMES = FieldNames({"new_name": "new", "old_name": "old"})
 _MOST_MESSAGE, _MOST_FIELD = 1000, 200
 """Most characters of an error's message and field, both of which may repeat parts of the request."""

@@ -13,9 +13,11 @@ from gateway.http.errors import GatewayError
 
 
 class StrictFraming(h11.Connection):
-    """An h11 connection that refuses a request that another server might read as two. h11 itself lets
-    `transfer-encoding` override `content-length`, as RFC 9112, 6.3, allows, and keeps the connection open, which it
-    forbids."""
+    """An h11 connection that refuses a request that another server might read as two.
+
+    RFC 9112, 6.3, allows `transfer-encoding` to override `content-length` but requires the connection to be closed
+    afterwards. h11 itself keeps it open.
+    """
 
     fault = ""
     """Description of the fault in the refused request."""
@@ -23,7 +25,8 @@ class StrictFraming(h11.Connection):
     def next_event(self) -> Any:
         """Returns the next event.
 
-        Raises: h11.RemoteProtocolError: the client does not speak HTTP, or not unambiguously.
+        Raises:
+            h11.RemoteProtocolError: the client does not speak HTTP, or not unambiguously.
         """
         try:
             event = super().next_event()

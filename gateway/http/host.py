@@ -28,7 +28,7 @@ def host_of(text: str) -> str | None:
 
 
 def is_origin(text: str) -> bool:
-    """Returns whether a text is an origin as browsers write it: SCHEME://HOST, with :PORT unless it is the scheme's
+    """Returns whether a text is an origin as browsers write it: SCHEME://HOST, with :PORT if not the scheme's
     default."""
     found = _ORIGIN.fullmatch(text)
     if found is None or text != text.lower() or host_of(found["host"]) is None:

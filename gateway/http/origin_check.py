@@ -15,8 +15,7 @@ ANY = "*"
 """The value of an allowed origin that allows every origin."""
 _READING = ("GET", "HEAD")
 _OF_PAGES = "/console/api/"
-"""Prefix of the console's own calls, which are checked for every method: pages of other origins have no use for
-them."""
+"""Prefix of the console's own calls, checked for every method: pages of other origins have no use for them."""
 _PORTS = {"http": 80, "https": 443}
 _OWN = ("same-origin", "none")
 """Values of `Sec-Fetch-Site` for calls by the gateway's own page and by the user directly."""
@@ -60,8 +59,7 @@ class OriginCheck:
 
 
 def _is_at(origin: str, host: str) -> bool:
-    """Returns whether an origin is the host that was called. The scheme may differ, because a proxy may have terminated
-    TLS."""
+    """Returns whether an origin is the host that was called. The scheme may differ: a proxy may have terminated TLS."""
     try:
         parts = urlsplit(origin)
     except ValueError:

@@ -13,7 +13,7 @@ from opentelemetry import trace
 
 
 def _untraced(scope: MutableMapping[str, Any]) -> bool:
-    """Returns whether a path involves no model: probes, the console's page, and its events, which last as long as the
+    """Returns whether a path runs no model: probes, the console's page, and its events, which last as long as the
     page."""
     return not str(scope.get("path", "")).startswith("/v1/")
 

@@ -78,14 +78,13 @@ class ServedModel:
         return name
 
     async def fingerprint(self) -> str:
-        """Returns the fingerprint of the target model and its numerics: while it is unchanged, a seed gives the same
+        """Returns the fingerprint of the target model and its numerics; with the same one, a seed gives the same
         tokens."""
         info = await self.info()
         return system_fingerprint(info.fingerprint, info.numerics)
 
 
 def system_fingerprint(fingerprint: str, numerics: str) -> str:
-    """Returns both fingerprints combined in OpenAI's form; a verifier without numerics is identified by its model
-    alone."""
+    """Returns both fingerprints combined in OpenAI's form; without numerics the model's alone."""
     both = hashlib.sha256(f"{fingerprint} {numerics}".encode()).hexdigest() if numerics else fingerprint
     return f"fp_{both[:16]}"

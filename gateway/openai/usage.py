@@ -77,8 +77,7 @@ class SpeculationReport(BaseModel):
 
 
 def usage_report(results: Sequence[Generation], choices_each: int) -> UsageReport:
-    """Returns the usage of a request. choices_each: number of choices of each prompt; results are in order of
-    prompts."""
+    """Returns the usage of a request. results: in order of prompts, `choices_each` for each prompt."""
     firsts = results[::choices_each]
     prompt = sum(result.usage.prompt_tokens for result in firsts)
     completion = sum(result.usage.completion_tokens for result in results)

@@ -34,8 +34,7 @@ class MetricsServer:
     """
 
     def __init__(self, listen: str, collector: Collector) -> None:
-        """listen: HOST:PORT. collector: called in the event loop at each scrape; the process's own metrics are
-        added."""
+        """listen: HOST:PORT. collector: called in the event loop at each scrape; metrics of the process are added."""
         self._listen = Address.parse(listen)
         self._registry = CollectorRegistry()
         self._registry.register(collector)

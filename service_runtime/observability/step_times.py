@@ -12,8 +12,7 @@ _NO_PARTS = ("steps", "event_loop", "cpu_around_forward")
 
 
 def step_times(steps: int, seconds: Mapping[str, float], cpu_around_forward: float) -> StepTimes:
-    """Returns the message. seconds: by part, named as the message's fields. Called in the event loop, whose own time it
-    includes."""
+    """Returns the message; called in the event loop, whose time it includes. seconds: by part, named as the fields."""
     by_part = {part: duration(each) for part, each in seconds.items()}
     return StepTimes(
         steps=steps,

@@ -118,7 +118,7 @@ class EngineThread:
             self._loop.call_soon_threadsafe(self._ended.set)
 
     def _take(self, wait: float | None) -> bool:
-        """Runs the posted commands, first waiting up to `wait` seconds for one; returns False when the thread is to
+        """Runs the posted commands, first waiting up to `wait` seconds for one; returns False if the thread is to
         end."""
         with self._changed:
             if not self._commands and not self._stopping and wait != 0:

@@ -31,7 +31,7 @@ class Flags:
         variable: Callable[[str], str],
         config_variable: str | None,
     ) -> None:
-        """variable: returns the environment variable of a field. config_variable: variable of --config; None omits that
+        """variable: returns a field's environment variable. config_variable: variable of --config; None omits the
         flag."""
         self._parser = FlagParser(
             prog=program_name(),

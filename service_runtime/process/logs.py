@@ -37,8 +37,7 @@ class _GarbageOfPeers(logging.Filter):
 
 
 def _without_message(logger: object, method: str, event: EventDict) -> EventDict:
-    """Removes duplicates of the text from a standard library record: one left by another handler, and uvicorn's with
-    colour codes."""
+    """Removes duplicates of a standard library record's text: another handler's, and uvicorn's with colour codes."""
     event.pop("message", None)
     event.pop("color_message", None)
     return event
@@ -113,8 +112,8 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 def bind_call_log(**fields: Any) -> None:
-    """Adds fields to every later line of the current call, including the last one, "call finished". The fields end with
-    the call's task."""
+    """Adds fields to every later line of the current call, including the last, "call finished". They end with the
+    call's task."""
     structlog.contextvars.bind_contextvars(**fields)
 
 

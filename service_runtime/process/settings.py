@@ -103,8 +103,8 @@ class ProcessSettings(BaseSettings):
 
     @classmethod
     def problem_place(cls, field: str, source: str) -> str:
-        """Returns the place that begins a message about a field's value. source: flag, variable or file that the value
-        came from."""
+        """Returns the place that begins a message about a field's value. source: flag, variable or file of the
+        value."""
         return source
 
 

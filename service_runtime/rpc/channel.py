@@ -15,8 +15,7 @@ Options = list[tuple[str, int]]
 _KEEPALIVE: Options = [
     ("grpc.keepalive_time_ms", _KEEPALIVE_INTERVAL_MS),
     ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
-    # gRPC sends no keepalive ping while one of its own bandwidth pings is pending, and by default such a ping may take
-    # a minute.
+    # gRPC sends no keepalive ping while a bandwidth ping of its own is pending, by default for up to a minute.
     ("grpc.http2.ping_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
     ("grpc.http2.max_pings_without_data", 0),
 ]
@@ -31,8 +30,7 @@ _UNCOMPRESSED: Options = [
 
 
 def client_options(max_message_bytes: int) -> Options:
-    """Returns the options of a channel: keepalive, message size in bytes, and fast reconnects; Backoff sets the
-    delays."""
+    """Returns the options of a channel: keepalive, message size in bytes, fast reconnects (Backoff sets the delays)."""
     return [
         *_KEEPALIVE,
         *_UNCOMPRESSED,

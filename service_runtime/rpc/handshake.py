@@ -17,8 +17,7 @@ CAPABILITY_PING = "ping"
 CAPABILITY_HIDDEN_STATES = "hidden-states"
 """A drafter with it drafts from the target's last hidden states; a verifier with it sends them to such drafters."""
 CAPABILITY_DISTRIBUTIONS = "distributions"
-"""A drafter with it samples its tokens and reports their distributions, for sequences opened with the rejection
-rule."""
+"""A drafter with it samples its tokens and reports their distributions, for sequences with the rejection rule."""
 _MOST_SHOWN = 128
 """Most characters of a peer's own texts that go into messages and logs."""
 

@@ -43,7 +43,7 @@ def peer_name(peer: str) -> str:
 
 
 def peer_host(peer: str) -> str:
-    """Returns the host in gRPC's name of a peer, 10.0.0.7 for `ipv4:10.0.0.7:51234`; other kinds of names are returned
+    """Returns the host in gRPC's name of a peer, 10.0.0.7 for `ipv4:10.0.0.7:51234`; other kinds of names are
     unchanged."""
     kind, _, address = peer.partition(":")
     if kind not in ("ipv4", "ipv6"):

@@ -23,8 +23,7 @@ def server_tls(settings: ServiceSettings) -> ServerTls | None:
 
 
 def accepted_tokens(settings: ServiceSettings) -> AcceptedTokens | None:
-    """Returns the tokens that callers need; None if they need none. Raises StartupError when the file cannot be
-    used."""
+    """Returns the tokens that callers need; None if they need none. Raises StartupError for an unusable file."""
     if settings.accepted_tokens is None:
         return None
     with named_flags("--accepted-tokens"):

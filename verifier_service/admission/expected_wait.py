@@ -77,8 +77,7 @@ class ExpectedWait:
         self._stepped = now if full else None
 
     def seconds(self, places: int) -> float:
-        """Returns the expected wait of a new request, not counting its own prompt. places: how many requests run at
-        once."""
+        """Returns the expected wait of a new request, without its own prompt. places: how many requests run at once."""
         for_place = 0.0
         leaving = self._ahead - places + 1
         if leaving > 0 and self._length is not None:

@@ -39,8 +39,7 @@ _LOOKED_AT = 1024
 
 @dataclass(frozen=True, slots=True)
 class GenerateOrder:
-    """A request that has been read and checked: the sequence for the engine, and the options that the service
-    handles."""
+    """A checked request: the sequence for the engine, and the options that the service handles."""
 
     request_id: str
     spec: SequenceSpec

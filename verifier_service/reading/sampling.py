@@ -71,8 +71,7 @@ async def read_changes(
 
 
 def _check_biased(bias: Mapping[int, float], vocab_size: int) -> None:
-    """Raises ServiceError for a biased token beyond the vocabulary; the error names the token, which is the map's
-    key."""
+    """Raises ServiceError for a token beyond the vocabulary; the error names the token, which is the map's key."""
     beyond = next((token for token in bias if token >= vocab_size), None)
     if beyond is not None:
         field, description = (

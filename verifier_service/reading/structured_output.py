@@ -21,8 +21,7 @@ _MOST_CHOICES = 4096
 _MOST_TEXT = 256 * 1024
 """Most bytes of an output form."""
 _COMPILING = (LaneLimits(1 << 12, 1 << 18), LaneLimits(float("inf"), 1 << 22))
-"""Lanes for compiling: a schema of a few lines never waits for a grammar of many pages. Within a lane peers take
-turns."""
+"""Lanes for compiling: no schema of a few lines waits for a grammar of many pages. In a lane peers take turns."""
 _KEPT = (LaneLimits(float("inf"), 1 << 24),)
 """Lane for forms compiled earlier, and for the resumed tokens under them: these do not wait for compilation."""
 _WAIT_SECONDS = 10.0

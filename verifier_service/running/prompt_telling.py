@@ -16,8 +16,8 @@ MOST_ENTRIES = 1 << 14
 
 
 class PromptTelling:
-    """Builds the reports on a prompt: the event loop adds the engine's results, a helper thread makes the reports, one
-    at a time."""
+    """Builds the reports on a prompt. The event loop adds the engine's results; a helper thread makes one report at a
+    time."""
 
     def __init__(self, prompt: Sequence[int], tokenizer: Tokenizer, top: int | None):
         """top: as SequenceSpec.prompt_logprobs."""
@@ -38,8 +38,7 @@ class PromptTelling:
         return waiting >= self._most or (waiting > 0 and self._known == len(self._prompt))
 
     def take(self, part: LogProbs) -> None:
-        """Adds the log-probabilities of the next tokens; those beyond the prompt belong to resumed output and are
-        dropped."""
+        """Adds the log-probabilities of the next tokens; those beyond the prompt, of resumed output, are dropped."""
         part = part.part(slice(0, len(self._prompt) - self._known))
         self._parts.append(part)
         self._known += len(part)

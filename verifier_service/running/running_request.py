@@ -158,8 +158,7 @@ class RunningRequest:
             self._changed.set()
 
     async def events(self) -> AsyncIterator[GenerateResponse]:
-        """Yields started, the prompt reports, chunks and finished. Raises the ServiceError that the request ended
-        with."""
+        """Yields started, the prompt reports, chunks and finished. Raises the ServiceError that ended the request."""
         yield GenerateResponse(
             started=GenerateStarted(
                 request_id=self.order.request_id,
@@ -246,8 +245,7 @@ class RunningRequest:
         return [Interval(*part) for part in zip(names, begun, [*begun[1:], end], strict=False)]
 
     def served(self, drafters: Sequence[str]) -> ServedRequest:
-        """Returns the finished request as followers of the traffic receive it. drafters: the drafters that draft for
-        it."""
+        """Returns the finished request as followers of the traffic receive it. drafters: those that draft for it."""
         length = self.order.prompt_length
         served = ServedRequest(
             prompt_token_ids=self.tokens[:length],

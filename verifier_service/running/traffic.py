@@ -48,8 +48,7 @@ class Traffic:
             follower.changed.set()
 
     async def follow(self) -> AsyncGenerator[FollowTrafficResponse, None]:
-        """Yields requests as they finish from now on; the first message is empty and sent immediately. Raises
-        ServiceError."""
+        """Yields requests as they finish from now on; the first message is empty and immediate. Raises ServiceError."""
         if not self._shared:
             raise failed_precondition(
                 ErrorReason.ERROR_REASON_NOT_ENABLED,
