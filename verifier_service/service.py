@@ -109,8 +109,8 @@ async def _serve(
 
 
 def hub_rule(settings: VerifierSettings) -> Callable[[str], bool]:
-    """Returns whether a local drafter's model may be a hub id, by address; those of --drafter may. Raises
-    StartupError."""
+    """Returns the rule for models by hub id: whether a local drafter at an address may have one. Those of --drafter
+    always may. Raises StartupError."""
     try:
         own = {read_local_address("drafter", address) for address in settings.drafter if is_local(address)}
     except ServiceError as error:
