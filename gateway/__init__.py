@@ -1,1 +1,1 @@
-"""OpenAI-compatible HTTP in front of a verifier: ``python -m gateway --verifier HOST:PORT``."""
+"""An OpenAI-compatible HTTP gateway in front of a verifier: ``python -m gateway --verifier HOST:PORT``."""

@@ -1,4 +1,4 @@
-"""`draftwire-gateway`, or `python -m gateway`."""
+"""Entry point of `draftwire-gateway` and `python -m gateway`."""
 
 import sys
 
@@ -17,7 +17,7 @@ _NEEDED = (
 
 
 def main() -> int:
-    """Run the gateway until a signal ends it; return the exit status."""
+    """Runs the gateway until a signal ends it; returns the exit status."""
     return run_program("gateway.process", extra="gateway", needed=_NEEDED)
 
 

@@ -39,17 +39,17 @@ from service_runtime.process.logs import get_logger
 log = get_logger(__name__)
 
 _CLIENT_LEFT = 499
-"""As nginx logs it; nobody is there to read it."""
+"""Status logged for a client that left, as nginx does; nobody receives it."""
 
 _descriptions: dict[bool, dict[str, Any]] = {}
-"""The API's description, which depends on nothing but whether calls need a key. Making it takes a third of a second."""
+"""OpenAPI descriptions, by whether calls need a key, their only variable. Generating one takes a third of a second."""
 
 
 def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
-    """Return the application; while it runs it has a client of the verifiers.
+    """Returns the application, which has a client of the verifiers while it runs.
 
     Raises:
-        StartupError: the verifiers cannot be called as the settings say; the message names the flag.
+        StartupError: the verifiers cannot be called with these settings; the message names the flag.
     """
     metrics = Metrics()
     options = client_options(settings)
@@ -69,13 +69,13 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
         title="draftwire gateway",
         version=__version__,
         lifespan=lifespan,
-        docs_url=None,  # these pages load scripts from elsewhere
+        docs_url=None,  # those pages load scripts from other hosts
         redoc_url=None,
         middleware=_middleware(settings, keys, metrics),
         exception_handlers=_handlers(metrics),
         telemetry=TELEMETRY,
     )
-    keyed = [Depends(HTTPBearer(auto_error=False))] if keys else []  # for the description; KeyCheck does it
+    keyed = [Depends(HTTPBearer(auto_error=False))] if keys else []  # for the description only; KeyCheck does the work
     for router in (completions.router, models.router, tokens.router):
         app.include_router(router, dependencies=keyed)
     app.include_router(status.router)
@@ -86,7 +86,7 @@ def make_app(settings: GatewaySettings, keys: ApiKeys) -> FastAPI:
 
 
 def _middleware(settings: GatewaySettings, keys: ApiKeys, metrics: Metrics) -> Sequence[Middleware]:
-    """The first is the outermost."""
+    """Returns the middleware, outermost first."""
     hosts = allowed_hosts(settings.allowed_host, settings.listen, keyed=bool(keys))
     cors = Middleware(
         CORSMiddleware,
@@ -106,7 +106,7 @@ def _middleware(settings: GatewaySettings, keys: ApiKeys, metrics: Metrics) -> S
 
 
 def _handlers(metrics: Metrics) -> dict[Any, Any]:
-    """What becomes of an error that a route raises."""
+    """Returns the handlers that turn a route's errors into responses."""
 
     async def gateway_error(_: Request, error: GatewayError) -> Response:
         return told(error, error.__cause__)
@@ -147,20 +147,20 @@ def _handlers(metrics: Metrics) -> dict[Any, Any]:
         DraftwireError: draftwire_error,
         RequestValidationError: invalid,
         HTTPException: http_error,
-        UnicodeEncodeError: not_unicode,  # half of a surrogate pair, which JSON can spell and the wire cannot carry
+        UnicodeEncodeError: not_unicode,  # half of a surrogate pair, which JSON can express and the wire cannot
         ClientLeft: left,
-        Exception: fault,  # logged with its traceback by the server, which gets it raised again
+        Exception: fault,  # logged with its traceback by the server, where it is raised again
     }
 
 
 def _paths(app: FastAPI) -> str:
-    """The calls that are served, as the API's description has them."""
+    """Returns the served calls, taken from the API's description."""
     calls = [f"{method.upper()} {path}" for path, operations in app.openapi()["paths"].items() for method in operations]
     return ", ".join([*calls, f"GET {app.openapi_url}"])
 
 
 def _describe(app: FastAPI) -> dict[str, Any]:
-    """Return the API's description, without what FastAPI adds for errors in a shape of its own."""
+    """Returns the API's description, without FastAPI's own error schemas."""
     description = app.openapi()
     for path in description["paths"].values():
         for operation in path.values():

@@ -1,4 +1,4 @@
-"""The gateway's process, from start to end."""
+"""The life cycle of the gateway's process."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from service_runtime.process.startup_error import StartupError, named_flags
 log = get_logger(__name__)
 
 _FLUSH_SECONDS = 2.0
-"""Most time that the last spans have to get to the collector when the gateway ends."""
+"""Longest time for the last spans to reach the collector when the gateway ends."""
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn's server with the project's log and signals: after a graceful end the process ends with status 0.
+    """uvicorn's server with this project's log and signals: after a graceful end the process exits with status 0.
 
-    `run_service` is not for it: uvicorn ends its connections itself, within a grace time of its own.
+    `run_service` does not fit: uvicorn ends its connections itself, within its own grace time.
     """
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and log the address."""
+        """Starts the server and logs its address."""
         await super().startup(sockets)
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
@@ -45,7 +45,7 @@ class HttpServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take SIGTERM and SIGINT; uvicorn itself would raise them again at its end."""
+        """Handles SIGTERM and SIGINT; uvicorn's own version would raise them again at the end."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end, number)
@@ -59,7 +59,7 @@ class HttpServer(uvicorn.Server):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the gateway until a signal ends it; return the exit status."""
+    """Runs the gateway until a signal ends it; returns the exit status."""
     settings = load_settings(GatewaySettings, argv)
     configure_logs(settings.log_format, settings.log_level, with_logger=False)
     log_start(settings)
@@ -91,7 +91,7 @@ def _serve(settings: GatewaySettings, app: FastAPI, tls: HttpTls | None) -> int:
     server = HttpServer(config)
     try:
         uvloop.run(server.serve())
-    except SystemExit:  # of uvicorn, which has logged why it cannot start, with a status of its own
+    except SystemExit:  # from uvicorn, which has logged why it cannot start, with its own status
         return 1
     return 0 if server.started else 1
 
@@ -104,7 +104,7 @@ def _keys(settings: GatewaySettings) -> ApiKeys:
 
 @contextlib.contextmanager
 def _tracing(settings: GatewaySettings) -> Iterator[None]:
-    """Trace inside the `with`, where the settings ask for it. Raises StartupError when a package is missing."""
+    """Traces inside the `with`, if the settings ask for it. Raises StartupError when a package is missing."""
     if not settings.trace_endpoint:
         yield
         return

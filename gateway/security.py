@@ -1,4 +1,4 @@
-"""TLS of the gateway's HTTP side, and the security of its calls of verifiers, made from its settings."""
+"""TLS of the gateway's HTTP side and security of its calls to verifiers, created from its settings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from service_runtime.process.tls_settings import check_listen, peer_security
 
 
 class HttpTls:
-    """The certificate that HTTPS is served with, and whose clients it takes. Files are read again when they change."""
+    """The HTTPS certificate, and the authorities of clients' certificates. Files are read again when they change."""
 
     def __init__(self, cert: str, key: str, client_ca: str = "") -> None:
-        """Read the files; with `client_ca` clients have to have a certificate of one of these authorities.
+        """Reads the files; with `client_ca`, clients must have a certificate of one of these authorities.
 
         Raises:
-            ValueError: they cannot be used; the message names them.
+            ValueError: the files cannot be used; the message names them.
         """
         self._cert = cert
         self._key = key
@@ -28,13 +28,13 @@ class HttpTls:
         self._files = WatchedFiles([path for path in (cert, key, client_ca) if path], self._read)
 
     def context(self) -> ssl.SSLContext:
-        """Return the context to listen with. Each handshake takes what the files hold then."""
-        context = self._files.get()  # whether clients need a certificate is this one's to say
+        """Returns the context to listen with. Each handshake uses the current content of the files."""
+        context = self._files.get()  # this context decides whether clients need a certificate
 
         def choose(connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: ssl.SSLContext) -> None:
             connection.context = self._files.get()
 
-        context.sni_callback = choose  # called for every handshake, whether the client names a host or not
+        context.sni_callback = choose  # called for every handshake, with or without a host name
         return context
 
     def _read(self) -> ssl.SSLContext:
@@ -45,17 +45,17 @@ class HttpTls:
             read_authorities(self._client_ca)
             context.load_verify_locations(self._client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
-            # A session that is resumed would outlive its authority.
+            # A resumed session would outlive its authority.
             context.options |= ssl.OP_NO_TICKET
             context.num_tickets = 0
         return context
 
 
 def http_tls(settings: GatewaySettings) -> HttpTls | None:
-    """Return the TLS of the HTTP side; None where it is not encrypted.
+    """Returns the TLS of the HTTP side; None for plaintext.
 
     Raises:
-        StartupError: a file cannot be used, or other machines could read what is not encrypted, without --insecure.
+        StartupError: a file cannot be used, or other machines could read plaintext, without --insecure.
     """
     check_listen(settings)
     if not settings.tls_cert:
@@ -65,7 +65,7 @@ def http_tls(settings: GatewaySettings) -> HttpTls | None:
 
 
 def client_options(settings: GatewaySettings) -> dict[str, Any]:
-    """Return the keyword arguments of the verifiers' client: ``tls``, ``token`` and ``insecure``.
+    """Returns the keyword arguments of the verifiers' client: ``tls``, ``token`` and ``insecure``.
 
     Raises:
         StartupError: a file cannot be used, or a verifier would be called without TLS and without --insecure.

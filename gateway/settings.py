@@ -17,7 +17,7 @@ from service_runtime.process.tls_settings import check_tls_settings
 
 
 def _split(value: object) -> object:
-    """Splits a variable at commas, and each value of a repeated flag, too."""
+    """Splits a variable, or each value of a repeated flag, at commas."""
     if isinstance(value, list) and all(isinstance(text, str) for text in value):
         value = ",".join(value)
     return split_at_commas(value)
@@ -50,12 +50,12 @@ def _verifiers(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_verifiers)]
-"""HOST:PORT, perhaps with ?weight=NUMBER, of several verifiers."""
+"""Type of a settings field that holds HOST:PORT of several verifiers, each optionally with ?weight=NUMBER."""
 Strings = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 Hosts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_hosts)]
-"""HOST, or HOST:PORT, of several."""
+"""Type of a settings field that holds several values, each HOST or HOST:PORT."""
 Origins = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_origins)]
-"""SCHEME://HOST, perhaps with :PORT, of several, or *."""
+"""Type of a settings field that holds several values, each SCHEME://HOST, SCHEME://HOST:PORT or *."""
 Secrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_split), AfterValidator(_some)]
 
 
@@ -67,8 +67,8 @@ class GatewaySettings(ProcessSettings):
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX + "GATEWAY_",
-        hide_input_in_errors=True,  # keys are among the settings
-        validate_default=False,  # a key that is given must not be empty; by default there is none
+        hide_input_in_errors=True,  # some settings are keys
+        validate_default=False,  # a given key must not be empty; the default has none
     )
 
     verifier: Addresses = ("localhost:50051",)
@@ -128,12 +128,12 @@ class GatewaySettings(ProcessSettings):
 
     @property
     def given(self) -> dict[str, Any]:
-        """The settings that have no default value here, as the log may show them: without the keys."""
+        """Settings that do not have their default value, without the keys, fit for the log."""
         return {field: value for field, value in super().given.items() if field != "api_key"}
 
     @classmethod
     def problem_place(cls, field: str, source: str) -> str:
-        """See ProcessSettings. Both names of the setting, whichever of them gave the value."""
+        """Returns both names of the setting, whichever of them gave the value."""
         return f"{flag_of(field)} ({variable_of(cls, field)})"
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Errors a service tells its clients: a canonical code, a published reason, and google.rpc details."""
+"""Errors that services send to their clients: a canonical code, a published reason, and google.rpc details."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,25 +16,26 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 DOMAIN = "draftwire"
 """ErrorInfo.domain of every error."""
 _MOST_MESSAGE, _MOST_FIELD, _MOST_VIOLATIONS = 1000, 200, 16
-"""Characters, and fields of one error. All may repeat what came with a request, and travel in a call's trailers."""
+"""Limits on an error: characters of its message and of a field's path, and number of violations. These texts may repeat
+parts of the request, and travel in the call's trailers."""
 _REASON_PREFIX = "ERROR_REASON_"
 
 
 @dataclass(frozen=True)
 class FieldViolation:
-    """A field of a request that is out of its range."""
+    """A field of a request that is out of range."""
 
     field: str
     """Path of the field, for example sampling.top_p."""
     description: str
-    """What is wrong with it, and what would be right."""
+    """What is wrong with the field, and what would be right."""
 
 
 class ServiceError(Exception):
-    """An error with everything a client needs to act on it. Raise it from a handler; the interceptor sends it.
+    """An error with everything a client needs to act on it. Handlers raise it; the interceptor sends it.
 
-    `retry_after_seconds` adds RetryInfo; a FAILED_PRECONDITION carries PreconditionFailure with the reason as its
-    type; `metadata` goes to ErrorInfo. Texts are cut to a length that is bounded.
+    `retry_after_seconds` adds RetryInfo; a FAILED_PRECONDITION carries PreconditionFailure with the reason as its type;
+    `metadata` goes to ErrorInfo. Long texts are truncated.
     """
 
     def __init__(
@@ -60,11 +61,11 @@ class ServiceError(Exception):
 
     @property
     def reason_name(self) -> str:
-        """The reason as ErrorInfo holds it: its name without the prefix."""
+        """Name of the reason in ErrorInfo, without the enum's prefix."""
         return error_reason_pb2.ErrorReason.Name(self.reason).removeprefix(_REASON_PREFIX)
 
     def to_status(self) -> status_pb2.Status:
-        """The error as google.rpc.Status, for the end of a call or for a SequenceError in it."""
+        """Returns the error as google.rpc.Status, for the end of a call or for a SequenceError inside one."""
         number: int = self.code.value[0]
         status = status_pb2.Status(code=number, message=self.message)
         for detail in self._details():
@@ -98,12 +99,12 @@ async def abort_call(context: "grpc.aio.ServicerContext[Any, Any]", error: Servi
 
 
 def invalid_field(field: str, description: str) -> ServiceError:
-    """INVALID_ARGUMENT: one field of the request is out of its range."""
+    """Returns INVALID_ARGUMENT for a field of the request that is out of range."""
     return invalid_fields([FieldViolation(field, description)])
 
 
 def refused_field(reason: ErrorReason, field: str, description: str) -> ServiceError:
-    """INVALID_ARGUMENT: one field of the request is refused for a reason that has a name of its own."""
+    """Returns INVALID_ARGUMENT for a field of the request, with a reason of its own."""
     return ServiceError(
         grpc.StatusCode.INVALID_ARGUMENT,
         reason,
@@ -113,7 +114,7 @@ def refused_field(reason: ErrorReason, field: str, description: str) -> ServiceE
 
 
 def invalid_fields(violations: Sequence[FieldViolation]) -> ServiceError:
-    """INVALID_ARGUMENT: several fields at once, so that a client sees all that is wrong. At least one violation."""
+    """Returns INVALID_ARGUMENT for several fields, at least one, so that a client sees every problem."""
     named = violations[:_MOST_VIOLATIONS]
     message = "; ".join(
         f"{shortened(each.field, _MOST_FIELD)}: {shortened(each.description, _MOST_MESSAGE)}" for each in named
@@ -127,17 +128,17 @@ def invalid_fields(violations: Sequence[FieldViolation]) -> ServiceError:
 
 
 def failed_precondition(reason: ErrorReason, message: str, **metadata: str) -> ServiceError:
-    """FAILED_PRECONDITION: the two sides or their states do not fit."""
+    """Returns FAILED_PRECONDITION: the two sides or their states do not match."""
     return ServiceError(grpc.StatusCode.FAILED_PRECONDITION, reason, message, metadata=metadata)
 
 
 def not_found(reason: ErrorReason, message: str) -> ServiceError:
-    """NOT_FOUND: what the request names does not exist."""
+    """Returns NOT_FOUND: the request names something that does not exist."""
     return ServiceError(grpc.StatusCode.NOT_FOUND, reason, message)
 
 
 def at_capacity(message: str, retry_after_seconds: float) -> ServiceError:
-    """RESOURCE_EXHAUSTED: no room now; RetryInfo says when to try again."""
+    """Returns RESOURCE_EXHAUSTED: there is no room now; RetryInfo says when to try again."""
     return ServiceError(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         ErrorReason.ERROR_REASON_AT_CAPACITY,
@@ -147,7 +148,7 @@ def at_capacity(message: str, retry_after_seconds: float) -> ServiceError:
 
 
 def message_too_large(size: int, limit: int) -> ServiceError:
-    """RESOURCE_EXHAUSTED: a message of `size` bytes where at most `limit` are taken."""
+    """Returns RESOURCE_EXHAUSTED for a message of `size` bytes that exceeds `limit`."""
     return ServiceError(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         ErrorReason.ERROR_REASON_MESSAGE_TOO_LARGE,
@@ -157,14 +158,14 @@ def message_too_large(size: int, limit: int) -> ServiceError:
 
 
 def shutting_down() -> ServiceError:
-    """UNAVAILABLE: the service ends; another one may serve the request."""
+    """Returns UNAVAILABLE: the service is ending; another one may serve the request."""
     return ServiceError(
         grpc.StatusCode.UNAVAILABLE, ErrorReason.ERROR_REASON_SHUTTING_DOWN, "the service is shutting down"
     )
 
 
 def internal(incident: str) -> ServiceError:
-    """INTERNAL: a fault of the service; its log has the cause under the incident's id."""
+    """Returns INTERNAL: a fault of the service, whose log has the cause under the incident's id."""
     return ServiceError(
         grpc.StatusCode.INTERNAL,
         ErrorReason.ERROR_REASON_INTERNAL,

@@ -1,4 +1,4 @@
-"""`draftwire-verifier`, or `python -m verifier_service`."""
+"""Entry point of `draftwire-verifier` and `python -m verifier_service`."""
 
 import sys
 

@@ -21,11 +21,11 @@ log = get_logger(__name__)
 
 
 class EngineDrafter(PooledDrafter):
-    """A drafter in the engine's thread. No message travels: the engine opens a sequence when the drafter is attached to
-    it, and commits to it. So this drafter, once made, is always ready and never full, late or lost."""
+    """A drafter in the engine's thread. No messages are sent: the engine opens a sequence when the drafter is attached
+    to it, and commits tokens to the drafter. Once made, this drafter is always ready and never full, late or lost."""
 
     def __init__(self, name: str, address: str, make: Callable[[], Drafter], steps: StepLoop, events: DrafterEvents):
-        """make: called in a thread of its own; raises ServiceError, which the drafter then shows for good."""
+        """make: called in a thread of its own; raises ServiceError, which the drafter then shows permanently."""
         super().__init__(name, address, events)
         self.trusted = True
         self._make = make
@@ -40,16 +40,16 @@ class EngineDrafter(PooledDrafter):
 
     @property
     def has_room(self) -> bool:
-        """True: the engine bounds its sequences itself."""
+        """Always True: the engine limits its sequences itself."""
         return True
 
     @property
     def full_seconds(self) -> float:
-        """0: the drafter is never full."""
+        """Always 0: the drafter is never full."""
         return 0.0
 
     async def run(self) -> None:
-        """Makes the drafter and gives it to the engine, then waits for the release."""
+        """Makes the drafter and adds it to the engine, then waits until it is released."""
         try:
             drafter = await asyncio.to_thread(self._make)
         except ServiceError as error:
@@ -69,7 +69,7 @@ class EngineDrafter(PooledDrafter):
         await self._released.wait()
 
     def release(self) -> bool:
-        """Stop drafting; `run` then returns by itself."""
+        """Stops drafting; `run` then returns by itself."""
         self._open.clear()
         self._released.set()
         return True
@@ -79,42 +79,42 @@ class EngineDrafter(PooledDrafter):
         return sequence_id in self._open
 
     def open(self, request: SpeculatedRequest, max_tree_nodes: int) -> None:
-        """Count a sequence, which the engine itself opens with the drafter."""
+        """Counts a sequence, which the engine itself opens with the drafter."""
         self.speed.count_opening()
         self._open.add(request.sequence_id)
 
     def opened(self, sequence_id: int) -> asyncio.Future[bool]:
-        """A future that is done: the drafter reads as fast as the target does."""
+        """Returns a completed future: the drafter reads as fast as the target does."""
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         future.set_result(True)
         return future
 
     def send_verdicts(self, outcomes: Sequence[SequenceOutcome]) -> None:
-        """Nothing is sent: the engine commits to the drafter itself."""
+        """Does nothing: the engine commits to the drafter itself."""
 
     def close(self, sequence_id: int) -> None:
-        """Forget a sequence; does nothing if it is not open."""
+        """Forgets a sequence; does nothing if it is not open."""
         self._open.discard(sequence_id)
 
     def refuse(self, sequence_id: int, epoch: int, error: ProposalError) -> bool:
-        """False: a fault in a proposal that no wire carried is a fault of this program."""
+        """Returns False: a faulty proposal that never crossed the wire is a bug in this program."""
         return False
 
 
 class EngineDrafterFactory:
-    """Makes drafters of the engine's thread from `local:` addresses."""
+    """Makes drafters in the engine's thread from `local:` addresses."""
 
     def __init__(self, steps: StepLoop, uses_hub: Callable[[str], bool]):
-        """uses_hub: whether the model of an address, in its one form, may be a hub id."""
+        """uses_hub: whether the model of a normalized address may be a hub id."""
         self._steps = steps
         self._uses_hub = uses_hub
 
     def read(self, field: str, address: str) -> str:
-        """The address of a request's field in its one form. Raises ServiceError."""
+        """Returns the normalized form of an address in a request's field. Raises ServiceError."""
         check_text(field, address)
         return read_local_address(field, address)
 
     def make(self, name: str, address: str, events: DrafterEvents) -> EngineDrafter:
-        """The drafter of an address in its one form; its model is loaded when it runs."""
+        """Returns the drafter of a normalized address; its model is loaded when it runs."""
         target, hub = self._steps.engine.model, self._uses_hub(address)
         return EngineDrafter(name, address, lambda: make_drafter(address, target, hub=hub), self._steps, events)

@@ -28,7 +28,7 @@ def _follow(settings: VerifierSettings, loaded: Callable[[], None]) -> None:
 async def _run(settings: VerifierSettings, shutdown: Shutdown) -> None:
     server = ServiceServer(settings)
     server.check_port()
-    # Importing torch takes seconds. A wrong flag, a port in use or a wrong path shows before that.
+    # Importing torch takes seconds; a wrong flag, a port in use or a wrong path is reported before that.
     with startup_errors(ModelLoadError):
         check_source(settings.model)
     from verifier_service.service import run_verifier

@@ -1,4 +1,4 @@
-"""The verifier service, put together."""
+"""Assembles and runs the verifier service."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from verifier_service.verifier import Verifier
 
 
 async def run_verifier(settings: VerifierSettings, server: ServiceServer, shutdown: Shutdown) -> None:
-    """Loads the target, serves on `server` until the shutdown, and frees everything. Raises StartupError.
+    """Loads the target, serves on `server` until shutdown, and frees everything. Raises StartupError.
 
-    The port opens when the model is ready: to probes and to clients that retry, refused connections say "not yet".
+    The port opens when the model is ready: probes and retrying clients read refused connections as "not yet".
     """
     try:
         trusted = [read_service_address("trusted_drafter", address) for address in settings.trusted_drafter]
@@ -109,7 +109,8 @@ async def _serve(
 
 
 def hub_rule(settings: VerifierSettings) -> Callable[[str], bool]:
-    """Whether the model of a local drafter's address may be a hub id: those of --drafter may. Raises StartupError."""
+    """Returns the rule for models by hub id: whether a local drafter at an address may have one. Those of --drafter
+    always may. Raises StartupError."""
     try:
         own = {read_local_address("drafter", address) for address in settings.drafter if is_local(address)}
     except ServiceError as error:
@@ -118,7 +119,7 @@ def hub_rule(settings: VerifierSettings) -> Callable[[str], bool]:
 
 
 def announcement_rules(settings: VerifierSettings) -> AnnouncementRules:
-    """Which announcements of drafters the settings allow. Raises StartupError."""
+    """Returns the settings' rules for announcements of drafters. Raises StartupError."""
     try:
         return AnnouncementRules.of(settings, settings.announced_host)
     except ValueError as error:

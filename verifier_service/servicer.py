@@ -1,4 +1,4 @@
-"""draftwire.v1.VerifierService over gRPC."""
+"""The gRPC servicer of draftwire.v1.VerifierService."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from verifier_service.verify_conversation import VerifyConversation
 
 
 class VerifierServicer(VerifierServiceServicer):
-    """Turns calls into the verifier's own terms; errors go through the call interceptor."""
+    """Translates calls into the verifier's own terms; the call interceptor reports errors."""
 
     def __init__(self, verifier: Verifier):
         self._verifier = verifier
 
     async def Generate(self, request: pb.GenerateRequest, context: Any) -> AsyncIterator[pb.GenerateResponse]:
-        """See the contract."""
-        await context.send_initial_metadata(RECEIPT)  # before anything is done with what may end this process
+        """Streams the output of one request."""
+        await context.send_initial_metadata(RECEIPT)  # before any work that might end this process
         verifier, metadata = self._verifier, context.invocation_metadata() or ()
         with request_call(verifier.tracing, verifier.info.model_id, request, metadata) as call:
             peer = peer_name(context.peer())
@@ -36,22 +36,22 @@ class VerifierServicer(VerifierServiceServicer):
                     yield event
 
     async def Verify(self, _: Any, context: Any) -> None:
-        """See the contract."""
+        """Runs a request whose caller drafts for it, over a stream in both directions."""
         await context.send_initial_metadata(RECEIPT)
         async with accept_call(context) as stream:
             peer, metadata = peer_name(context.peer()), context.invocation_metadata() or ()
             await VerifyConversation(stream, self._verifier, peer, metadata, context.time_remaining()).run()
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: Any) -> pb.TokenizeResponse:
-        """See the contract."""
+        """Returns the tokens of a text or a conversation."""
         return await self._verifier.tokenizing.tokenize(request, peer_name(context.peer()))
 
     async def Detokenize(self, request: pb.DetokenizeRequest, context: Any) -> pb.DetokenizeResponse:
-        """See the contract."""
+        """Returns the text of tokens."""
         return await self._verifier.tokenizing.detokenize(request, peer_name(context.peer()))
 
     async def GetModelInfo(self, request: pb.GetModelInfoRequest, context: Any) -> pb.GetModelInfoResponse:
-        """See the contract."""
+        """Returns the model, the build, the limits and the state of the engine."""
         verifier = self._verifier
         return pb.GetModelInfoResponse(
             model=verifier.info,
@@ -62,7 +62,7 @@ class VerifierServicer(VerifierServiceServicer):
         )
 
     async def Score(self, request: pb.ScoreRequest, context: Any) -> AsyncIterator[pb.ScoreResponse]:
-        """See the contract."""
+        """Streams the scores of a text."""
         verifier = self._verifier
         verifier.scores.check_allowed()
         order = read_score(request, verifier.reader, verifier.limits.max_sequence_tokens)
@@ -73,7 +73,7 @@ class VerifierServicer(VerifierServiceServicer):
     async def FollowTraffic(
         self, request: pb.FollowTrafficRequest, context: Any
     ) -> AsyncIterator[pb.FollowTrafficResponse]:
-        """See the contract."""
+        """Streams the requests that the verifier serves from now on."""
         async with aclosing(self._verifier.traffic.follow()) as responses:
             async for response in responses:
                 yield response

@@ -1,4 +1,4 @@
-"""What the verifier service can be told."""
+"""Settings of the verifier service."""
 
 from __future__ import annotations
 

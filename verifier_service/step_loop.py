@@ -1,4 +1,4 @@
-"""Runs the verifying engine in its thread and brings its results to the event loop, one wake-up a step."""
+"""Runs the verification engine in its thread and delivers its results to the event loop, one wake-up per step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = get_logger(__name__)
 
 
 class StepLoop(ProposalSink):
-    """The event loop's handle on the engine. All methods are called in the event loop."""
+    """Gives the event loop access to the engine. All methods are called in the event loop."""
 
     def __init__(
         self,
@@ -31,8 +31,8 @@ class StepLoop(ProposalSink):
         on_proposal_fault: Callable[[ProposalFault], None],
         on_failure: Callable[[BaseException], None],
     ):
-        """prepare runs once in the engine's thread. on_step gets each step's result and the stale nodes counted
-        since the last one, by (sequence id, source)."""
+        """prepare: runs once in the engine's thread. on_step: called with each step's result and the stale nodes
+        counted since the last one, by (sequence id, source)."""
         self.engine = engine
         self._prepare = prepare
         self._on_step = on_step
@@ -42,60 +42,60 @@ class StepLoop(ProposalSink):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Start the engine's thread."""
+        """Starts the engine's thread."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
         self._thread.post(self._prepare)
 
     async def stop(self) -> None:
-        """End the engine's thread after its step."""
+        """Ends the engine's thread after its current step."""
         await self._thread.stop()
 
     def add(self, spec: SequenceSpec) -> None:
-        """Run a sequence. Raises TooManyCommands."""
+        """Runs a sequence. Raises TooManyCommands."""
         self._post(lambda: self.engine.add(spec))
 
     def remove(self, sequence_id: int) -> None:
-        """End a sequence and free its KV slots."""
+        """Ends a sequence and frees its KV slots."""
         self._post(lambda: self.engine.remove(sequence_id), bounded=False)
 
     def add_score(self, spec: ScoreSpec) -> None:
-        """Score a text. Raises TooManyCommands."""
+        """Scores a text. Raises TooManyCommands."""
         self._post(lambda: self.engine.add_score(spec))
 
     def remove_score(self, score_id: int) -> None:
-        """End the scoring of a text and free its KV slots."""
+        """Ends the scoring of a text and frees its KV slots."""
         self._post(lambda: self.engine.remove_score(score_id), bounded=False)
 
     def add_drafter(self, source: str, drafter: Drafter) -> None:
-        """Have a drafter that drafts in the engine's thread."""
+        """Adds a drafter that drafts in the engine's thread."""
         self._post(lambda: self.engine.add_drafter(source, drafter), bounded=False)
 
     def attach(self, sequence_id: int, source: str, *, hidden_states: bool = False, kind: str = "") -> None:
-        """Take proposals of a drafter for a sequence. hidden_states, kind: see VerificationEngine.attach."""
+        """Accepts proposals of a drafter for a sequence. hidden_states, kind: as for VerificationEngine.attach."""
         self._post(
             lambda: self.engine.attach(sequence_id, source, hidden_states=hidden_states, kind=kind), bounded=False
         )
 
     def detach(self, sequence_id: int, source: str) -> None:
-        """Take none any more."""
+        """Stops accepting proposals of a drafter for a sequence."""
         self._post(lambda: self.engine.detach(sequence_id, source), bounded=False)
 
     def forget(self, source: str) -> None:
-        """Take no more proposals of a drafter, and forget what was learned about it."""
+        """Stops accepting proposals of a drafter and discards its statistics."""
         self._post(lambda: self.engine.forget(source), bounded=False)
 
     def rest(self, source: str, *, rests: bool) -> None:
-        """See ProposalSink."""
+        """Stops waiting for the answers of a paused drafter (`rests`), or waits for them again."""
         self._post(lambda: self.engine.rest(source, rests=rests), bounded=False)
 
     def response_seconds(self, source: str) -> float | None:
-        """See ProposalSink."""
+        """Returns the smoothed time in seconds from a verdict to a drafter's first answer; None while it is unknown."""
         timing = self.engine.planner.timings.get(source)
         return None if timing is None else timing.response
 
     def propose(self, source: str, proposals: Sequence[SequenceProposal]) -> None:
-        """Merge one message's proposals. Raises TooManyCommands."""
+        """Merges the proposals of one message. Raises TooManyCommands."""
         arrived_at = time.perf_counter()
         self._post(lambda: self._merge(source, proposals, arrived_at))
 

@@ -1,4 +1,4 @@
-"""Loads the target model and what goes with it."""
+"""Loads the target model, its tokenizer and its engine."""
 
 from __future__ import annotations
 
@@ -47,16 +47,15 @@ class Target:
 
 
 def set_threads(settings: VerifierSettings) -> None:
-    """Give the calling thread its number of compute threads: OpenMP counts them by calling thread."""
+    """Sets the calling thread's number of compute threads; OpenMP keeps one number per calling thread."""
     threads = settings.threads or share_of_threads(settings.tensor_parallel)
     if threads:
         torch.set_num_threads(threads)
 
 
 def load_part(settings: VerifierSettings, ranks: RankGroup | None, checkpoint: Checkpoint | None = None) -> PackedModel:
-    """Load what this process holds of the target model: all of it, or a rank's part. checkpoint: that of the settings,
-    where it was found before. Raises StartupError for kernels that cannot run here, ModelLoadError, and
-    RankLostError."""
+    """Loads this process's part of the target model: all of it, or a rank's part. checkpoint: found earlier from the
+    settings, if at all. Raises StartupError for kernels that cannot run here, ModelLoadError, and RankLostError."""
     try:
         use_kernels(settings.kernels)
     except LibraryMismatchError as error:
@@ -75,15 +74,14 @@ def load_part(settings: VerifierSettings, ranks: RankGroup | None, checkpoint: C
 
 
 def follow(settings: VerifierSettings, loaded: Callable[[], None]) -> None:
-    """What a rank beside rank 0 does, from its start to its end. loaded: called once its part of the model is. Raises
-    StartupError."""
+    """Runs a rank other than rank 0. loaded: called once its part of the model is loaded. Raises StartupError."""
     set_threads(settings)
     with startup_errors(*RANK_ERRORS):
         follow_ranks(settings, partial(load_part, settings), loaded)
 
 
 def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> Target:
-    """Load, test and time the target model, which this process leads the `ranks` in. Raises StartupError."""
+    """Loads, tests and times the target model, leading the `ranks` if there are any. Raises StartupError."""
     set_threads(settings)
     log.info("loading model", model=settings.model)
     warn_where_missing(settings.device)
@@ -91,7 +89,7 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         checkpoint = Checkpoint.find(settings.model)
         tokenizer = Tokenizer.load(checkpoint, trust_remote_code=settings.trust_remote_code)
         model = load_part(settings, ranks, checkpoint)
-        report = run_self_test(model)  # of which every rank runs its part
+        report = run_self_test(model)  # every rank runs its part of it
         if settings.cuda_graphs:
             model.capture_graphs()
         if ranks is not None:
@@ -113,7 +111,7 @@ def load_target(settings: VerifierSettings, ranks: RankGroup | None = None) -> T
         step_ms={rows: round(1e3 * cost.seconds(rows), 2) for rows in (1, 8, 32)},
     )
     info = ModelInfo(
-        # A directory's path is no concern of those who are told of the model.
+        # Callers must not see the path of a directory.
         model_id=Path(model.name).resolve().name if Path(model.name).is_dir() else model.name,
         architecture=model.architecture,
         parameters=model.parameters,

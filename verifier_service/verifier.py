@@ -1,4 +1,4 @@
-"""The verifier itself: requests, the engine that runs them, and the drafters that help. Apart from transport."""
+"""The verifier, independent of transport: its requests, the engine that runs them, and the drafters that help."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ log = get_logger(__name__)
 
 
 class Verifier:
-    """Everything a verifier service does, in one event loop beside the engine's thread."""
+    """Runs requests on the engine, in one event loop beside the engine's thread."""
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class Verifier:
         tracing: Tracing = NO_TRACING,
         drafter_clocks: DrafterClocks | None = None,
     ):
-        """uses_hub: whether the model of a local drafter's address, in its one form, may be a hub id. drafter_clocks:
-        of the pool of drafters; None for the machine's."""
+        """uses_hub: whether the model in a local drafter's normalized address may be a hub id. drafter_clocks: clocks
+        of the drafter pool; None uses the machine's."""
         self.tokenizer = tokenizer
         self.info = info
         self.started_at = datetime.now(UTC)
@@ -117,11 +117,11 @@ class Verifier:
         self._admission = Admission(self._wait, limits.max_sequences + max_waiting, max_wait_seconds)
         self._requests: dict[int, RunningRequest] = {}
         self._reading = 0
-        """Requests that are being read."""
-        # Callers that draft by themselves, by source: who is told that a proposal was refused.
+        """Number of requests being read."""
+        # Callbacks for callers that draft for their own request, by source; called when a proposal is refused.
         self._callers: dict[str, Callable[[ProposalError], None]] = {}
         self._predictions = AcceptanceModel()
-        """What all requests' predictions were worth."""
+        """Acceptance statistics of the predictions of all requests."""
         self.acceptance_counts = AcceptanceCounts()
         self.request_counts = RequestCounts()
         self.step_counts = StepCounts()
@@ -144,21 +144,21 @@ class Verifier:
         )
 
     def start(self) -> None:
-        """Start the engine."""
+        """Starts the engine."""
         self._steps.start()
 
     async def stop(self) -> None:
-        """Release the drafters and end the engine."""
+        """Releases the drafters and stops the engine."""
         self.pool.membership.shut_down()
         self._texts.close()
         self.reader.close()
         await self._steps.stop()
 
     async def drain(self, grace_seconds: float) -> None:
-        """Wait until no request runs; cancelled when the grace time is over.
+        """Waits until no request runs; cancelled when the grace time is over.
 
-        Requests whose callers can go on at another verifier end at once, the others when the grace time does, both with
-        SHUTTING_DOWN. Nobody is told of changes to the pool or of traffic any more, and no text is scored.
+        Requests whose callers can continue at another verifier end immediately, the others at the end of the grace
+        time, all with SHUTTING_DOWN. Streams of pool changes and of traffic end, and so does scoring.
         """
         self.pool.watch.end()
         self.traffic.end()
@@ -179,9 +179,9 @@ class Verifier:
             self._end(request)
 
     async def read(self, message: GenerateRequest, request_id: str = "", peer: str = "") -> GenerateOrder:
-        """Read and check a request of a peer, and count it if it is refused. Raises ServiceError.
+        """Reads and checks a request of a peer; a refused request is counted. Raises ServiceError.
 
-        While it is being read it counts as one that waits, for the verifier's limits and the peer's.
+        While it is being read, the request counts as waiting, for the verifier's limits and for the peer's.
         """
         with self.request_counts.refusals(), self._peer_limits.reading(peer):
             self._reading += 1
@@ -191,9 +191,10 @@ class Verifier:
                 self._reading -= 1
 
     def check_room(self, remaining: float | None = None) -> None:
-        """Raise ServiceError if there is no room for a request now, and count it: what is refused need not be read.
+        """Raises ServiceError, and counts the refusal, if there is no room for a request; called first, so that a
+        refused request need not be read.
 
-        remaining: seconds until its caller's deadline; None if it has none.
+        remaining: seconds until the caller's deadline; None if it has none.
         """
         with self.request_counts.refusals():
             self._admission.check(len(self._requests) + self._reading, self._places(), remaining)
@@ -206,13 +207,13 @@ class Verifier:
         call: RequestCall | None = None,
         remaining: float | None = None,
     ) -> AsyncIterator[RunningRequest]:
-        """Run a request of a peer; leaving the `async with` ends it and frees its KV slots. Raises ServiceError.
+        """Runs a request of a peer; leaving the `async with` ends it and frees its KV slots. Raises ServiceError.
 
-        call: who tells log and trace of it. remaining: see `check_room`.
+        call: writes its log lines and its trace. remaining: as for `check_room`.
         """
         with self.request_counts.refusals():
             request = self._admitted(order, peer, call, remaining)
-        if request.finished:  # a resumed request that was complete
+        if request.finished:  # a resumed request that was already complete
             with _told(request, call):
                 yield request
             return
@@ -258,9 +259,10 @@ class Verifier:
     def caller_drafts(
         self, request: RunningRequest, refused: Callable[[ProposalError], None]
     ) -> Iterator[Callable[[Proposal], None]]:
-        """Take proposals of a running request's own caller by the function that this gives.
+        """Yields the function by which a running request's own caller submits proposals.
 
-        It may raise TooManyCommands. `refused` is told of a proposal that contradicts itself; after it none is taken.
+        The function may raise TooManyCommands. `refused` is called with a proposal that contradicts itself; no later
+        proposal is accepted.
         """
         source = request_source(CALLER, request.sequence_id)
         self._callers[source] = refused
@@ -272,7 +274,7 @@ class Verifier:
             self._steps.forget(source)
 
     def status(self) -> EngineStatus:
-        """What the engine holds, does and decides."""
+        """Returns what the engine holds, does and decides."""
         return engine_status(self._engine, self.acceptance_counts)
 
     def _on_step(self, result: StepResult, stale: dict[tuple[int, str], int]) -> None:
@@ -310,12 +312,12 @@ class Verifier:
                 committed.append(outcome)
         if committed:
             self.pool.send_verdicts(committed)
-        # Last: the room they leave at their drafters goes to others, which are opened with the tokens of this step.
+        # Last, because drafters give the places of these requests to others, which open with the tokens of this step.
         for request in ended:
             self._end(request)
 
     def _places(self) -> int:
-        """How many requests run at once: as many as may, or, where KV slots are what others wait for, as do."""
+        """Returns how many requests run at once: the maximum, or the number running if others wait for KV slots."""
         most = self._engine.limits.max_sequences
         return min(most, max(1, self._engine.running)) if self._engine.waiting else most
 
@@ -327,8 +329,8 @@ class Verifier:
             self.pool.refuse(fault)
 
     def _on_engine_failure(self, error: BaseException) -> None:
-        """Without its engine the verifier can serve nobody: every request ends, then the service does."""
-        # A model that lost a part of itself is no fault of a request, which can go on at another verifier.
+        """Ends every request, then the service: without its engine the verifier can serve nobody."""
+        # Losing a rank of the model is not the fault of a request, which can continue at another verifier.
         lost = isinstance(error, RankLostError)
         if lost:
             log.error("model lost", reason=str(error))
@@ -385,7 +387,7 @@ class Verifier:
 
 @contextmanager
 def _told(request: RunningRequest, call: RequestCall | None) -> Iterator[None]:
-    """Tells log and trace of a request that was accepted, and of what came of it."""
+    """Records in log and trace that a request was accepted, and how it ended."""
     if call is not None:
         call.accepted(request)
     try:

@@ -1,4 +1,4 @@
-"""The conversation of one Verify stream, whatever carries it: a request whose caller drafts."""
+"""The conversation of one Verify stream, a request whose caller drafts, independent of transport."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from verifier_service.verifier import Verifier
 log = get_logger(__name__)
 
 _START_SECONDS = 10.0
-"""Time a caller has to send its request."""
+"""Time limit for a caller to send its request."""
 _RETRY_SECONDS = 1.0
 
 _Stream = MessageStream[pb.VerifyResponse, pb.VerifyRequest]
 
 
 class VerifyConversation:
-    """Runs one caller's request: brings its proposals to the engine, and verdicts and events back.
+    """Runs one caller's request: passes its proposals to the engine, and verdicts and events back.
 
-    A verdict holds the tokens of the chunk that follows it. Chunks that a slow caller has not read are joined, so
-    verdicts are, too, and what waits for such a caller is bounded by its request's length.
+    A verdict holds the tokens of the chunk that follows it. Chunks that a slow caller has not read are joined, and so
+    are their verdicts. So what waits for a caller is bounded by its request's length.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class VerifyConversation:
         metadata: Metadata = (),
         remaining: float | None = None,
     ) -> None:
-        """peer: whom the request counts for. metadata: its call's. remaining: seconds until the call's deadline; None
-        if it has none."""
+        """peer: the name that the request counts under. metadata: of the call. remaining: seconds until the call's
+        deadline; None if it has none."""
         self._stream = stream
         self._verifier = verifier
         self._peer = peer
@@ -58,9 +58,9 @@ class VerifyConversation:
         self._refusal_sent = False
 
     async def run(self) -> None:
-        """Talks until the request is finished.
+        """Converses until the request is finished.
 
-        Raises ServiceError for what ends the stream, alone or in an ExceptionGroup, and ClientGone.
+        Raises the ServiceError that ends the stream, alone or in an ExceptionGroup, and ClientGone.
         """
         start = await self._start()
         _check_tokenizer(self._verifier.info, start.tokenizer_sha256)
@@ -113,17 +113,17 @@ class VerifyConversation:
             vocab_size=self._verifier.info.vocab_size,
         )
 
-    # The caller's messages.
+    # Messages from the caller.
 
     async def _read(self, request: RunningRequest, propose: Callable[[Proposal], None]) -> None:
-        """Takes proposals until the caller ends its side, which ends its drafting and not its request."""
+        """Takes proposals until the caller ends its side; that ends its drafting, not its request."""
         async for message in self._stream:
             kind = message.WhichOneof("message")
             if kind == "proposal":
                 self._take(request, message.proposal, propose)
             elif kind == "start":
                 raise _start_expected("a second start on the stream")
-            else:  # a newer caller's message of a kind that is not known here
+            else:  # a kind of message that only newer callers know
                 log.debug("message passed over", bytes=message.ByteSize())
 
     def _take(self, request: RunningRequest, message: ProposalMessage, propose: Callable[[Proposal], None]) -> None:
@@ -152,7 +152,7 @@ class VerifyConversation:
         self._refuse(proposal_error(error))
 
     def _refuse_unasked(self, proposal: Proposal) -> None:
-        """A proposal for a request that asked for no speculation, or that is complete."""
+        """Refuses a proposal for a request that asked for no speculation or is complete."""
         self._refuse_proposal(
             ProposalError(ProposalFault.CREDIT_EXCEEDED, "token_ids", "the request was opened without credit for nodes")
         )
@@ -162,10 +162,10 @@ class VerifyConversation:
             log.warning("proposal refused", request_id=self._request_id, drafter=CALLER, reason=error.message)
             self._refused = error
 
-    # What goes to the caller.
+    # Messages to the caller.
 
     async def _tell(self, request: RunningRequest) -> None:
-        """The request's events, each chunk after its verdict."""
+        """Sends the request's events, each chunk after its verdict."""
         committed_length = len(request.order.spec.tokens)
         async for event in request.events():
             if self._refused is not None and not self._refusal_sent:
@@ -183,7 +183,7 @@ class VerifyConversation:
 
 
 def _share_of_pool(request: pb.GenerateRequest) -> tuple[bool, pb.GenerateRequest]:
-    """Whether the caller drafts alone, and what is asked of the verifier's drafters beside it."""
+    """Returns whether the caller drafts alone, and the request with the caller's own share of drafters subtracted."""
     drafters = request.speculation.drafters
     if drafters > 1:
         shared = pb.GenerateRequest()

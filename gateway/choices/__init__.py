@@ -1,1 +1,1 @@
-"""The choices of a request: admitted, generated side by side, and put into one response."""
+"""The choices of a request: their admission, concurrent generation, and joint response."""

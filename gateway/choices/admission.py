@@ -1,4 +1,4 @@
-"""Admission of requests: a bounded number of choices is generated at once."""
+"""Admission of requests: limits the number of choices generated at once."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from gateway.observability.metrics import Metrics
 
 
 class Admission:
-    """Places for choices that are being generated."""
+    """A fixed number of places for choices being generated."""
 
     def __init__(self, places: int, metrics: Metrics) -> None:
-        """Start with all places free."""
+        """Starts with all places free."""
         self._free = places
         self._metrics = metrics
 
     @contextmanager
     def taken(self, choices: int) -> Iterator[None]:
-        """Hold places for a request's choices.
+        """Holds places for a request's choices.
 
         Raises:
-            GatewayError: there are not enough.
+            GatewayError: there are not enough places.
         """
         if choices > self._free:
             raise GatewayError(

@@ -1,4 +1,4 @@
-"""The choices of one HTTP request, generated side by side."""
+"""The choices of one HTTP request, generated concurrently."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from gateway.observability.metrics import Metrics
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A choice that is to be generated: from a prompt, or from a conversation."""
+    """A choice to be generated from a prompt or a conversation."""
 
     options: GenerateOptions
     prompt: Prompt | None = None
     messages: Sequence[dict[str, str]] = ()
     names: FieldNames = FIELD_NAMES
-    """The request's names of the fields that an error of this choice may name."""
+    """Names that the request uses for the fields that an error of this choice may name."""
     prompt_alone: bool = False
-    """Whether the caller wants what there is of the prompt, and no token after it."""
+    """Whether the caller wants the results for the prompt only, and no token after it."""
 
     def start(self, client: AsyncClient) -> AsyncGenerationStream:
-        """Start it."""
+        """Starts generating the choice."""
         if self.prompt is None:
             return client.stream_chat(self.messages, **self.options)
         return client.stream(self.prompt, **self.options)
@@ -50,17 +50,17 @@ class Event:
     chunk: Chunk | None
     result: Generation | None
     prompt: PromptReport | None
-    """The report on the prompt, with the first event of a choice."""
+    """The report on the prompt; sent with the first event of a choice."""
 
 
 class GenerationRun:
-    """Iterate over the events of all choices as they come. Leaving the `with` cancels what is unfinished.
+    """Iterates over the events of all choices as they arrive. Leaving the `with` cancels unfinished choices.
 
-    At most one event a choice waits to be read: behind it the verifier waits, too, and joins what comes.
+    At most one event per choice waits to be read. Behind it the verifier waits as well, and joins further output.
     """
 
     def __init__(self, client: AsyncClient, orders: Sequence[Order], metrics: Metrics) -> None:
-        """Take the orders; entering the `with` starts them."""
+        """Stores the orders; entering the `with` starts them."""
         self._client = client
         self._orders = orders
         self._metrics = metrics
@@ -70,10 +70,10 @@ class GenerationRun:
         self._unfinished = len(orders)
 
     async def __aenter__(self) -> Self:
-        """Start all choices.
+        """Starts all choices.
 
         Raises:
-            GatewayError: an order that the wire cannot carry.
+            GatewayError: the wire cannot carry an order.
         """
         try:
             for order in self._orders:
@@ -87,19 +87,19 @@ class GenerationRun:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Cancel what is unfinished."""
+        """Cancels unfinished choices."""
         self._cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def __aiter__(self) -> Self:
-        """Return the run itself."""
+        """Returns the run itself."""
         return self
 
     async def __anext__(self) -> Event:
-        """Return the next event.
+        """Returns the next event.
 
         Raises:
-            GatewayError: a choice failed; the others are to be given up.
+            GatewayError: a choice failed; the caller gives up the others.
         """
         if not self._unfinished:
             raise StopAsyncIteration
@@ -112,7 +112,7 @@ class GenerationRun:
         return event
 
     async def results(self) -> list[Generation]:
-        """Run all choices to their ends.
+        """Runs all choices to their ends and returns their results.
 
         Raises:
             GatewayError: a choice failed.
@@ -155,7 +155,7 @@ class GenerationRun:
 
 
 def _without_output(result: Generation) -> Generation:
-    """A result as if it had ended with its prompt. The verifier generates a token at least."""
+    """Returns a result as if it had ended with its prompt; the verifier always generates at least one token."""
     usage = replace(result.usage, completion_tokens=0)
     return replace(
         result,

@@ -1,4 +1,4 @@
-"""The responder, which admits a request, has its choices generated, and makes the response, whole or streamed."""
+"""The responder, which admits a request, generates its choices, and makes the response, whole or streamed."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ log = get_logger(__name__)
 
 
 class Writer(Protocol):
-    """Puts a request's results into the shape of its endpoint."""
+    """Writes a request's results in the shape of its endpoint."""
 
     def whole(self, results: Sequence[Generation]) -> BaseModel:
-        """Return the response of a request that does not stream; the fields that are set are sent."""
+        """Returns the response of a request that does not stream; only fields that are set are sent."""
 
     def chunks(self, event: Event, all_results: Sequence[Generation] | None) -> list[BaseModel]:
-        """Return the chunks of one event; with the last event come the results of all choices."""
+        """Returns the chunks of one event; the last event comes with the results of all choices."""
 
     def usage_chunk(self, results: Sequence[Generation]) -> BaseModel:
-        """Return the chunk that has the usage and no choice."""
+        """Returns the chunk with the usage and no choice."""
 
 
 class Responder:
-    """Makes the responses of all requests, within one bound on the choices that are generated at once."""
+    """Responds to all requests, within one limit on the choices generated at once."""
 
     def __init__(self, client: AsyncClient, settings: GatewaySettings, metrics: Metrics) -> None:
-        """Start with no request."""
+        """Starts without requests."""
         self._client = client
         self._most_choices = settings.max_choices
         self._seconds = settings.request_seconds
@@ -48,7 +48,7 @@ class Responder:
         self._admission = Admission(settings.max_generations, metrics)
 
     async def respond(self, request: Request, orders: Sequence[Order], writer: Writer) -> Response:
-        """Return the response with all choices.
+        """Returns the response with all choices.
 
         Raises:
             GatewayError: there is no room, or a choice failed.
@@ -59,11 +59,11 @@ class Responder:
         return Response(writer.whole(results).model_dump_json(exclude_unset=True), media_type="application/json")
 
     def stream(self, request: Request, orders: Sequence[Order], writer: Writer, usage: bool) -> Response:
-        """Return the response that streams the choices as they come, and at its end the usage where that is asked."""
+        """Returns the response that streams the choices as they arrive, and then, if requested, the usage."""
         return EventStream(self._events(named(orders, request), writer, usage), self._seconds, self._metrics)
 
     def check_count(self, param: str, count: int) -> None:
-        """Refuse too many choices.
+        """Refuses too many choices.
 
         Raises:
             GatewayError: there are too many.
@@ -104,7 +104,7 @@ class Responder:
 
 
 def named(orders: Sequence[Order], request: Request) -> list[Order]:
-    """Give the orders the request's name, for the verifier's log."""
+    """Returns the orders with ids made from the request's id, for the verifier's log."""
     name = request.state.request_id
     return [
         replace(order, options=GenerateOptions(**order.options, request_id=f"{name}-{index}"))

@@ -1,1 +1,1 @@
-"""The console: a page that shows where each token comes from and manages the drafters, with its own small HTTP API."""
+"""The console: a page that shows the source of each token and manages the drafters, with its own small HTTP API."""

@@ -1,4 +1,4 @@
-"""Errors of the console's API as JSON: a message, the field that is wrong, and the status, also at a stream's end."""
+"""Errors of the console's API as JSON: message, wrong field and status, also at the end of a stream."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _STATUSES = {
     "UNAVAILABLE": 503,
     "DEADLINE_EXCEEDED": 504,
 }
-"""By canonical code; that of others is 500. With 502 the gateway's own token, or its verifier's address, is wrong."""
+"""HTTP status by canonical code, else 500. 502 means that the gateway's token or its verifier's address is wrong."""
 _NAMES = FieldNames({"new_name": "new", "old_name": "old"})
 _MOST_MESSAGE, _MOST_FIELD = 1000, 200
-"""Characters. Both may repeat what came with a request."""
+"""Most characters of an error's message and field, both of which may repeat parts of the request."""
 
 
 class ApiError(Exception):
-    """A request that the console itself refuses."""
+    """An error in a request, found by the console itself."""
 
     def __init__(self, status: int, message: str, field: str | None = None) -> None:
         super().__init__(message)
@@ -39,18 +39,18 @@ class ApiError(Exception):
         self.field = field
 
     def response(self) -> JSONResponse:
-        """The response that says so."""
+        """Returns the response that reports the error."""
         return JSONResponse(_body(str(self), self.field, self.status), self.status)
 
 
 def describe_error(error: DraftwireError) -> dict[str, Any]:
-    """Return what the page is told of an error of the SDK."""
+    """Returns an error of the SDK as JSON for the page."""
     field = _NAMES.param(error.fields[0]) if error.fields else None
     return _body(_NAMES.message(error), field, _status_of(error))
 
 
 def error_response(error: DraftwireError) -> JSONResponse:
-    """Return the response for an error of the SDK."""
+    """Returns the response for an error of the SDK."""
     after = error.retry_after_seconds
     headers = {"Retry-After": str(math.ceil(after))} if after is not None else None
     return JSONResponse(describe_error(error), _status_of(error), headers)

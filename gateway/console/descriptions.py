@@ -1,4 +1,4 @@
-"""The pool and the verifier in JSON."""
+"""JSON descriptions of the pool and the verifier."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from draftwire import Drafter, Rollout, RolloutSide, VerifierInfo
 
 
 def describe_drafter(drafter: Drafter) -> dict[str, Any]:
-    """Return a drafter as the page shows it."""
+    """Returns a drafter as the page shows it."""
     return {
         "name": drafter.name,
         "address": drafter.address,
@@ -25,7 +25,7 @@ def describe_drafter(drafter: Drafter) -> dict[str, Any]:
 
 
 def describe_rollout(rollout: Rollout) -> dict[str, Any]:
-    """Return a roll-out as the page shows it."""
+    """Returns a rollout as the page shows it."""
     return {
         "old": _side(rollout.old),
         "new": _side(rollout.new),
@@ -37,7 +37,7 @@ def describe_rollout(rollout: Rollout) -> dict[str, Any]:
 
 
 def describe_verifier(info: VerifierInfo) -> dict[str, Any]:
-    """Return the verifier as the page shows it. Its plain speed is estimated: one row a step, by c(1)."""
+    """Returns the verifier as the page shows it. Its plain speed is estimated from c(1), one row per step."""
     costs = info.engine.planner.step_costs
     return {
         "model": info.model_id,

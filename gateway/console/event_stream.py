@@ -1,4 +1,4 @@
-"""A response of server-sent events, which lasts as long as its reader."""
+"""A response of server-sent events that lasts as long as its reader stays."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from gateway.console.api_errors import describe_error, error_response
 from gateway.http.disconnect import ClientLeft, until_disconnect
 
 Event = tuple[str, dict[str, Any]]
-"""A name and what is told."""
+"""Name and data of an event."""
 Events = AsyncGenerator[Event, None]
 
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # nginx would wait for more
+    (b"x-accel-buffering", b"no"),  # otherwise nginx buffers events
 ]
 
 
 class EventStream(Response):
-    """Sends events as they come. Whoever goes ends them: the events are closed when the connection is.
+    """Sends events as they arrive; when the connection closes, the events are closed.
 
-    An error of the SDK before the first event gets a status of its own; a later one is the last event.
+    An error of the SDK before the first event sets the response's status; a later one is sent as the last event.
     """
 
     def __init__(self, events: Events) -> None:
@@ -36,7 +36,7 @@ class EventStream(Response):
         self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send all events, or as many as there is a reader for."""
+        """Sends events until they end or the reader leaves."""
         with suppress(ClientLeft):
             await until_disconnect(receive, self._send_all(scope, receive, send))
 

@@ -1,4 +1,4 @@
-"""What the page asks for: bodies of JSON, read and checked. Ranges are the verifier's to check."""
+"""The page's requests: JSON bodies, parsed and checked. The verifier checks ranges."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from starlette.requests import Request
 from gateway.console.api_errors import ApiError
 
 MOST_BYTES = 1 << 20
-"""Of a body."""
+"""Largest body, in bytes."""
 
 
 class Form(BaseModel):
-    """A body; what it does not know is an error."""
+    """A request body; unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -27,7 +27,7 @@ class ChatMessage(Form):
 
 
 class GenerateForm(Form):
-    """One request: a prompt or messages, and how to answer."""
+    """A generation request: a prompt or messages, and its options."""
 
     prompt: str | None = None
     messages: list[ChatMessage] | None = None
@@ -58,20 +58,20 @@ class DetachForm(Form):
 
 
 class SwapForm(Form):
-    """A drafter, and the name or address of the one that takes its place."""
+    """A drafter, and the name or address of its replacement."""
 
     old: str = Field(min_length=1)
     new: str = Field(min_length=1)
 
 
 class StartRolloutForm(SwapForm):
-    """The same, by degrees."""
+    """A gradual replacement of a drafter by another, which begins with a share."""
 
     share: float
 
 
 class FinishRolloutForm(Form):
-    """The end of a roll-out, by the drafter that has the share."""
+    """The end of a rollout, named by its new drafter."""
 
     new: str = Field(min_length=1)
     promote: bool
@@ -81,8 +81,8 @@ FormT = TypeVar("FormT", bound=Form)
 
 
 async def read_form(request: Request, form: type[FormT]) -> FormT:
-    """Read the body of a request. Raises ApiError, which names the field."""
-    # A page of another origin cannot send this type without asking first, and is not answered.
+    """Reads the body of a request. Raises ApiError, which names the field."""
+    # A page of another origin cannot send this type without a CORS preflight, which is not answered.
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise ApiError(415, "expected a body of application/json")
     body = bytearray()

@@ -1,4 +1,4 @@
-"""A running request as the page is told of it: its tokens, who drafted them, what was rejected, and the result."""
+"""A running request as the page sees it: its tokens, their drafters, the rejected tokens, and the result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.console.token_pieces import TokenPieces
 
 
 async def generation_events(client: AsyncClient, form: GenerateForm) -> Events:
-    """Run a request. Closing this cancels it."""
+    """Runs a request and yields its events. Closing the generator cancels the request."""
     pieces = TokenPieces()
     async with _begin(client, form) as stream:
         async for chunk in stream:
@@ -50,7 +50,7 @@ def _describe_result(result: Generation) -> dict[str, Any]:
         "text": result.text,
         "token_ids": result.token_ids,
         "finish_reason": result.finish_reason,
-        "seed": str(result.seed),  # beyond what a number of the page can hold
+        "seed": str(result.seed),  # may exceed a JavaScript number
         "prompt_tokens": result.usage.prompt_tokens,
         "first_token_seconds": result.usage.first_token_seconds,
         "total_seconds": result.usage.total_seconds,

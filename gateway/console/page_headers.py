@@ -1,4 +1,4 @@
-"""The headers of the page and its files: what the browser may do with them."""
+"""Headers of the page and its files, which restrict what the browser may do with them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADERS = {
-    # Nothing inline, nothing from elsewhere, and no way from a string to markup: what a model says is never code.
+    # No inline code, nothing from other hosts, and no way from a string to markup: model output is never executed.
     "Content-Security-Policy": "; ".join(
         (
             "default-src 'none'",
@@ -23,18 +23,18 @@ HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",  # kept, but asked for again: a gateway may be another build after a restart
+    "Cache-Control": "no-cache",  # stored but revalidated: after a restart the gateway may be another build
 }
 
 
 class PageHeaders:
-    """Middleware that adds them to every response."""
+    """Middleware that adds the headers to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
+        """Serves a request."""
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -1,4 +1,4 @@
-"""Changes of the pool of drafters, as the page asks for them."""
+"""Changes to the drafter pool, as the page requests them."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from gateway.console.descriptions import describe_drafter, describe_rollout
 from gateway.console.forms import AttachForm, DetachForm, FinishRolloutForm, StartRolloutForm, SwapForm, read_form
 
 PATIENCE = 60.0
-"""Seconds a change may take; what is under way then goes on without its caller."""
+"""Seconds that a change may take; after that it continues without its caller."""
 
 
 class PoolApi:
-    """The endpoints, one for each change. Each answers when the change is done."""
+    """The endpoints for changes, each of which answers when its change is done."""
 
     def __init__(self, drafters: AsyncDrafters) -> None:
         self._drafters = drafters
 
     async def attach(self, request: Request) -> Response:
-        """Attach a drafter and answer with it."""
+        """Attaches a drafter and returns it."""
         form = await read_form(request, AttachForm)
         drafter = await self._drafters.attach(form.address, form.name, timeout=PATIENCE)
         return JSONResponse(describe_drafter(drafter))
 
     async def detach(self, request: Request) -> Response:
-        """Detach a drafter and answer with it as it was."""
+        """Detaches a drafter and returns its last state."""
         form = await read_form(request, DetachForm)
         return JSONResponse(describe_drafter(await self._drafters.detach(form.name, timeout=PATIENCE)))
 
     async def swap(self, request: Request) -> Response:
-        """Have one drafter take another's place; answer with it and how many sequences moved."""
+        """Replaces a drafter by another; returns the new one and the number of sequences moved."""
         form = await read_form(request, SwapForm)
         swap = await self._drafters.swap(form.old, form.new, timeout=PATIENCE)
         return JSONResponse({"drafter": describe_drafter(swap.drafter), "moved_sequences": swap.moved_sequences})
 
     async def start_rollout(self, request: Request) -> Response:
-        """Give a drafter a share of another's sequences, or change the share; answer with the roll-out."""
+        """Gives a drafter a share of another's sequences, or changes the share; returns the rollout."""
         form = await read_form(request, StartRolloutForm)
         rollout = await self._drafters.rollout(form.old, form.new, form.share, timeout=PATIENCE)
         return JSONResponse(describe_rollout(rollout))
 
     async def finish_rollout(self, request: Request) -> Response:
-        """Promote or withdraw the new drafter of a roll-out; answer with the roll-out."""
+        """Promotes or withdraws the new drafter of a rollout; returns the rollout."""
         form = await read_form(request, FinishRolloutForm)
         finish = self._drafters.promote if form.promote else self._drafters.withdraw
         return JSONResponse(describe_rollout(await finish(form.new, timeout=PATIENCE)))

@@ -1,4 +1,4 @@
-"""The routes of the console: its page, the files it needs, and its API."""
+"""The routes of the console: its page, the page's files, and its API."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def console_routes(client: AsyncClient) -> list[BaseRoute]:
-    """Return the routes of the console for the verifier of a client, which whoever made it closes.
+    """Returns the routes of the console for the verifier of a client, which the caller closes.
 
-    API keys are asked for by whoever serves the routes: a 401 for what is below ``/console/api/`` makes the page ask
-    for one, which it sends as a bearer token. The page itself and its files hold no secret.
+    The surrounding application checks API keys. After a 401 for a path below ``/console/api/`` the page asks for a key
+    and sends it as a bearer token. The page itself and its files hold no secret.
     """
     states = StateEvents(client)
     pool = PoolApi(client.drafters)
@@ -64,7 +64,7 @@ def console_routes(client: AsyncClient) -> list[BaseRoute]:
 
 
 def _call(endpoint: Endpoint) -> Endpoint:
-    """An endpoint whose errors become JSON."""
+    """Returns an endpoint that reports its errors as JSON."""
 
     async def call(request: Request) -> Response:
         try:

@@ -1,4 +1,4 @@
-"""The state of the verifier and its pool, as it changes, for the pages that are open."""
+"""The state of the verifier and its pool, sent to open pages as it changes."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from gateway.console.descriptions import describe_drafter, describe_rollout, des
 from gateway.console.event_stream import Event, Events
 
 MOST_PAGES = 64
-"""Pages that follow at once."""
+"""Most pages that follow the state at once."""
 PERIOD = 2.0
-"""Seconds between two states while the pool stays as it is: its counts and times do not."""
+"""Seconds between two states while the pool is unchanged, because counts and times still change."""
 
 PATIENCE = 15.0
-"""Seconds in which a verifier has to answer; the pages are told of one that does not."""
+"""Seconds within which a verifier has to answer; otherwise the pages receive an error."""
 
 
 class StateEvents:
-    """Hands out states to a bounded number of pages."""
+    """Streams states to a limited number of pages."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
         self._pages = 0
 
     def follow(self) -> Events:
-        """Return the present state, and one after each change of the pool and each period. Without end.
+        """Returns an endless stream of states: the current one, and one after each change of the pool and each period.
 
         Raises:
             ApiError: too many pages follow already.
@@ -39,7 +39,7 @@ class StateEvents:
         self._pages += 1
         try:
             async with self._client.drafters.watch() as changes:
-                change = asyncio.ensure_future(anext(changes))  # the first one comes at once
+                change = asyncio.ensure_future(anext(changes))  # the first one comes immediately
                 try:
                     while True:
                         done, _ = await asyncio.wait({change}, timeout=PERIOD)

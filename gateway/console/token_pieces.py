@@ -1,27 +1,27 @@
-"""Which token each part of an output's text comes from."""
+"""The source of each part of an output's text."""
 
 from __future__ import annotations
 
 from draftwire import Chunk
 
 Piece = tuple[str, str | None]
-"""Text, and the drafter whose token it comes from; None for the target's own."""
+"""Text, and the drafter that its token comes from; None for the target's own."""
 
 
 class TokenPieces:
-    """Splits the text of one request at its tokens. All pieces together are the text."""
+    """Splits the text of one request at its tokens. The pieces together are the text."""
 
     def __init__(self) -> None:
         self._length = 0
-        """Characters taken so far."""
+        """Number of characters taken so far."""
         self._begun: list[tuple[int, str | None]] = []
-        """Where each token begins whose text is not over, and whose it is."""
+        """Offset and source of each token whose text is not complete."""
 
     def take(self, chunk: Chunk) -> list[Piece]:
-        """Take in a chunk; return the pieces of the text that became final with it.
+        """Adds a chunk; returns the pieces of the text that became final with it.
 
-        A verifier that does not tell where tokens begin gets the texts of the tokens on their own, in which a character
-        that is split over tokens shows as U+FFFD.
+        For a verifier that reports no token offsets, the pieces are the texts of single tokens, in which a character
+        split over tokens shows as U+FFFD.
         """
         if chunk.token_ids and not chunk.text_offsets:
             return list(zip(chunk.token_texts, chunk.sources, strict=True))

@@ -1,1 +1,1 @@
-"""HTTP as the gateway speaks it: connections, checks before a request is read, event streams and errors."""
+"""The gateway's HTTP layer: connections, checks before a request is read, event streams and errors."""

@@ -1,4 +1,4 @@
-"""The keys that requests have to bring."""
+"""The API keys that requests must carry."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _PROTECTED = ("/v1/", "/tokenize", "/detokenize", "/metrics", "/console/api/")
 
 
 class ApiKeys:
-    """Keys, kept as digests of equal length: comparing takes the same time whatever is compared."""
+    """A set of keys, kept as digests of equal length, so that every comparison takes the same time."""
 
     def __init__(self, keys: Iterable[str]) -> None:
-        """Take the keys."""
+        """Stores the digests of the keys."""
         self._digests = [_digest(key) for key in keys]
 
     def __bool__(self) -> bool:
-        """True when a key is asked for."""
+        """Returns whether a key is required."""
         return bool(self._digests)
 
     def hold(self, key: str) -> bool:
-        """Return whether this is one of them, after comparing it with each."""
+        """Returns whether the key is in the set, after comparing it with every key."""
         digest = _digest(key)
         return any([hmac.compare_digest(digest, known) for known in self._digests])  # noqa: C419 - no early end
 
 
 def read_key_file(path: str) -> list[str]:
-    """Return the keys of a file, one a line.
+    """Returns the keys of a file, one per line.
 
     Raises:
         ValueError: the file cannot be read, or has no key.
@@ -49,15 +49,15 @@ def read_key_file(path: str) -> list[str]:
 
 
 class KeyCheck:
-    """ASGI middleware: refuses requests without a key, before their bodies are read."""
+    """ASGI middleware that refuses requests without a key before their bodies are read."""
 
     def __init__(self, app: ASGIApp, keys: ApiKeys) -> None:
-        """Stand before `app`."""
+        """app: the application to protect."""
         self._app = app
         self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
+        """Passes the request on, or refuses it."""
         if scope["type"] == "http" and self._keys and scope["path"].startswith(_PROTECTED):
             kind, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
             if kind.lower() != "bearer" or not self._keys.hold(key.strip()):

@@ -1,4 +1,4 @@
-"""One connection of an HTTP client, which has to say what it wants."""
+"""The connection of an HTTP client, with strict framing and time limits."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from gateway.http.errors import GatewayError
 
 
 class StrictFraming(h11.Connection):
-    """h11's connection, which refuses a request that another server might take for two. h11 itself lets
-    `transfer-encoding` win over `content-length`, as it may, and keeps the connection, as it may not: RFC 9112, 6.3.
+    """An h11 connection that refuses a request that another server might read as two.
+
+    RFC 9112, 6.3, allows `transfer-encoding` to override `content-length` but requires the connection to be closed
+    afterwards. h11 itself keeps it open.
     """
 
     fault = ""
-    """What is wrong with the request that was refused."""
+    """Description of the fault in the refused request."""
 
     def next_event(self) -> Any:
-        """Return the next event.
+        """Returns the next event.
 
         Raises:
-            h11.RemoteProtocolError: the client does not speak HTTP, or not clearly.
+            h11.RemoteProtocolError: the client does not speak HTTP, or not unambiguously.
         """
         try:
             event = super().next_event()
@@ -37,18 +39,17 @@ class StrictFraming(h11.Connection):
 
 
 class HttpConnection(H11Protocol):
-    """uvicorn's, with bounds of its own: how many there are, and the time without a request. uvicorn closes one
-    between two requests, but waits for the first request, for the rest of one's head, and for a client that does not
-    read the end of a response, for ever.
-    """
+    """uvicorn's connection, with limits on the number of connections and on the time without a request. uvicorn closes
+    connections that are idle between two requests. But it waits forever for the first request, for the rest of a
+    request's head, and for a client that does not read the end of a response."""
 
     max_connections = 1024
-    """Connections at once; more are closed as they come. `bounded` sets it."""
+    """Most connections at once; more are closed as they come. `bounded` sets it."""
     head_seconds = 10.0
     """Time from the connection, or from the end of a response, to the end of the next request's head."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """See H11Protocol."""
+        """Replaces uvicorn's h11 connection by a strict one."""
         super().__init__(*arguments, **options)
         size = self.config.h11_max_incomplete_event_size
         self.conn: StrictFraming = StrictFraming(
@@ -58,7 +59,7 @@ class HttpConnection(H11Protocol):
         self._unread = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Begin to wait for a request, unless there are too many connections."""
+        """Starts waiting for a request, unless there are too many connections."""
         if len(self.connections) >= self.max_connections:
             transport.abort()
             return
@@ -66,24 +67,24 @@ class HttpConnection(H11Protocol):
         self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of a request."""
+        """Takes a part of a request."""
         super().data_received(data)
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing more."""
-        if self in self.connections:  # else it was turned away
+        """Stops waiting."""
+        if self in self.connections:  # otherwise it was turned away
             super().connection_lost(exc)
         self._stop_waiting()
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
+        """Starts waiting for the next request."""
         super().on_response_complete()
         self._wait_for_head()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request, and close the connection: where the next one begins is unknown."""
-        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # an answer is under way, or has been given
+        """Refuses an invalid request and closes the connection, because the start of the next request is unknown."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # a response is being sent, or has been sent
             self.transport.close()
             return
         error = GatewayError(f"no valid HTTP request: {self.conn.fault or msg}", code="invalid_http")
@@ -102,7 +103,7 @@ class HttpConnection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _wait_for_head(self) -> None:
-        """Have the time run while no request is being answered, and only then."""
+        """Runs the timer while no request is being answered, and only then."""
         if self._answering and not self.transport.is_closing():
             self._stop_waiting()
         elif self._head_late is None:
@@ -113,7 +114,7 @@ class HttpConnection(H11Protocol):
         self._head_late = self.loop.call_later(self.head_seconds, self._too_late)
 
     def _too_late(self) -> None:
-        """The time is over: enough, unless the client has read more of the last response."""
+        """Aborts the connection, unless the client has read more of the last response in the meantime."""
         if 0 < self.transport.get_write_buffer_size() < self._unread:
             self._look_again()
         else:
@@ -126,7 +127,7 @@ class HttpConnection(H11Protocol):
 
 
 def _check_framing(request: h11.Request) -> None:
-    """Refuse a body whose end is told twice, or by what HTTP/1.0 does not know."""
+    """Refuses a body whose end is given twice, or in a way that HTTP/1.0 does not know."""
     names = {name for name, _ in request.headers}
     if b"transfer-encoding" not in names:
         return
@@ -137,5 +138,5 @@ def _check_framing(request: h11.Request) -> None:
 
 
 def bounded(max_connections: int) -> type[HttpConnection]:
-    """The connections of a server that has so many at most."""
+    """Returns the connection class of a server that allows at most `max_connections`."""
     return type("BoundedHttpConnection", (HttpConnection,), {"max_connections": max_connections})

@@ -1,4 +1,4 @@
-"""Work that ends when nobody waits for it any more."""
+"""Cancels work when its client disconnects."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class ClientLeft(Exception):
 
 
 async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Return what work gives; cancel it when the client leaves.
+    """Returns the result of `work`; cancels it when the client leaves.
 
     Raises:
-        ClientLeft: it did.
+        ClientLeft: the client left.
     """
     working, leaving = asyncio.create_task(work), asyncio.create_task(_left(receive))
     try:

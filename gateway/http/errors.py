@@ -31,10 +31,10 @@ from draftwire._types.quoting import shortened
 from gateway.http.field_names import FIELD_NAMES, FieldNames
 
 _MOST_MESSAGE, _MOST_PARAM = 1000, 200
-"""Characters. Both may repeat what came with a request."""
+"""Most characters of an error's message and param, both of which may repeat parts of the request."""
 RETRY_SECONDS = 1
-"""When to try again, where the verifier does not say."""
-_STATUS_BY_CLASS: tuple[tuple[type[DraftwireError], int], ...] = (  # the first that fits
+"""Retry delay if the verifier gives none."""
+_STATUS_BY_CLASS: tuple[tuple[type[DraftwireError], int], ...] = (  # the first match counts
     (InvalidArgumentError, 400),
     (NotFoundError, 404),
     (MessageTooLargeError, 413),
@@ -45,7 +45,7 @@ _STATUS_BY_CLASS: tuple[tuple[type[DraftwireError], int], ...] = (  # the first 
     (ModelMismatchError, 503),
     (FailedPreconditionError, 400),
     (DeadlineExceededError, 504),
-    (UnimplementedError, 502),  # another service answers there
+    (UnimplementedError, 502),  # another service is at that address
     (UnauthenticatedError, 502),  # the gateway's own token, which is not the caller's fault
     (PermissionDeniedError, 502),
 )
@@ -57,11 +57,11 @@ class ErrorBody(BaseModel):
     """What is wrong."""
 
     message: str
-    """In a sentence."""
+    """What is wrong, in a sentence."""
     type: str
     """Kind of error: invalid_request_error, authentication_error, rate_limit_error, not_found_error, server_error."""
     param: str | None
-    """The field of the request that is wrong, if it is one."""
+    """The field of the request that is wrong, if any."""
     code: str | None
     """Name of the fault, for programs."""
 
@@ -73,7 +73,7 @@ class ErrorResponse(BaseModel):
 
 
 class GatewayError(Exception):
-    """An error that the caller is told."""
+    """An error that is reported to the caller."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class GatewayError(Exception):
         code: str | None = None,
         retry_after_seconds: float | None = None,
     ) -> None:
-        """Make an error; its type follows from the status. Message and param are cut to a length that is bounded."""
+        """The error's type follows from its status. Message and param are truncated."""
         self.message = shortened(message, _MOST_MESSAGE)
         super().__init__(self.message)
         self.status = status
@@ -94,14 +94,14 @@ class GatewayError(Exception):
 
     @property
     def body(self) -> bytes:
-        """As JSON. What came with a request may be no text that UTF-8 has."""
+        """The error as JSON. Characters from the request that UTF-8 cannot encode are replaced."""
         kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
         message, param = (text and text.encode(errors="replace").decode() for text in (self.message, self.param))
         told = ErrorBody(message=message or "", type=kind, param=param, code=self.code)
         return ErrorResponse(error=told).model_dump_json().encode()
 
     def response(self) -> Response:
-        """Return the response that tells it."""
+        """Returns the response that reports the error."""
         headers: dict[str, str] = {}
         if self.retry_after_seconds is not None:
             headers["retry-after"] = str(math.ceil(self.retry_after_seconds))
@@ -111,7 +111,7 @@ class GatewayError(Exception):
 
 
 def from_draftwire(error: DraftwireError, names: FieldNames = FIELD_NAMES) -> GatewayError:
-    """Return what the caller is told of an error of the SDK; names: what its request calls the contract's fields."""
+    """Returns the caller's error for an error of the SDK. names: the request's names of the contract's fields."""
     status = next((status for kind, status in _STATUS_BY_CLASS if isinstance(error, kind)), 500)
     retry = error.retry_after_seconds
     if retry is None and status == _OVERLOADED:
@@ -129,7 +129,7 @@ def _code(error: DraftwireError) -> str | None:
 
 
 def from_validation(problem: Mapping[str, Any]) -> GatewayError:
-    """Return what the caller is told of the first of pydantic's problems with a request."""
+    """Returns the caller's error for the first of pydantic's problems with a request."""
     location = problem["loc"][1:]  # without "body"
     kind = str(problem["type"])
     message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")

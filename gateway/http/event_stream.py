@@ -14,27 +14,27 @@ from gateway.http.disconnect import ClientLeft, until_disconnect
 from gateway.observability.metrics import Metrics
 
 _LAST_WORDS_SECONDS = 2.0
-"""How long a request whose time is over has to say so."""
+"""Extra time for a request that has run out of time to report that."""
 DONE = b"data: [DONE]\n\n"
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-"""The latter keeps nginx from collecting events."""
+"""Response headers; the second one keeps nginx from buffering events."""
 
 
 def event(data: BaseModel) -> bytes:
-    """Return an event with the fields of `data` that are set."""
+    """Returns an event with the fields of `data` that are set."""
     return b"data: %s\n\n" % data.model_dump_json(exclude_unset=True).encode()
 
 
 class EventStream(StreamingResponse):
-    """A response of events. What fails before the first event is an error as of any other response.
+    """A response of events. A failure before the first event is reported like that of any other response.
 
-    Whatever ends it closes the generator of the events, and with that frees what it holds. Each event is sent before
-    the next is asked for, and sending waits where the client reads slowly: a client that does not read at all is given
-    up when the request's time is over.
+    However the response ends, the generator of the events is closed, which frees its resources. Each event is sent
+    before the next is requested, and sending waits for a slow client. A client that does not read at all is dropped
+    when the request's time is over.
     """
 
     def __init__(self, events: AsyncGenerator[bytes, None], seconds: float, metrics: Metrics) -> None:
-        """Take the events of a request that may take so many seconds."""
+        """events: the events of the request. seconds: time limit of the request."""
         super().__init__(events, media_type="text/event-stream", headers=_HEADERS)
         self._events = events
         self._seconds = seconds + _LAST_WORDS_SECONDS
@@ -42,7 +42,7 @@ class EventStream(StreamingResponse):
         self._started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send them."""
+        """Sends the events."""
         async with aclosing(self._events):
             try:
                 async with asyncio.timeout(self._seconds):

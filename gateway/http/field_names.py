@@ -1,4 +1,4 @@
-"""Names of the contract's fields in requests over HTTP, for errors."""
+"""Names of the contract's fields in HTTP requests, for errors."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ _STEP = re.compile(r"[.\[]")
 
 
 class FieldNames:
-    """Turns paths of the contract's fields into the names that one request has for them."""
+    """Translates paths of the contract's fields into the names used in a request."""
 
     def __init__(self, own: Mapping[str, str] | None = None) -> None:
-        """Take names of fields beside those that are the same in all requests."""
+        """own: names of fields in addition to those common to all requests."""
         self._names = _DEFAULT | dict(own or {})
 
     def param(self, field: str) -> str:
-        """Return the field of the request."""
+        """Returns the field of the request."""
         name = self._name(field)
         return "logit_bias" if _BIAS.fullmatch(name) else name
 
     def place(self, field: str) -> str:
-        """Return where in the request it is, for a person: a key of `logit_bias` is a token, not a place."""
+        """Returns the place in the request, for people: a key of `logit_bias` is shown as a token."""
         name = self._name(field)
         return _BIAS.sub(r"logit_bias: token \1", name) if _BIAS.fullmatch(name) else name
 
     def message(self, error: DraftwireError) -> str:
-        """Return an error's message, and what its details say of each field; many messages say nothing else."""
+        """Returns an error's message, followed by the details of each field unless the message consists of them."""
         wrong = error.field_violations
         if not wrong:
             return error.message
@@ -51,7 +51,7 @@ class FieldNames:
         return told if error.status.message == as_sent else f"{error.message} ({told})"
 
     def _name(self, field: str) -> str:
-        """The longest beginning of the path that has a name, and the rest of it."""
+        """Translates the longest prefix of the path that has a name, and keeps the rest."""
         field = field.removeprefix("sampling.")
         ends = [len(field), *(found.start() for found in reversed(list(_STEP.finditer(field))))]
         for end in ends:
@@ -62,4 +62,4 @@ class FieldNames:
 
 
 FIELD_NAMES = FieldNames()
-"""The names where a request has none of its own."""
+"""Names of fields for requests without names of their own."""

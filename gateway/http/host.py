@@ -1,4 +1,4 @@
-"""The host of a request: a name or an address, perhaps with a port; and origins, which are made of one."""
+"""Hosts of requests, names or addresses with an optional port; and origins, which contain a host."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _FORM = re.compile(
 _ORIGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<host>.+)")
 _LAST_PORT = 65535
 _OWN_PORTS = {"http": "80", "https": "443"}
-"""Browsers leave them out."""
+"""Default ports by scheme, which browsers omit."""
 
 
 def host_of(text: str) -> str | None:
-    """Return the host of HOST or HOST:PORT, [HOST] for IPv6, in its one form; None for anything else."""
+    """Returns the normalized host of HOST or HOST:PORT, [HOST] for IPv6; None for any other text."""
     found = _FORM.fullmatch(text.lower())
     if found is None or int(found["port"] or 0) > _LAST_PORT:
         return None
@@ -28,7 +28,8 @@ def host_of(text: str) -> str | None:
 
 
 def is_origin(text: str) -> bool:
-    """Return whether a text is an origin as browsers spell it: SCHEME://HOST, with :PORT if it is not the scheme's."""
+    """Returns whether a text is an origin as browsers write it: SCHEME://HOST, with :PORT if not the scheme's
+    default."""
     found = _ORIGIN.fullmatch(text)
     if found is None or text != text.lower() or host_of(found["host"]) is None:
         return False

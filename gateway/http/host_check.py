@@ -1,4 +1,4 @@
-"""The names under which the gateway may be called."""
+"""The host names under which the gateway may be called."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from gateway.http.errors import GatewayError
 from gateway.http.host import host_of
 
 _OPEN = ("/health", "/ping")
-"""Asked by those who watch over processes, under whatever name; it tells nothing of requests."""
+"""Paths open under any name, for process monitors; they reveal nothing about requests."""
 
 
 def allowed_hosts(given: Sequence[str], listen: str, *, keyed: bool) -> frozenset[str] | None:
-    """Return the hosts under which clients may call; None for all.
+    """Returns the hosts under which clients may call; None for all.
 
-    Without hosts given it is all of them, unless the gateway listens on loopback alone and asks for no key: then it is
-    those of loopback. A browser on this machine can connect, too, on behalf of any page whose name is made to resolve
-    to it.
+    Without given hosts all are allowed, unless the gateway listens on loopback only and needs no key: then only
+    loopback's names are. Otherwise a web page whose name is made to resolve to loopback could call the gateway through
+    a browser on this machine.
 
     Args:
-        given: hosts, perhaps with ports.
+        given: hosts, optionally with ports.
         listen: address that the gateway listens on, HOST:PORT.
         keyed: whether requests need a key.
     """
@@ -37,15 +37,15 @@ def allowed_hosts(given: Sequence[str], listen: str, *, keyed: bool) -> frozense
 
 
 class HostCheck:
-    """ASGI middleware: refuses requests for other hosts, before anything else of them is looked at."""
+    """ASGI middleware that refuses requests for other hosts before anything else in them is read."""
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
-        """Stand before `app`; hosts: names and addresses, without ports."""
+        """app: the application to protect. hosts: allowed names and addresses, without ports."""
         self._app = app
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it. One that names no host comes from no browser."""
+        """Passes the request on, or refuses it. A request without a host cannot come from a browser."""
         host = Headers(scope=scope).get("host", "") if scope["type"] == "http" else ""
         if host and scope["path"] not in _OPEN and host_of(host) not in self._hosts:
             message = "this gateway is not called by that name: --allowed-host names those that it has"

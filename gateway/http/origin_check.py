@@ -1,4 +1,4 @@
-"""The web pages that may have a browser call the gateway."""
+"""The web origins whose pages may call the gateway through a browser."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ from draftwire._types.quoting import shortened
 from gateway.http.errors import GatewayError
 
 ANY = "*"
-"""The allowed origin that stands for all."""
+"""The value of an allowed origin that allows every origin."""
 _READING = ("GET", "HEAD")
 _OF_PAGES = "/console/api/"
-"""Calls below it are the console's own, whatever their method: a page elsewhere has no use for them."""
+"""Prefix of the console's own calls, checked for every method: pages of other origins have no use for them."""
 _PORTS = {"http": 80, "https": 443}
 _OWN = ("same-origin", "none")
-"""Values of `Sec-Fetch-Site` for calls of the gateway's own page, and for those that the user makes directly."""
+"""Values of `Sec-Fetch-Site` for calls by the gateway's own page and by the user directly."""
 
 
 class OriginCheck:
-    """ASGI middleware: refuses what a page of another origin has a browser ask for, unless the origin is allowed.
+    """ASGI middleware that refuses requests made by pages of other origins, unless the origin is allowed.
 
-    Browsers say where a call comes from by `Sec-Fetch-Site` and `Origin`, which pages cannot set. Other clients send
-    neither header and pass. A plain GET passes, too: it changes nothing, and browsers keep its answer from the page.
+    Browsers report the source of a call in `Sec-Fetch-Site` and `Origin`, which pages cannot set. Other clients send
+    neither header and pass. A plain GET passes as well: it changes nothing, and browsers keep its response from the
+    page.
     """
 
     def __init__(self, app: ASGIApp, allowed: Sequence[str]) -> None:
-        """Stand before `app`; allowed: origins beside the gateway's own, as browsers spell them, or `*`."""
+        """app: the application to protect. allowed: origins besides the gateway's own, as browsers write them, or
+        `*`."""
         self._app = app
         self._allowed = frozenset(allowed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
+        """Passes the request on, or refuses it."""
         if scope["type"] == "http":
             headers = Headers(scope=scope)
             if self._is_checked(scope, headers) and not self._passes(headers):
@@ -51,13 +53,13 @@ class OriginCheck:
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
         if ANY in self._allowed or origin in self._allowed:
             return True
-        if site is not None:  # what the browser itself found out, also where a proxy changed the host
+        if site is not None:  # the browser's own finding, valid even if a proxy changed the host
             return site in _OWN
         return origin is None or _is_at(origin, headers.get("host", ""))
 
 
 def _is_at(origin: str, host: str) -> bool:
-    """Whether an origin is the host that was called. A proxy may have done its TLS, so the scheme may be either."""
+    """Returns whether an origin is the host that was called. The scheme may differ: a proxy may have terminated TLS."""
     try:
         parts = urlsplit(origin)
     except ValueError:

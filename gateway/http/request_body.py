@@ -1,4 +1,4 @@
-"""Bodies of requests, whole and of a bounded size."""
+"""Request bodies, read whole and up to a size limit."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.http.errors import GatewayError
 
 _MOST_DISCARDED = 64 * 1024 * 1024
-"""Of a body that is refused so many bytes are read: most clients look for the answer only when they have sent all."""
+"""Most bytes read of a refused body: most clients read the response only after sending everything."""
 
 
 class BodyLimit:
-    """ASGI middleware: reads each body, up to a size and in a time, before it is looked at."""
+    """ASGI middleware that reads each body, within limits of size and time, before it is processed."""
 
     def __init__(self, app: ASGIApp, max_bytes: int, seconds: float) -> None:
-        """Stand before `app`."""
+        """app: the application to protect. max_bytes: largest body. seconds: time limit for reading it."""
         self._app = app
         self._max_bytes = max_bytes
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on with its whole body, or refuse it."""
+        """Passes the request on with its whole body, or refuses it."""
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             await self._app(scope, receive, send)
             return
@@ -41,7 +41,7 @@ class BodyLimit:
             await self._app(scope, _replay(body, receive), send)
 
     async def _read(self, headers: Headers, receive: Receive) -> bytes | None:
-        """The body, None where the client went away."""
+        """Returns the body; None if the client left."""
         size = 0
         declared = headers.get("content-length", "0")
         if declared.isdigit() and int(declared) > max(_MOST_DISCARDED, self._max_bytes):
@@ -69,7 +69,7 @@ class BodyLimit:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Give the body once; what comes after it is the client's leaving."""
+    """Returns a receive function that gives the body once, then only the client's disconnect."""
     given = False
 
     async def replay() -> Message:

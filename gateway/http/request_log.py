@@ -1,4 +1,4 @@
-"""A line in the log, and a count, for each request."""
+"""Logs and counts each request."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ log = get_logger(__name__)
 _NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _UNKNOWN = "unknown"
 MADE = "req_"
-"""What the names begin with that are made here."""
+"""Prefix of the request ids that the gateway makes."""
 
 
 class RequestLog:
-    """ASGI middleware: names each request (``x-request-id``, the client's own where it brings one), logs and counts it.
+    """ASGI middleware that gives each request an id (``x-request-id``, the client's own if it sent one), logs and
+    counts it.
 
-    Neither keys nor texts are logged.
+    It logs neither keys nor texts.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        """Stand before `app`."""
+        """app: the application to log."""
         self._app = app
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on."""
+        """Passes the request on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         given = Headers(scope=scope).get("x-request-id", "")
         name = given if _NAME.fullmatch(given) else f"{MADE}{secrets.token_hex(12)}"
         scope.setdefault("state", {})["request_id"] = name
-        status = 0  # nobody was told: the client left
+        status = 0  # no response was begun: the client left
 
         async def tell(message: Message) -> None:
             nonlocal status
@@ -58,7 +59,7 @@ class RequestLog:
                 raise
             finally:
                 seconds = time.monotonic() - began
-                path = getattr(scope.get("route"), "path", None) or _UNKNOWN  # paths that do not exist are without end
+                path = getattr(scope.get("route"), "path", None) or _UNKNOWN  # unknown paths are unlimited
                 self._metrics.requests.labels(path, status).inc()
                 self._metrics.seconds.labels(path).observe(seconds)
                 log.info("request", method=scope["method"], path=path, status=status, seconds=round(seconds, 4))

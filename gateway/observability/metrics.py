@@ -1,4 +1,4 @@
-"""What the gateway counts, for Prometheus."""
+"""The gateway's Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120
 
 
 class Metrics:
-    """The counters of one gateway, in a registry of their own."""
+    """The metrics of one gateway, in a registry of their own."""
 
     def __init__(self) -> None:
-        """Start at zero."""
+        """Starts at zero."""
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self.requests = Counter(
@@ -54,7 +54,7 @@ class Metrics:
         self._registry.register(self.verifiers)
 
     def finished(self, generation: Generation) -> None:
-        """Count a choice."""
+        """Counts a finished choice."""
         usage, speculation = generation.usage, generation.speculation
         for kind, tokens in (
             ("prompt", usage.prompt_tokens),
@@ -67,5 +67,5 @@ class Metrics:
         self.first_token_seconds.observe(usage.first_token_seconds)
 
     def exposition(self) -> bytes:
-        """Return all of it in Prometheus' text format."""
+        """Returns all metrics in Prometheus' text format."""
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""Spans of requests: FastAPI makes one for each request, and the SDK one for each choice.
+"""Spans of requests: FastAPI creates one for each request, and the SDK one for each choice.
 
 FastAPI itself imports OpenTelemetry's API.
 """
@@ -13,22 +13,23 @@ from opentelemetry import trace
 
 
 def _untraced(scope: MutableMapping[str, Any]) -> bool:
-    """Whether no model works for a path: probes, the console's page, and its events, which last as long as the page."""
+    """Returns whether a path runs no model: probes, the console's page, and its events, which last as long as the
+    page."""
     return not str(scope.get("path", "")).startswith("/v1/")
 
 
 TELEMETRY: TelemetryConfig = {
-    "logs": False,  # they would bring bodies, which hold prompts
-    "metrics": False,  # those of /metrics are the gateway's own
+    "logs": False,  # they would contain bodies, which hold prompts
+    "metrics": False,  # the gateway has its own at /metrics
     "operation_spans": False,
     "auto_configure": False,
     "exclude": _untraced,
 }
-"""FastAPI's telemetry: a span for each request, and nothing else."""
+"""Settings of FastAPI's telemetry: one span for each request, and nothing else."""
 
 
 def name_span(request_id: str) -> dict[str, str]:
-    """Put a request's name into its span; return the fields that let lines of the log be found from the trace."""
+    """Records a request's id in its span; returns the log fields that link log lines to the trace."""
     span = trace.get_current_span()
     context = span.get_span_context()
     if not context.is_valid:

@@ -1,4 +1,4 @@
-"""How the gateway's requests are spread over its verifiers, for Prometheus."""
+"""Prometheus metrics of how the gateway's requests spread over its verifiers."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from draftwire import AsyncClient
 
 
 class VerifierMetrics(Collector):
-    """Tells what the gateway's client counts, at the time it is asked."""
+    """Reports the counts of the gateway's client at each scrape."""
 
     def __init__(self) -> None:
-        """Tell of no verifier yet."""
+        """Starts without a client."""
         self._client: AsyncClient | None = None
 
     def follow(self, client: AsyncClient) -> None:
-        """Tell of this client's verifiers from now on."""
+        """Reports this client's verifiers from now on."""
         self._client = client
 
     def collect(self) -> Iterator[Metric]:
-        """Return what prometheus_client wants to know, called for every exposition."""
+        """Yields the metrics, for each exposition."""
         requests = CounterMetricFamily(
             "draftwire:gateway_verifier_requests", "Attempts at choices, by the verifier they were sent to.",
             labels=("verifier",),

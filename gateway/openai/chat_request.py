@@ -26,7 +26,7 @@ class ChatMessage(BaseModel):
 
 
 def conversation_of(messages: Iterable[ChatMessage]) -> list[dict[str, str]]:
-    """Return messages as the SDK takes them."""
+    """Returns messages in the SDK's form."""
     return [
         {"role": "system" if message.role in _SYSTEM else message.role, "content": text_of(message.content)}
         for message in messages
@@ -51,26 +51,26 @@ class ChatRequest(GenerationRequest):
 
     @property
     def conversation(self) -> list[dict[str, str]]:
-        """The messages, as the SDK takes them."""
+        """The messages in the SDK's form."""
         return conversation_of(self.messages)
 
     @property
     def most_tokens(self) -> int | None:
-        """Most tokens to generate; None goes on to the end of the context."""
+        """Most tokens to generate; None continues to the end of the context."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     def field_names(self) -> dict[str, str]:
-        """Return what this request calls the fields of the contract that it may name in several ways."""
+        """Returns this request's names for those contract fields that have several names."""
         newer = {} if self.max_completion_tokens is None else {"max_tokens": "max_completion_tokens"}
         return super().field_names() | newer
 
     @property
     def alternatives(self) -> int | None:
-        """How many of the likeliest tokens to tell at each position, None for no log-probabilities."""
+        """Number of likeliest tokens to report at each position; None reports no log-probabilities."""
         return (self.top_logprobs or 0) if self.logprobs else None
 
     def check(self) -> None:
-        """Look at what no single field shows, too."""
+        """Checks fields whose validity depends on other fields, including those of all requests."""
         super().check()
         if None not in (self.max_tokens, self.max_completion_tokens) and self.max_tokens != self.max_completion_tokens:
             raise GatewayError("max_tokens: differs from max_completion_tokens", param="max_tokens")

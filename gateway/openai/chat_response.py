@@ -39,9 +39,9 @@ class ChatChoice(BaseModel):
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason
     stop_reason: str | int | None = None
-    """The stop string, the token of stop_token_ids, or "max_time", where one of them ended it."""
+    """The stop string, the token of stop_token_ids, or "max_time", if one of them ended the answer."""
     seed: int | None = None
-    """The seed in use: with it the answer comes again."""
+    """The seed in use, which reproduces the answer."""
 
 
 class ChatResponse(BaseModel):
@@ -55,9 +55,9 @@ class ChatResponse(BaseModel):
     choices: list[ChatChoice]
     usage: UsageReport
     speculation: SpeculationReport
-    """What speculation did."""
+    """Statistics of speculation."""
     prompt_logprobs: PromptLogprobs | None = None
-    """Where the request asked for them."""
+    """Log-probabilities of the prompt's tokens, if requested."""
 
 
 class Delta(BaseModel):
@@ -89,9 +89,9 @@ class ChatChunk(BaseModel):
     choices: list[ChunkChoice]
     usage: UsageReport | None = None
     speculation: SpeculationReport | None = None
-    """What speculation did, with the last choice's end."""
+    """Statistics of speculation, in the last chunk of the last choice."""
     draftwire: SourceReport | None = None
-    """Where the chunk's tokens come from."""
+    """Sources of the chunk's tokens."""
     prompt_logprobs: PromptLogprobs | None = None
 
 
@@ -99,13 +99,13 @@ class ChatWriter:
     """Writes the response to one request."""
 
     def __init__(self, request: ChatRequest, head: Head) -> None:
-        """Start with nothing written."""
+        """Starts with nothing written."""
         self._request = request
         self._head = head
         self._begun: set[int] = set()
 
     def whole(self, results: Sequence[Generation]) -> BaseModel:
-        """Return the response of a request that does not stream."""
+        """Returns the response of a request that does not stream."""
         return ChatResponse(
             **self._shared("chat.completion"),
             choices=[self._choice(index, result) for index, result in enumerate(results)],
@@ -115,7 +115,7 @@ class ChatWriter:
         )
 
     def chunks(self, event: Event, all_results: Sequence[Generation] | None) -> list[BaseModel]:
-        """Return the chunks that tell an event; with the last one come the results of all choices."""
+        """Returns the chunks of an event; the last event comes with the results of all choices."""
         chunks: list[BaseModel] = []
         if event.index not in self._begun:
             self._begun.add(event.index)
@@ -133,7 +133,7 @@ class ChatWriter:
         return chunks
 
     def usage_chunk(self, results: Sequence[Generation]) -> BaseModel:
-        """Return the chunk that tells the usage alone."""
+        """Returns the chunk with only the usage."""
         usage = usage_report(results, self._request.choices_each)
         return ChatChunk(**self._shared("chat.completion.chunk"), choices=[], usage=usage)
 

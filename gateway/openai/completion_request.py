@@ -35,14 +35,14 @@ class CompletionRequest(GenerationRequest):
 
     @property
     def prompts(self) -> list[Prompt]:
-        """The prompts."""
+        """The prompts of the request."""
         if isinstance(self.prompt, str):
             return [self.prompt]
         tokens = [token for token in self.prompt if isinstance(token, int)]
         return [tokens] if tokens else [prompt for prompt in self.prompt if not isinstance(prompt, int)]
 
     def names_of(self, index: int) -> FieldNames:
-        """Return what this request calls the fields of the contract, for its prompt of that index."""
+        """Returns this request's names for the contract's fields, for the prompt with that index."""
         several = isinstance(self.prompt, list) and not any(isinstance(part, int) for part in self.prompt)
         name = f"prompt[{index}]" if several else "prompt"
         return FieldNames(self.field_names() | dict.fromkeys(("prompt", "text", "token_ids", "token_ids.ids"), name))
@@ -54,11 +54,11 @@ class CompletionRequest(GenerationRequest):
 
     @property
     def most_tokens(self) -> int:
-        """Most tokens to have generated: one at least."""
+        """Most tokens to generate at the verifier, at least one."""
         return _DEFAULT_TOKENS if self.max_tokens is None else max(self.max_tokens, 1)
 
     def check(self) -> None:
-        """Look at what no single field shows, too."""
+        """Checks fields whose validity depends on other fields, including those of all requests."""
         super().check()
         if self.prompt_alone and not self.echo:
             raise GatewayError("max_tokens: 0 goes with echo alone", param="max_tokens", code="invalid_value")

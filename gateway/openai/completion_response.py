@@ -37,11 +37,11 @@ class CompletionChoice(BaseModel):
     logprobs: CompletionLogprobs | None
     finish_reason: FinishReason | None
     stop_reason: str | int | None = None
-    """The stop string, the token of stop_token_ids, or "max_time", where one of them ended it."""
+    """The stop string, the token of stop_token_ids, or "max_time", if one of them ended the completion."""
     prompt_logprobs: PromptLogprobs | None = None
-    """Where the request asked for them."""
+    """Log-probabilities of the prompt's tokens, if requested."""
     seed: int | None = None
-    """The seed in use: with it the completion comes again."""
+    """The seed in use, which reproduces the completion."""
 
 
 class CompletionResponse(BaseModel):
@@ -55,22 +55,22 @@ class CompletionResponse(BaseModel):
     choices: list[CompletionChoice]
     usage: UsageReport | None = None
     speculation: SpeculationReport | None = None
-    """What speculation did."""
+    """Statistics of speculation."""
     draftwire: SourceReport | None = None
-    """In a chunk: where its tokens come from."""
+    """In a chunk, the sources of its tokens."""
 
 
 class CompletionWriter:
     """Writes the response to one request."""
 
     def __init__(self, request: CompletionRequest, head: Head) -> None:
-        """Start with nothing written."""
+        """Starts with nothing written."""
         self._request = request
         self._head = head
         self._shifts: dict[int, int] = {}
 
     def whole(self, results: Sequence[Generation]) -> BaseModel:
-        """Return the response of a request that does not stream."""
+        """Returns the response of a request that does not stream."""
         choices = [self._choice(index, result) for index, result in enumerate(results)]
         return self._response(
             choices,
@@ -79,7 +79,7 @@ class CompletionWriter:
         )
 
     def chunks(self, event: Event, all_results: Sequence[Generation] | None) -> list[BaseModel]:
-        """Return the chunks that tell an event; with the last one come the results of all choices."""
+        """Returns the chunks of an event; the last event comes with the results of all choices."""
         text, logprobs = "", None
         more: dict[str, Any] = {}
         if event.prompt is not None:
@@ -110,7 +110,7 @@ class CompletionWriter:
         return [self._response([choice], **stream_extras(self._request, told, all_results))]
 
     def usage_chunk(self, results: Sequence[Generation]) -> BaseModel:
-        """Return the chunk that tells the usage alone."""
+        """Returns the chunk with only the usage."""
         return self._response([], usage=usage_report(results, self._request.choices_each))
 
     def _choice(self, index: int, result: Generation) -> CompletionChoice:
@@ -135,7 +135,7 @@ class CompletionWriter:
         )
 
     def _echoed(self, prompt: PromptReport, logprobs: CompletionLogprobs | None) -> CompletionLogprobs | None:
-        """The log-probabilities of an echoed prompt and of what follows it."""
+        """Returns the log-probabilities of an echoed prompt and of the text that follows it."""
         if not (self._request.echo and self._request.logprobs is not None):
             return logprobs
         return with_prompt(prompt, logprobs or completion_logprobs((), (), 0))

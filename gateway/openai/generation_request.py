@@ -1,4 +1,4 @@
-"""What requests for completions and for chat completions have in common."""
+"""The common part of requests for completions and for chat completions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INT64_END, _UINT32_END, _UINT64_END = 1 << 63, 1 << 32, 1 << 64
 _MOST_CHOICES = 128
 _DIGITS = re.compile("[0-9]{1,10}")
 _SEED_BITS = 52
-"""Of a seed of ours: it and those after it are numbers that JavaScript has, too."""
+"""Bits of a seed chosen by the gateway; JavaScript represents it, and the seeds that follow it, exactly."""
 Count = Annotated[int, Field(ge=0, lt=_UINT32_END)]
 PositiveCount = Annotated[int, Field(ge=1, lt=_UINT32_END)]
 _REFUSED = {
@@ -33,7 +33,7 @@ _REFUSED = {
     "continue_final_message": "going on with a message is not supported",
     "truncate_prompt_tokens": "truncating the prompt is not supported",
 }
-"""Fields that would change the output, and that nothing here reads."""
+"""Fields that would change the output and are not supported."""
 _HARMLESS: dict[str, tuple[Any, ...]] = {"function_call": ("none",)}
 
 
@@ -110,7 +110,7 @@ class GenerationRequest(FormFields):
 
     @property
     def choices_each(self) -> int:
-        """Choices for each prompt."""
+        """Number of choices for each prompt."""
         return self.n or 1
 
     @property
@@ -120,14 +120,14 @@ class GenerationRequest(FormFields):
 
     @property
     def report_sources(self) -> bool:
-        """Whether a stream tells which drafter guessed each token."""
+        """Whether a stream reports which drafter guessed each token."""
         return self.speculation is not None and self.speculation.report_sources
 
     def check(self) -> None:
-        """Look at what no single field shows.
+        """Checks fields whose validity depends on other fields.
 
         Raises:
-            GatewayError: a field that is not served, or that goes with another one that is missing.
+            GatewayError: a field is not supported, or needs another one that is missing.
         """
         extra = self.model_extra or {}
         for name, reason in _REFUSED.items():
@@ -138,7 +138,7 @@ class GenerationRequest(FormFields):
             raise GatewayError(f"{name}: goes with stream alone", param=name, code="invalid_value")
 
     def field_names(self) -> dict[str, str]:
-        """Return what this request calls the fields of the contract that it may name in several ways."""
+        """Returns this request's names for those contract fields that have several names."""
         names = {"speculation.prediction": "speculation.prediction" if self.prediction is None else "prediction"}
         if isinstance(self.stop, str):
             names["stop[0]"] = "stop"
@@ -146,15 +146,15 @@ class GenerationRequest(FormFields):
         return names if form is None else names | {"structured_output": form}
 
     def seeds(self) -> list[int]:
-        """Return the seeds of a prompt's choices."""
+        """Returns the seeds of a prompt's choices."""
         first = secrets.randbits(_SEED_BITS) if self.seed is None else self.seed
         return [(first + index) % _UINT64_END for index in range(self.choices_each)]
 
     def options(self, max_tokens: int | None, seconds: float) -> GenerateOptions:
-        """Return the SDK's options, but seed and log-probabilities. The request may take so many seconds.
+        """Returns the SDK's options except seed and log-probabilities. seconds: time limit of the request.
 
         Raises:
-            GatewayError: fields that do not go together.
+            GatewayError: fields contradict each other.
         """
         prediction = None if self.prediction is None else text_of(self.prediction.content)
         options: GenerateOptions = {
@@ -196,7 +196,7 @@ class GenerationRequest(FormFields):
 
 
 def bounded(max_tokens: int | None, most: int) -> int | None:
-    """Return the smaller number, where None is the end of the context and 0 sets no bound."""
+    """Returns the smaller limit; a max_tokens of None means the end of the context, a most of 0 sets no limit."""
     if not most:
         return max_tokens
     return most if max_tokens is None else min(max_tokens, most)

@@ -1,4 +1,4 @@
-"""Log-probabilities in the shapes of OpenAI's two endpoints, and vLLM's of the prompt."""
+"""Log-probabilities in the shapes of OpenAI's two endpoints, and the prompt's in vLLM's shape."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pydantic import BaseModel
 from draftwire import PromptReport, TokenLogProb, TokenLogProbs
 
 _LEAST = -9999.0
-"""What stands for minus infinity, which JSON does not have."""
+"""Replacement for minus infinity, which JSON lacks."""
 
 
 class CompletionLogprobs(BaseModel):
     """Log-probabilities of a completion's tokens."""
 
     tokens: list[str]
-    """Text of each."""
+    """Text of each token."""
     token_logprobs: list[float | None]
-    """Of each; null for the first token of a prompt."""
+    """Log-probability of each token; null for the first token of a prompt."""
     top_logprobs: list[dict[str, float] | None]
     """The likeliest tokens at each position, and the token itself, by text."""
     text_offset: list[int]
-    """Where in the text, in characters, each begins."""
+    """Offset of each token in the text, in characters."""
 
 
 class Alternative(BaseModel):
@@ -55,11 +55,11 @@ class PromptToken(BaseModel):
 
 
 PromptLogprobs = list[dict[str, PromptToken] | None]
-"""For each token of the prompt, by id: it and the likeliest at its position; null for the first."""
+"""The prompt's log-probabilities: for each token, it and the likeliest at its position, by id; null for the first."""
 
 
 def completion_logprobs(logprobs: Iterable[TokenLogProbs], offsets: Iterable[int], shift: int) -> CompletionLogprobs:
-    """Return those of some tokens of an output that begins `shift` characters after the text."""
+    """Returns the log-probabilities of an output's tokens; the output begins `shift` characters into the text."""
     each = list(logprobs)
     return CompletionLogprobs(
         tokens=[one.token.text for one in each],
@@ -70,7 +70,7 @@ def completion_logprobs(logprobs: Iterable[TokenLogProbs], offsets: Iterable[int
 
 
 def with_prompt(prompt: PromptReport, output: CompletionLogprobs) -> CompletionLogprobs:
-    """Return the log-probabilities of an echoed prompt and of what follows it."""
+    """Returns the log-probabilities of an echoed prompt and of the output that follows it."""
     each = prompt.logprobs
     return CompletionLogprobs(
         tokens=prompt.token_texts + output.tokens,
@@ -81,7 +81,7 @@ def with_prompt(prompt: PromptReport, output: CompletionLogprobs) -> CompletionL
 
 
 def chat_logprobs(logprobs: Iterable[TokenLogProbs]) -> ChatLogprobs:
-    """Return those of some tokens."""
+    """Returns the log-probabilities of tokens in the shape of chat completions."""
     tokens = [
         ChatToken(
             token=one.token.text,
@@ -97,7 +97,7 @@ def chat_logprobs(logprobs: Iterable[TokenLogProbs]) -> ChatLogprobs:
 
 
 def prompt_logprobs(prompt: PromptReport) -> PromptLogprobs:
-    """Return those of the prompt's tokens."""
+    """Returns the log-probabilities of the prompt's tokens."""
     return [None if one is None else _by_id(one) for one in prompt.logprobs]
 
 
@@ -111,7 +111,8 @@ def _prompt_token(token: TokenLogProb, rank: int) -> PromptToken:
 
 
 def _by_text(one: TokenLogProbs) -> dict[str, float]:
-    """Parts of characters look alike: of equal texts the likeliest is told, but for the token itself."""
+    """Returns log-probabilities by text. Tokens that are parts of a character may have equal texts; the likeliest of
+    them counts, except that the token itself always does."""
     tops = {top.text: _finite(top.logprob) for top in reversed(one.top)}
     return tops | {one.token.text: _finite(one.token.logprob)}
 

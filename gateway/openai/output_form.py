@@ -1,4 +1,4 @@
-"""What form the output of a request has to have: OpenAI's ``response_format`` and vLLM's structured outputs."""
+"""The required form of a request's output: OpenAI's ``response_format`` and vLLM's structured outputs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class FormFields(BaseModel):
     """vLLM's older name of structured_outputs.grammar."""
 
     def form(self) -> GenerateOptions:
-        """Return the form as an option of the SDK, nothing where any text will do.
+        """Returns the form as an option of the SDK; empty if any text will do.
 
         Raises:
             GatewayError: more than one form, or a JSON schema that is missing or too deep.
@@ -76,7 +76,7 @@ class FormFields(BaseModel):
         return found[0][1] if found else {}
 
     def form_name(self) -> str | None:
-        """Return the name of the field that says the form. Raises GatewayError as `form` does."""
+        """Returns the name of the field that gives the form. Raises GatewayError as `form` does."""
         return next((name for name, _ in self._forms()), None)
 
     def _forms(self) -> list[tuple[str, GenerateOptions]]:
@@ -120,7 +120,7 @@ def _forms(
         found.append((f"{prefix}regex", {"regex": regex}))
     if choice is not None:
         found.append((f"{prefix}choice", {"choice": choice}))
-    if grammar is not None:  # as vLLM tells them apart: rules of the one are written "name ::=", of the other "name:"
+    if grammar is not None:  # distinguished as in vLLM: EBNF rules are written "name ::=", Lark's "name:"
         found.append((f"{prefix}grammar", {"ebnf": grammar} if "::=" in grammar else {"grammar": grammar}))
     return found
 

@@ -1,4 +1,4 @@
-"""The parts that the responses of both endpoints share."""
+"""The parts common to the responses of both endpoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SourceReport(BaseModel):
     """Where the tokens of a chunk come from."""
 
     sources: list[str | None]
-    """For each token the name of the drafter that guessed it, null for the target's own."""
+    """Name of the drafter that guessed each token, null for the target's own."""
     token_texts: list[str]
     """Text of each token on its own."""
 
@@ -29,7 +29,7 @@ class Head:
     """The fields that are the same in all chunks of a response."""
 
     def __init__(self, prefix: str, request_id: str, model: str, fingerprint: str) -> None:
-        """Name a response after its request, so that what a client keeps finds the request in the logs."""
+        """Derives the response's id from its request's, so that a client's copy leads to the request in the logs."""
         self.id = f"{prefix}-{request_id.removeprefix(MADE)}"
         self.created = int(time.time())
         self.model = model
@@ -37,12 +37,12 @@ class Head:
 
 
 def finish_reason(result: Generation) -> FinishReason:
-    """Return why a choice ended, in OpenAI's words."""
+    """Returns why a choice ended, in OpenAI's words."""
     return "stop" if result.finish_reason == "stop" else "length"
 
 
 def stop_reason(request: GenerationRequest, result: Generation) -> str | int | None:
-    """Return what ended a choice: the stop string, the token of stop_token_ids, or "max_time"."""
+    """Returns what ended a choice: the stop string, the token of stop_token_ids, or "max_time"."""
     if result.finish_reason == "deadline":
         return "max_time"
     asked = result.stop_token_id in (request.stop_token_ids or ())
@@ -50,7 +50,7 @@ def stop_reason(request: GenerationRequest, result: Generation) -> str | int | N
 
 
 def sources(request: GenerationRequest, chunk: Chunk | None) -> SourceReport | None:
-    """Return where a chunk's tokens come from, if the request asks for it."""
+    """Returns the sources of a chunk's tokens, if the request asks for them."""
     if chunk is None or not (request.report_sources and chunk.token_ids):
         return None
     return SourceReport(sources=chunk.sources, token_texts=chunk.token_texts)
@@ -59,7 +59,7 @@ def sources(request: GenerationRequest, chunk: Chunk | None) -> SourceReport | N
 def stream_extras(
     request: GenerationRequest, told: SourceReport | None, all_results: Sequence[Generation] | None
 ) -> dict[str, Any]:
-    """Return what a chunk has beside its choice: with the last one, what speculation did."""
+    """Returns a chunk's fields other than its choice; with the last chunk, the statistics of speculation."""
     extras: dict[str, Any] = {"usage": None} if request.include_usage else {}
     if told is not None:
         extras["draftwire"] = told

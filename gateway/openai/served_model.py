@@ -1,4 +1,4 @@
-"""The model that is served: its names, and what the verifier tells of it."""
+"""The served model: its names and the verifier's description of it."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from service_runtime.process.logs import get_logger
 log = get_logger(__name__)
 
 _FRESH_SECONDS = 10.0
-"""A restart with another model shows after so long."""
+"""Time after which a verifier restarted with another model is noticed."""
 _ASK_SECONDS = 5.0
 
 
 class ServedModel:
-    """Asks the verifier, and keeps the answer for a while."""
+    """Asks the verifier for its model and caches the answer for a while."""
 
     def __init__(self, client: AsyncClient, names: Sequence[str]) -> None:
-        """Ask nothing yet; without names the verifier's own is used."""
+        """names: names to serve the model under; if empty, the verifier's own is used."""
         self._client = client
         self._names = tuple(names)
         self._info: VerifierInfo | None = None
         self._asked = 0.0
         self._asking: asyncio.Task[VerifierInfo] | None = None
         self.since = int(time.time())
-        """Since when it is served, in seconds of Unix time."""
+        """Start of serving, in seconds of Unix time."""
 
     async def info(self) -> VerifierInfo:
-        """Return what the verifier tells. Only the first request waits for it; others get what was told last.
+        """Returns the verifier's description. Only the first request waits for it; later ones get the last known one.
 
         Raises:
-            DraftwireError: it was never told, and cannot be asked.
+            DraftwireError: none is known yet, and the verifier cannot be asked.
         """
         if self._info is None or time.monotonic() - self._asked > _FRESH_SECONDS:
             asking = self._asking or self._begin_to_ask()
@@ -60,11 +60,11 @@ class ServedModel:
             log.warning("the verifier does not tell its model", error=str(error))
 
     async def names(self) -> tuple[str, ...]:
-        """Return its names, the first of which responses carry."""
+        """Returns the model's names; responses carry the first one."""
         return self._names or ((await self.info()).model_id,)
 
     async def check(self, name: str | None) -> str:
-        """Return the name that a response carries; none is asked for by its first.
+        """Returns the name that a response carries: the requested one, or the model's first name.
 
         Raises:
             GatewayError: the name is another model's.
@@ -78,12 +78,13 @@ class ServedModel:
         return name
 
     async def fingerprint(self) -> str:
-        """Return what stands for the target model and its numerics: with the same one, a seed gives the same tokens."""
+        """Returns the fingerprint of the target model and its numerics; with the same one, a seed gives the same
+        tokens."""
         info = await self.info()
         return system_fingerprint(info.fingerprint, info.numerics)
 
 
 def system_fingerprint(fingerprint: str, numerics: str) -> str:
-    """Return the two in OpenAI's form. A verifier that reports no numerics is known by its fingerprint alone."""
+    """Returns both fingerprints combined in OpenAI's form; without numerics the model's alone."""
     both = hashlib.sha256(f"{fingerprint} {numerics}".encode()).hexdigest() if numerics else fingerprint
     return f"fp_{both[:16]}"

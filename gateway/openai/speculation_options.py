@@ -1,4 +1,4 @@
-"""What a request may ask of speculation: ``"speculation": {...}`` in its body."""
+"""The speculation options of a request: ``"speculation": {...}`` in its body."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TokenId = Annotated[int, Field(ge=0, lt=_UINT32_END)]
 
 
 def one_of(description: str) -> WrapValidator:
-    """Tell one error where a value fits none of several types, instead of one for each."""
+    """Reports one error for a value that fits none of several types, instead of one error per type."""
 
     def validate(value: Any, handler: ModelWrapValidatorHandler[Any]) -> Any:
         try:
@@ -62,10 +62,10 @@ class SpeculationOptions(BaseModel):
     """Tell in streamed chunks which drafter guessed each token."""
 
     def to_sdk(self, prediction: str | None) -> Speculation:
-        """Return the SDK's options; `prediction` is what the request predicts beside them.
+        """Returns the SDK's options. prediction: the request's own prediction, outside of these options.
 
         Raises:
-            GatewayError: two predictions.
+            GatewayError: there are two predictions.
         """
         if prediction is not None and self.prediction is not None:
             raise GatewayError("speculation.prediction: is given beside prediction", param="speculation.prediction")
@@ -95,11 +95,11 @@ class TextPart(BaseModel):
 
 
 Content = Annotated[str | list[TextPart], one_of("a string or a list of parts of the type text")]
-"""A text, whole or in parts."""
+"""Content of a message: a text, whole or in parts."""
 
 
 def text_of(content: str | list[TextPart]) -> str:
-    """Return a content as one text."""
+    """Returns a content as one text."""
     return content if isinstance(content, str) else "".join(part.text for part in content)
 
 

@@ -1,4 +1,4 @@
-"""What a response tells of tokens and of speculation."""
+"""The reports on tokens and on speculation in a response."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pydantic import BaseModel
 from draftwire import Acceptance, Generation, Preset, SpeculationStats
 
 _PREDICTION = "prediction"
-"""Name of the drafter that drafts from what the request predicts."""
+"""Name of the drafter that drafts from a request's prediction."""
 
 
 class PromptTokensDetails(BaseModel):
     """More of the prompt's tokens."""
 
     cached_tokens: int
-    """That came from the prefix cache."""
+    """Prompt tokens that came from the prefix cache."""
 
 
 class CompletionTokensDetails(BaseModel):
     """More of the completion's tokens."""
 
     accepted_prediction_tokens: int
-    """Of the request's prediction that were the target's own."""
+    """Tokens of the request's prediction that the target accepted."""
     rejected_prediction_tokens: int
-    """Of it that were checked and were not."""
+    """Tokens of the request's prediction that were verified and rejected."""
 
 
 class UsageReport(BaseModel):
@@ -59,25 +59,25 @@ class SpeculationReport(BaseModel):
     draft_tokens: int
     """Draft tokens that were verified."""
     accepted_tokens: int
-    """Those that were accepted."""
+    """Draft tokens that were accepted."""
     num_drafts: int
     """Steps that verified at least one draft token."""
     accepted_per_position: list[int]
-    """Of the accepted draft tokens, how many were the first of their step, the second, and so on."""
+    """How many accepted draft tokens were the first of their step, the second, and so on."""
     drafters: list[DrafterReport]
-    """The same counts by drafter."""
+    """The same counts for each drafter."""
     acceptance: Acceptance
-    """The rule of acceptance in effect."""
+    """The acceptance rule in effect."""
     preset: Preset | None
     """The preset in effect."""
     threshold: float | None
     """The threshold in effect."""
     lossless: bool
-    """Whether the output is distributed as the target's alone."""
+    """Whether the output has the target's own distribution."""
 
 
 def usage_report(results: Sequence[Generation], choices_each: int) -> UsageReport:
-    """Return the usage of a request whose prompts have so many choices each, in order."""
+    """Returns the usage of a request. results: in order of prompts, `choices_each` for each prompt."""
     firsts = results[::choices_each]
     prompt = sum(result.usage.prompt_tokens for result in firsts)
     completion = sum(result.usage.completion_tokens for result in results)
@@ -96,7 +96,7 @@ def usage_report(results: Sequence[Generation], choices_each: int) -> UsageRepor
 
 
 def speculation_report(results: Sequence[Generation]) -> SpeculationReport:
-    """Return what speculation did for some choices, of which there is at least one."""
+    """Returns the report on speculation for at least one choice."""
     each = [result.speculation for result in results]
     tokens, steps = sum(stats.tokens for stats in each), sum(stats.steps for stats in each)
     draft, accepted = sum(stats.draft_tokens for stats in each), sum(stats.accepted_tokens for stats in each)

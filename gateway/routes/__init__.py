@@ -1,1 +1,1 @@
-"""The routes of the HTTP API, and the state that they share."""
+"""The routes of the HTTP API and their shared state."""

@@ -18,10 +18,10 @@ class ModelCard(BaseModel):
     id: str
     object: Literal["model"] = "model"
     created: int
-    """Since when the gateway serves it, in seconds of Unix time."""
+    """Start of serving by this gateway, in seconds of Unix time."""
     owned_by: str = "draftwire"
     root: str
-    """What the verifier calls it."""
+    """The verifier's own name of the model."""
     max_model_len: int
     """Most tokens of prompt and output together."""
 

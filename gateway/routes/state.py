@@ -1,4 +1,4 @@
-"""The parts of a running gateway, as its routes use them."""
+"""The parts of a running gateway that its routes use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class State:
     metrics: Metrics
 
     async def head(self, prefix: str, request: Request, model: str | None) -> Head:
-        """Return what begins the response to a request, after a look at the model's name.
+        """Returns the fields that begin the response to a request, after checking the model's name.
 
         Raises:
             GatewayError: there is no such model.
@@ -46,5 +46,5 @@ GatewayState = Annotated[State, Depends(_state)]
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the error responses of a route, for the API's description."""
+    """Returns the error responses of a route, for the API's description."""
     return {status: {"model": ErrorResponse} for status in statuses}

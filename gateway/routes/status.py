@@ -1,4 +1,4 @@
-"""``/health``, ``/ping``, ``/version`` and ``/metrics``, for those who run the gateway."""
+"""``/health``, ``/ping``, ``/version`` and ``/metrics``, for operators of the gateway."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def metrics(state: GatewayState) -> Response:
 
 
 async def _one_answers(client: AsyncClient) -> None:
-    """Return as soon as one of the verifiers answers. Raises the last one's DraftwireError if none does."""
+    """Returns as soon as one of the verifiers answers. Raises the last DraftwireError if none does."""
     asked = [
         asyncio.create_task(client.model_info(address=each.address, timeout=_HEALTH_SECONDS))
         for each in client.verifiers

@@ -1,4 +1,4 @@
-"""A histogram in plain numbers, cheap enough for every step."""
+"""A histogram of plain numbers, cheap enough for every step."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 
 class Histogram:
-    """Counts values by bucket. One thread observes; any may read, and finds the buckets in accord with each other.
+    """Counts values by bucket. One thread observes; any thread may read a consistent set of buckets.
 
-    prometheus_client's own takes a lock for each value and looks through all buckets; this one is for what is counted
-    once a step.
+    prometheus_client's histogram takes a lock for each value and scans all buckets; this one is for values observed
+    once per step.
     """
 
     __slots__ = ("_counts", "_edges", "sum")
 
     def __init__(self, edges: Sequence[float]) -> None:
-        """edges: upper bounds of the buckets, ascending, each within its bucket; one more bucket takes what is above.
+        """edges: upper bounds of the buckets, ascending and inclusive; one more bucket takes larger values.
 
         Raises ValueError if they do not ascend.
         """
@@ -25,7 +25,7 @@ class Histogram:
         self._edges = tuple(map(float, edges))
         self._counts = [0] * (len(edges) + 1)
         self.sum = 0.0
-        """Of all values."""
+        """Sum of all values."""
 
     @property
     def count(self) -> int:
@@ -33,12 +33,12 @@ class Histogram:
         return sum(self._counts)
 
     def observe(self, value: float) -> None:
-        """Take in a value."""
+        """Adds a value."""
         self._counts[bisect_left(self._edges, value)] += 1
         self.sum += value
 
     def add(self, other: Histogram) -> None:
-        """Take in all that another one with the same edges has counted. Raises ValueError if they differ."""
+        """Adds the counts of another histogram with the same edges. Raises ValueError if the edges differ."""
         if other._edges != self._edges:
             raise ValueError("histograms with other edges cannot be added")
         for index, count in enumerate(other._counts):
@@ -46,7 +46,7 @@ class Histogram:
         self.sum += other.sum
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Upper bound and cumulative count of each bucket, the last one's bound being +Inf."""
+        """Returns the upper bound and cumulative count of each bucket; the last bound is +Inf."""
         total, found = 0, []
         for edge, count in zip((*map(repr, self._edges), "+Inf"), self._counts.copy(), strict=True):
             total += count

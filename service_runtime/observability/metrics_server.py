@@ -1,4 +1,4 @@
-"""Serves a service's metrics over HTTP, to Prometheus and its like."""
+"""Serves a service's metrics over HTTP to Prometheus and similar scrapers."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from service_runtime.process.startup_error import StartupError
 log = get_logger(__name__)
 
 _MOST_CONNECTIONS = 8
-"""Further ones are told that the server is busy: those who scrape are few."""
+"""Most connections at once; further ones get SERVICE_UNAVAILABLE."""
 _SECONDS = 10.0
-"""Time for a connection, from its first byte to its last."""
+"""Time limit for a connection, from first byte to last."""
 _MOST_REQUEST_BYTES = 16384
 _READ_BYTES = 4096
 
 
 class MetricsServer:
-    """Answers `GET /metrics`, one request a connection.
+    """Answers `GET /metrics`, one request per connection.
 
-    What is collected is read in the event loop, where it may be read without locks; it becomes text in a thread.
+    Metrics are collected in the event loop, where they may be read without locks, and rendered in a thread.
     """
 
     def __init__(self, listen: str, collector: Collector) -> None:
-        """listen: HOST:PORT. collector: asked in the event loop at each scrape; the process's own numbers are added."""
+        """listen: HOST:PORT. collector: called in the event loop at each scrape; metrics of the process are added."""
         self._listen = Address.parse(listen)
         self._registry = CollectorRegistry()
         self._registry.register(collector)
@@ -44,13 +44,13 @@ class MetricsServer:
 
     @property
     def address(self) -> str:
-        """HOST:PORT listened on, with the real port; raises RuntimeError before start."""
+        """HOST:PORT that the server listens on, with the real port; raises RuntimeError before start."""
         if self._server is None:
             raise RuntimeError("the server has not been started")
         return str(Address(self._listen.host, self._server.sockets[0].getsockname()[1]))
 
     async def start(self) -> None:
-        """Binds the port and takes connections. Raises StartupError, naming the address, when it cannot be bound."""
+        """Binds the port and accepts connections. Raises StartupError, naming the address, when it cannot be bound."""
         try:
             self._server = await asyncio.start_server(self._accept, self._listen.host, self._listen.port)
         except OSError as error:
@@ -83,13 +83,13 @@ class MetricsServer:
         except (TimeoutError, ConnectionError) as error:
             log.debug("metrics connection lost", reason=str(error) or "too slow")
         finally:
-            # Whoever reads slowly has had its time.
+            # A slow reader has had its time.
             writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
 
     async def _response(
         self, connection: h11.Connection, reader: asyncio.StreamReader
     ) -> tuple[HTTPStatus, str, bytes] | None:
-        """Status, content type and body; None for a client that left before it asked."""
+        """Returns status, content type and body; None for a client that left without a request."""
         try:
             request = await _request(connection, reader)
         except h11.RemoteProtocolError as error:
@@ -109,13 +109,13 @@ class MetricsServer:
             return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the metrics could not be collected")
 
     async def _exposition(self) -> tuple[HTTPStatus, str, bytes]:
-        # Never OpenMetrics, which Prometheus would rather have: there the library makes underscores of names' colons.
+        # Never OpenMetrics, although Prometheus prefers it: its exporter replaces the colons in names by underscores.
         collected = _Collected(list(self._registry.collect()))
         return HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, await asyncio.to_thread(generate_latest, collected)
 
 
 class _Collected(Collector):
-    """What a registry has collected, in a registry's place."""
+    """Holds the collected metrics of a registry, in place of the registry."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
@@ -126,7 +126,7 @@ class _Collected(Collector):
 
 @asynccontextmanager
 async def serving_metrics(listen: str | None, collector: Collector) -> AsyncIterator[None]:
-    """Serves metrics at an address until the `async with` is left; at none, None, not at all. Raises StartupError."""
+    """Serves metrics at an address until the `async with` is left; None serves none. Raises StartupError."""
     if listen is None:
         yield
         return
@@ -139,7 +139,7 @@ async def serving_metrics(listen: str | None, collector: Collector) -> AsyncIter
 
 
 async def _request(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:
-    """The request's head; its body, if there is one, is of no interest. Raises h11.RemoteProtocolError."""
+    """Returns the request's head; a body is ignored. Raises h11.RemoteProtocolError."""
     while True:
         event = connection.next_event()
         if isinstance(event, h11.Request):

@@ -1,4 +1,4 @@
-"""A span of a trace, and what stands in its place where nothing is traced."""
+"""A span of a trace, and its stand-in where nothing is traced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Value = str | bool | int | float | list[str]
 Attributes = Mapping[str, Value]
 
 _MOST_EVENTS = 100
-"""Of one span; what is told beyond it would only push out what was told before."""
+"""Most events of one span; later ones would only displace earlier ones."""
 
 
 class Interval(NamedTuple):
@@ -28,47 +28,47 @@ class Interval(NamedTuple):
 
 
 class Span:
-    """No span: everything is passed over. `ExportedSpan` is one.
+    """A span that ignores everything, for calls that are not traced; `ExportedSpan` is a real one.
 
-    Ends once; what is said afterwards is passed over, too.
+    A span ends once and ignores everything afterwards.
     """
 
     @property
     def recording(self) -> bool:
-        """Whether anything becomes of what is said; asked before attributes that cost something to collect."""
+        """Whether the span is recorded; checked before collecting expensive attributes."""
         return False
 
     @property
     def context(self) -> TraceContext | None:
-        """What makes spans elsewhere children of this one; None where nothing is traced."""
+        """Context that makes spans elsewhere children of this one; None if nothing is traced."""
         return None
 
     @property
     def log_fields(self) -> dict[str, str]:
-        """What makes a line of the log findable from the trace: trace_id and span_id, or nothing."""
+        """Log fields that link a log line to the trace: trace_id and span_id, or none."""
         return {}
 
     def set(self, attributes: Attributes) -> None:
         """Adds attributes."""
 
     def event(self, name: str, attributes: Attributes) -> None:
-        """Notes that something happened now."""
+        """Records an event at the current time."""
 
     def part(self, interval: Interval) -> None:
-        """Adds a child that is over already."""
+        """Adds a child span that is already over."""
 
     def end(self, error: str | None = None, message: str = "") -> None:
-        """Ends it; `error`: the kind of the fault that ended it, with what it says."""
+        """Ends the span. error: kind of the error that ended it. message: its text."""
 
 
 NO_SPAN = Span()
 
 
 class ExportedSpan(Span):
-    """A span of OpenTelemetry's. Where it is not sampled it only carries its context on."""
+    """A span of OpenTelemetry. If it is not sampled, it only propagates its context."""
 
     def __init__(self, tracer: Tracer, span: OtelSpan) -> None:
-        """`span` has begun; its children are made by `tracer`."""
+        """span: already begun. tracer: creates its children."""
         self._tracer = tracer
         self._span = span
         self._events = 0
@@ -76,12 +76,12 @@ class ExportedSpan(Span):
 
     @property
     def recording(self) -> bool:
-        """See Span."""
+        """Whether the span is sampled."""
         return self._span.is_recording()
 
     @property
     def context(self) -> TraceContext | None:
-        """See Span."""
+        """Context that makes spans elsewhere children of this one."""
         from opentelemetry import trace
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -91,25 +91,25 @@ class ExportedSpan(Span):
 
     @property
     def log_fields(self) -> dict[str, str]:
-        """See Span."""
+        """The trace_id and span_id of the span."""
         from opentelemetry import trace
 
         context = self._span.get_span_context()
         return {"trace_id": trace.format_trace_id(context.trace_id), "span_id": trace.format_span_id(context.span_id)}
 
     def set(self, attributes: Attributes) -> None:
-        """See Span."""
+        """Adds attributes, if the span is sampled."""
         if self.recording:
             self._span.set_attributes(attributes)
 
     def event(self, name: str, attributes: Attributes) -> None:
-        """See Span."""
+        """Records an event, up to the limit per span."""
         self._events += 1
         if self._events <= _MOST_EVENTS and self.recording:
             self._span.add_event(name, attributes)
 
     def part(self, interval: Interval) -> None:
-        """See Span."""
+        """Adds a child span that is already over, if the span is sampled."""
         if self.recording:
             from opentelemetry import trace
 
@@ -118,7 +118,7 @@ class ExportedSpan(Span):
             child.end(self._epoch_ns(interval.end))
 
     def end(self, error: str | None = None, message: str = "") -> None:
-        """See Span."""
+        """Ends the span, with an error status if `error` is given."""
         if not self.recording:
             return
         if error is not None:

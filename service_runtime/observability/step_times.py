@@ -1,4 +1,4 @@
-"""Where the time of a service's steps goes, as its GetModelInfo tells it."""
+"""The times of a service's steps, as GetModelInfo reports them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NO_PARTS = ("steps", "event_loop", "cpu_around_forward")
 
 
 def step_times(steps: int, seconds: Mapping[str, float], cpu_around_forward: float) -> StepTimes:
-    """The message. seconds: by part, named as its fields. To be called in the event loop, whose time is told, too."""
+    """Returns the message; called in the event loop, whose time it includes. seconds: by part, named as the fields."""
     by_part = {part: duration(each) for part, each in seconds.items()}
     return StepTimes(
         steps=steps,
@@ -23,6 +23,6 @@ def step_times(steps: int, seconds: Mapping[str, float], cpu_around_forward: flo
 
 
 def seconds_by_part(times: StepTimes) -> dict[str, float]:
-    """The seconds in such a message, by part; CPU times are none."""
+    """Returns the seconds in such a message by part, CPU times excluded."""
     parts = [field.name for field in times.DESCRIPTOR.fields if field.name not in _NO_PARTS]
     return {part: seconds_of(getattr(times, part)) for part in parts}

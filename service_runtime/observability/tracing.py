@@ -1,4 +1,4 @@
-"""The traces of a service, by OpenTelemetry. Where no endpoint is set nothing of it is imported."""
+"""The traces of a service, by OpenTelemetry, which is imported only if an endpoint is set."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 _FLUSH_SECONDS = 2.0
-"""Most time that the last spans have to get to the collector when the service ends."""
+"""Longest time for the last spans to reach the collector when the service ends."""
 _MOST_TRACEPARENT, _MOST_TRACESTATE = 256, 1024
-"""Characters of a context that comes from outside; a longer one is none."""
+"""Most characters of an incoming trace context; a longer one is ignored."""
 
 
 class Tracing:
     """Begins no spans; `ExportedTracing` does."""
 
     def begin(self, name: str, parent: TraceContext | None, attributes: Attributes) -> Span:
-        """Begins the span of what is done here for a caller; without a parent, or with one that cannot be read, it
-        begins a trace."""
+        """Begins the span of a caller's request; without a readable parent it begins a new trace."""
         return NO_SPAN
 
 
@@ -38,19 +37,19 @@ NO_TRACING = Tracing()
 
 
 class ExportedTracing(Tracing):
-    """Begins spans of OpenTelemetry's."""
+    """Begins spans of OpenTelemetry."""
 
     def __init__(self, tracer: Tracer) -> None:
-        """`tracer` makes them."""
+        """tracer: creates the spans."""
         self._tracer = tracer
 
     def begin(self, name: str, parent: TraceContext | None, attributes: Attributes) -> Span:
-        """See Tracing."""
+        """Begins an exported span of a caller's request; without a readable parent it begins a new trace."""
         from opentelemetry.context import Context
         from opentelemetry.trace import SpanKind
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-        context = Context()  # not the current one: the task that this runs in may be another request's
+        context = Context()  # not the current one: this may run in another request's task
         if parent is not None and _bounded(parent):
             headers = {"traceparent": parent.traceparent, "tracestate": parent.tracestate}
             context = TraceContextTextMapPropagator().extract(headers, context)
@@ -60,9 +59,10 @@ class ExportedTracing(Tracing):
 
 @asynccontextmanager
 async def running_tracing(settings: ServiceSettings, service_name: str) -> AsyncIterator[Tracing]:
-    """The tracing that the settings ask for; leaving the `async with` sends what is left, within a bounded time.
+    """Yields the tracing that the settings ask for; leaving the `async with` sends the remaining spans, within a
+    bounded time.
 
-    Raises StartupError when tracing is asked for and what it needs is not installed.
+    Raises StartupError when tracing is enabled but its packages are not installed.
     """
     if not settings.trace_endpoint:
         yield NO_TRACING

@@ -1,4 +1,4 @@
-"""Addresses as people write them: HOST:PORT, with an IPv6 host in brackets."""
+"""Addresses in text form: HOST:PORT, with an IPv6 host in brackets."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -13,13 +13,13 @@ class Address:
     """A host and a port."""
 
     host: str
-    """Name or IP address; an IPv6 address stands here without its brackets."""
+    """Name or IP address; an IPv6 address without its brackets."""
     port: int
-    """TCP port, 0 to 65535; 0 asks the system for a free one and makes sense for listening only."""
+    """TCP port, 0 to 65535; 0, for listening only, asks the system for a free port."""
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """Reads HOST:PORT or [IPV6]:PORT. Raises ValueError when the text has another form."""
+        """Parses HOST:PORT or [IPV6]:PORT. Raises ValueError when the text has another form."""
         host, separator, port = text.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
         if bracketed:
@@ -39,7 +39,7 @@ def _listen_address(text: str) -> str:
 
 
 def peer_address(text: str) -> str:
-    """Reads the address of somebody else's service, and returns it in its usual form. Raises ValueError."""
+    """Parses the address of another service and returns its normalized form. Raises ValueError."""
     address = Address.parse(text)
     if address.port == 0:
         raise ValueError(f"must name a port other than 0, got {text!r}")
@@ -50,4 +50,4 @@ ListenAddress = Annotated[str, AfterValidator(_listen_address)]
 """Type of a settings field that holds HOST:PORT to listen on; port 0 picks a free one."""
 
 PeerAddress = Annotated[str, AfterValidator(peer_address)]
-"""Type of a settings field that holds HOST:PORT of somebody else's service."""
+"""Type of a settings field that holds HOST:PORT of another service."""

@@ -1,4 +1,4 @@
-"""The one thread that runs a model, and how the event loop talks to it."""
+"""The single thread that runs a model, and its interface to the event loop."""
 
 import asyncio
 import threading
@@ -10,19 +10,20 @@ ResultT = TypeVar("ResultT")
 
 
 class TooManyCommands(Exception):
-    """The thread is further behind than the bound allows."""
+    """The thread is too far behind: its command queue is full."""
 
 
 class ThreadEnded(Exception):
-    """The thread has ended, or ends now, and answers no more."""
+    """The thread has ended or is ending, and answers no more."""
 
 
 class EngineThread:
-    """Runs `work` over and over, and between two runs the commands that were posted, in order.
+    """Runs `work` repeatedly, and between two runs the posted commands, in order.
 
-    `work` does one unit, say a forward pass, and returns how long to wait for a command before the next: 0 goes on at
-    once, None waits until a command comes. What `work` or a posted command raises ends the thread and is reported to
-    `on_failure` in the event loop. Results go back to the loop by `asyncio.AbstractEventLoop.call_soon_threadsafe`.
+    `work` does one unit, for example a forward pass, and returns how long to wait for a command before the next: 0
+    continues immediately, None waits until a command comes. An exception in `work` or in a posted command ends the
+    thread and is reported to `on_failure` in the event loop. Results go back to the loop by
+    `asyncio.AbstractEventLoop.call_soon_threadsafe`.
     """
 
     def __init__(
@@ -44,12 +45,12 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread; to be called in the event loop that its results go to."""
+        """Starts the thread; called in the event loop that receives its results."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
     def post(self, command: Callable[[], None], *, bounded: bool = True) -> None:
-        """Have `command` run in the thread. Any thread may call. Raises TooManyCommands; does nothing after stop.
+        """Queues `command` to run in the thread. Any thread may call. Raises TooManyCommands; does nothing after stop.
 
         bounded: False for a command that must not be lost and that no peer can multiply, such as freeing a sequence.
         """
@@ -62,9 +63,9 @@ class EngineThread:
             self._changed.notify()
 
     async def call(self, function: Callable[[], ResultT]) -> ResultT:
-        """Run `function` in the thread and return its result, or raise what it raised.
+        """Runs `function` in the thread and returns its result, or raises its exception.
 
-        A thread that hangs answers nobody: give it a deadline. Raises ThreadEnded, and TooManyCommands.
+        Callers need a deadline, because a thread that hangs never answers. Raises ThreadEnded and TooManyCommands.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ResultT] = loop.create_future()
@@ -97,7 +98,7 @@ class EngineThread:
         return future.result()
 
     async def stop(self) -> None:
-        """End the thread after the unit it is at, and wait for it. Commands that wait are dropped."""
+        """Ends the thread after its current unit and waits for it. Queued commands are dropped."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -117,7 +118,8 @@ class EngineThread:
             self._loop.call_soon_threadsafe(self._ended.set)
 
     def _take(self, wait: float | None) -> bool:
-        """Run the posted commands, waiting for one as long as told; False when the thread is to end."""
+        """Runs the posted commands, first waiting up to `wait` seconds for one; returns False if the thread is to
+        end."""
         with self._changed:
             if not self._commands and not self._stopping and wait != 0:
                 self._changed.wait(wait)

@@ -1,4 +1,4 @@
-"""Command-line flags made from the fields of a settings class."""
+"""Command-line flags generated from the fields of a settings class."""
 
 import argparse
 import types
@@ -13,14 +13,15 @@ from draftwire.version import __version__
 
 
 def flag_of(field: str) -> str:
-    """The flag of a field: --max-message-bytes for max_message_bytes."""
+    """Returns the flag of a field: --max-message-bytes for max_message_bytes."""
     return "--" + field.replace("_", "-")
 
 
 class Flags:
-    """One flag a field: repeated for a field with several values, --x and --no-x for a yes or no, text otherwise.
+    """Defines one flag per field: repeated for a field with several values, --x and --no-x for a boolean, text
+    otherwise.
 
-    Values stay text, so that types and ranges are checked in one place, whatever source a value comes from.
+    Values stay text, so that types and ranges are checked in one place, whatever their source.
     """
 
     def __init__(
@@ -30,7 +31,8 @@ class Flags:
         variable: Callable[[str], str],
         config_variable: str | None,
     ) -> None:
-        """variable: the environment variable of a field; config_variable: that of --config, None for no such flag."""
+        """variable: returns a field's environment variable. config_variable: variable of --config; None omits the
+        flag."""
         self._parser = FlagParser(
             prog=program_name(),
             description=(description or "").split("\n\n")[0],
@@ -48,11 +50,11 @@ class Flags:
 
     @property
     def program(self) -> str:
-        """The program's name, to begin a message with."""
+        """Name of the program, as a prefix for messages."""
         return self._parser.prog
 
     def parse(self, argv: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
-        """Returns the file named by --config and the values given, by field. Raises SystemExit as argparse does."""
+        """Returns the file named by --config and the given values, by field. Raises SystemExit as argparse does."""
         values = vars(self._parser.parse_args(argv))
         return values.pop("config", None), values
 
@@ -70,7 +72,7 @@ class Flags:
 
 
 def _kind(annotation: Any) -> Any:
-    """The type a flag's shape depends on, without Annotated and without `| None`."""
+    """Returns the type that determines the flag, without Annotated and without `| None`."""
     if get_origin(annotation) is Annotated:
         return _kind(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):

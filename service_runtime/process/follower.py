@@ -1,4 +1,4 @@
-"""From start to end of a process that serves nobody: a rank beside the one that serves."""
+"""The life cycle of a process that serves no requests: a rank beside the one that serves."""
 
 import logging
 import os
@@ -18,22 +18,22 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run_follower(follow: Callable[[Callable[[], None]], None], settings: RankSettings) -> int:
-    """Runs `follow` until it returns, and gives the process's exit status: 0, or 1 after a fault.
+    """Runs `follow` until it returns, and returns the process's exit status: 0, or 1 after a fault.
 
-    `follow` calls what it is given once its part of the model is loaded. Until then signals that ask a service to end
-    kill the process; afterwards they are for rank 0, which dismisses the others when its requests have ended; without
-    it `follow` raises. After a fault the process ends here: what other ranks owe it would hold it up.
+    `follow` calls its argument once its part of the model is loaded. Until then SIGTERM and SIGINT kill the process.
+    Afterwards it ignores them: rank 0 handles them, and dismisses the other ranks when its requests have ended. If rank
+    0 is lost, `follow` raises. After a fault the process exits here, without waiting for other ranks.
     """
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     configure_logs(settings.log_format, settings.log_level)
     structlog.contextvars.bind_contextvars(rank=settings.rank)
-    log.info("starting")  # rank 0 says what
+    log.info("starting")  # rank 0 logs the settings
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as in run_service
     try:
         follow(_leave_signals_to_rank_0)
     except StartupError as error:
-        log.info("rank ends", reason=str(error))  # rank 0 says what is wrong
+        log.info("rank ends", reason=str(error))  # rank 0 logs the cause
     except Exception:
         log.exception("rank failed")
     else:

@@ -1,42 +1,42 @@
-"""Gives freed memory back to the system after large messages."""
+"""Returns freed memory to the system after large messages."""
 
 import asyncio
 import ctypes
 
 _COUNTED_BYTES = 1 << 16
-"""Of a message that counts: smaller ones are what the memory that is kept is for."""
+"""Smallest message that counts; memory freed by smaller ones is worth keeping."""
 _LARGE_BYTES = 1 << 22
-"""Of messages together, after which memory is given back."""
+"""Total size of counted messages after which memory is returned."""
 _SECONDS = 5.0
-"""From large messages until memory is given back, for those that follow: it takes some tens of milliseconds."""
+"""Delay before memory is returned, so that one trim, which takes some tens of milliseconds, covers several messages."""
 
 
 def trim_heap() -> None:
-    """Gives freed memory back to the system.
+    """Returns freed memory to the system.
 
-    Every thread that works on something large has a heap of its own in glibc, which keeps what is freed in it.
+    glibc gives each thread with large allocations a heap of its own, which keeps freed memory.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:  # glibc has it, others need it not
+    if trim is not None:  # only glibc has it, and only glibc needs it
         trim(0)
 
 
 class HeapTrimmer:
-    """Counts large messages, and gives back the memory that was freed after them. Used in the event loop only."""
+    """Counts large messages and returns the memory that they free. Used in the event loop only."""
 
     def __init__(self) -> None:
         self._bytes = 0
         self._large = asyncio.Event()
 
     def note(self, size: int) -> None:
-        """A message, or what was made of one, of so many bytes is of no use any longer."""
+        """Counts a message, or an object made from one, of `size` bytes that is no longer needed."""
         if size >= _COUNTED_BYTES:
             self._bytes += size
             if self._bytes >= _LARGE_BYTES:
                 self._large.set()
 
     async def run(self) -> None:
-        """Gives memory back in a thread, at most once in some seconds. Runs until it is cancelled."""
+        """Returns memory in a thread, at most once every few seconds. Runs until cancelled."""
         while True:
             await self._large.wait()
             await asyncio.sleep(_SECONDS)

@@ -1,4 +1,4 @@
-"""The log of a process: structlog, one line an event on standard error."""
+"""The log of a process: structlog, one line per event on standard error."""
 
 import logging
 import sys
@@ -9,7 +9,7 @@ from typing import Any, Literal, TextIO
 import structlog
 from structlog.typing import EventDict, Processor
 
-# Local variables hold prompts: they are not to be logged, whatever structlog's defaults.
+# Local variables hold prompts, so they must never be logged, whatever structlog's defaults are.
 _TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
 _CONTEXT: list[Processor] = [structlog.contextvars.merge_contextvars]
 _LOGGER: list[Processor] = [structlog.stdlib.add_logger_name]
@@ -17,16 +17,17 @@ _MOMENT: list[Processor] = [structlog.stdlib.add_log_level, structlog.processors
 
 
 class _GarbageOfPeers(logging.Filter):
-    """gRPC logs bytes that it cannot read as errors of its own, with a traceback. They came from the other side, and
-    the call that they came in ends with an error that is handled and logged where it belongs: a line is enough.
+    """Shortens gRPC's log records about undecodable bytes from a peer to one line.
 
-    The last of the texts is that of a method's name that is no UTF-8; what a handler raises never gets to gRPC.
+    gRPC logs these bytes as errors of its own, with a traceback. The call that they came in ends with an error, which
+    is handled and logged elsewhere. The last of the texts is logged for a method name that is not UTF-8; exceptions of
+    handlers never reach gRPC.
     """
 
     _TEXTS = ("Exception deserializing message", "Invalid encoding on", "Unexpected [UnicodeDecodeError] raised")
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Turns such a record into a warning of one line; lets all pass."""
+        """Turns such a record into a one-line warning; passes every record."""
         text = record.getMessage()
         if text.startswith(self._TEXTS):
             error = record.exc_info[1] if record.exc_info else None
@@ -36,8 +37,7 @@ class _GarbageOfPeers(logging.Filter):
 
 
 def _without_message(logger: object, method: str, event: EventDict) -> EventDict:
-    """Removes second copies of the text from a record of the standard library: the one that another handler has left
-    in it, and uvicorn's, with codes of colours."""
+    """Removes duplicates of a standard library record's text: another handler's, and uvicorn's with colour codes."""
     event.pop("message", None)
     event.pop("color_message", None)
     return event
@@ -57,10 +57,11 @@ def configure_logs(
     *,
     with_logger: bool = True,
 ) -> None:
-    """Sends structlog's and the standard library's records through one renderer; once, at the start of a process.
+    """Sends structlog's and the standard library's records through one renderer; called once, at the start of a
+    process.
 
-    `stream` is standard error by default. `names`: the loggers whose records are meant; all of them by default, less in
-    a program with a log of its own. `with_logger`: each line has the name of its logger. Raises ValueError when the
+    `stream` is standard error by default. `names`: the loggers to configure; the root logger by default, fewer in a
+    program with a log of its own. `with_logger`: adds the name of its logger to each line. Raises ValueError when the
     level is unknown.
     """
     output = sys.stderr if stream is None else stream
@@ -69,7 +70,7 @@ def configure_logs(
     if log_format == "json":
         renderers = [_TRACEBACKS, structlog.processors.JSONRenderer()]
     else:
-        # The first argument, the width of the event's column, has another name in every structlog.
+        # The first argument, the width of the event's column, has a different name in each structlog version.
         plain = structlog.dev.plain_traceback
         renderers = [
             *((_name_among_fields,) if with_logger else ()),
@@ -88,8 +89,8 @@ def configure_logs(
         logger.handlers = [handler]
         logger.setLevel(log_level.upper())
         logger.propagate = False
-    # Below this gRPC logs a server that is being freed, itself among the record's arguments: whoever keeps the record
-    # then frees it twice, and the process crashes.
+    # Below this level gRPC logs a server that is being freed and puts it among the record's arguments. Anything that
+    # keeps the record frees the server twice, and the process crashes.
     logging.getLogger("grpc._cython.cygrpc").setLevel(logging.INFO)
     structlog.configure(
         processors=[
@@ -100,23 +101,23 @@ def configure_logs(
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=False,  # loggers live at module level, before the settings are known
+        cache_logger_on_first_use=False,  # loggers are created at module level, before the settings are known
     )
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
-    """The logger of a module: `log = get_logger(__name__)`, then `log.info("event", key=value)`."""
+    """Returns the logger of a module: `log = get_logger(__name__)`, then `log.info("event", key=value)`."""
     logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
     return logger
 
 
 def bind_call_log(**fields: Any) -> None:
-    """Adds fields to every further line of the present call, the last one, "call finished", among them. A call has a
-    task of its own, with which they end."""
+    """Adds fields to every later line of the current call, including the last, "call finished". They end with the
+    call's task."""
     structlog.contextvars.bind_contextvars(**fields)
 
 
 def log_context(**fields: Any) -> AbstractContextManager[None]:
-    """Adds fields, such as request_id or sequence_id, to every line logged inside the `with`, by this task and
-    the tasks it starts there."""
+    """Adds fields, such as request_id or sequence_id, to every line logged inside the `with`, by this task and the
+    tasks it starts there."""
     return structlog.contextvars.bound_contextvars(**fields)

@@ -1,4 +1,4 @@
-"""The packages that a service needs beside those of the SDK."""
+"""The packages that a service needs in addition to those of the SDK."""
 
 NEEDED = (
     "grpc_health",
@@ -17,4 +17,4 @@ NEEDED = (
     "transformers",
     "uvloop",
 )
-"""Top-level packages of the extra `serve`. Nothing here imports one of them."""
+"""Top-level packages of the extra `serve`. This module imports none of them."""

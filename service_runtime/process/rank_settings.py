@@ -1,4 +1,4 @@
-"""Settings of services whose model several processes may hold together."""
+"""Settings of services whose model may be split among several processes."""
 
 import os
 from typing import Any, Self
@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from service_runtime.process.settings import ServiceSettings
 
 _LAUNCHED = "TORCHELASTIC_RUN_ID"
-"""What torchrun sets for each process that it starts, beside RANK, WORLD_SIZE and LOCAL_WORLD_SIZE."""
+"""Variable that torchrun sets for each process that it starts, beside RANK, WORLD_SIZE and LOCAL_WORLD_SIZE."""
 
 
 class RankSettings(ServiceSettings):
@@ -22,7 +22,7 @@ class RankSettings(ServiceSettings):
 
     @property
     def rank(self) -> int:
-        """This process's rank; 0 is the one that serves."""
+        """Rank of this process; rank 0 serves."""
         return int(os.environ["RANK"]) if _LAUNCHED in os.environ else 0
 
     @model_validator(mode="before")

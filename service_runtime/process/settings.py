@@ -22,29 +22,29 @@ ENV_PREFIX = "DRAFTWIRE_"
 
 
 def split_at_commas(value: object) -> object:
-    """Splits a text into a tuple of its items; any other value stays as it is."""
+    """Splits a text at commas into a tuple; returns any other value unchanged."""
     if isinstance(value, str):
         return tuple(item.strip() for item in value.split(",") if item.strip())
     return value
 
 
 StringList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_at_commas)]
-"""Type of a settings field with several values: a repeated flag, a list in the file, commas in a variable."""
+"""Type of a settings field with several values: a repeated flag, a list in the file, or commas in a variable."""
 
 PeerAddresses = Annotated[tuple[PeerAddress, ...], NoDecode, BeforeValidator(split_at_commas)]
-"""Type of a settings field that holds HOST:PORT of several services of somebody else."""
+"""Type of a settings field that holds HOST:PORT of several other services."""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """Of a field whose variable is not called as the field is: what follows the prefix. To be put into Annotated."""
+    """Name, without the prefix, of a field's variable, where it differs from the field's own. Used in Annotated."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class SharedVariable:
-    """A variable of a field beside the field's own, which wins over that: its whole name. To be put into Annotated."""
+    """Full name of a second variable of a field, which takes precedence over the field's own. Used in Annotated."""
 
     name: str
 
@@ -89,22 +89,22 @@ class ProcessSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """See the base class."""
+        """Replaces pydantic's sources by the given values and the environment."""
         return init_settings, _Environment(settings_cls)
 
     @property
     def given(self) -> dict[str, Any]:
-        """The settings that have no default value here, as the log may show them: none is a secret."""
+        """Settings that do not have their default value, fit for the log: none is a secret."""
         return {field: getattr(self, field) for field in type(self).model_fields if field in self._places}
 
     def place(self, field: str) -> str | None:
-        """The flag, variable or file that a field's value came from; None for a default."""
+        """Returns the flag, variable or file that a field's value came from; None for a default."""
         return self._places.get(field)
 
     @classmethod
     def problem_place(cls, field: str, source: str) -> str:
-        """The place that a message about a field's value begins with; `source`: the flag, variable or file that the
-        value came from."""
+        """Returns the place that begins a message about a field's value. source: flag, variable or file of the
+        value."""
         return source
 
 
@@ -163,7 +163,7 @@ SettingsT = TypeVar("SettingsT", bound=ProcessSettings)
 
 
 def variable_of(cls: type[BaseSettings], field: str) -> str:
-    """The environment variable of a field."""
+    """Returns the environment variable of a field."""
     return str(cls.model_config["env_prefix"]) + _variable_name(field, cls.model_fields.get(field))
 
 
@@ -173,10 +173,10 @@ def _variable_name(field: str, info: FieldInfo | None) -> str:
 
 
 class _Environment(EnvSettingsSource):
-    """The values of variables, by field."""
+    """Reads the values of variables, by field."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """See the base class."""
+        """Returns the value of a field's variable, honouring Variable and SharedVariable."""
         for each in field.metadata:
             if isinstance(each, SharedVariable) and each.name.lower() in self.env_vars:
                 return self.env_vars[each.name.lower()], field_name, False
@@ -188,14 +188,14 @@ class _Environment(EnvSettingsSource):
 
 @dataclass(frozen=True)
 class _Source:
-    """Values by field name, and how to name the place a field came from."""
+    """Values by field, and a function that names the place a field came from."""
 
     values: Mapping[str, Any]
     place: Callable[[str], str]
 
 
 class SettingsError(ValueError):
-    """The settings cannot be used. `problems` holds one line for each thing wrong."""
+    """The settings cannot be used; `problems` holds one line per problem."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -205,8 +205,8 @@ class SettingsError(ValueError):
 def load_settings(cls: type[SettingsT], argv: Sequence[str] | None = None) -> SettingsT:
     """Reads settings from flags, variables and, for a class with `CONFIG_VARIABLE`, the file of --config.
 
-    `argv` is the command line without the program's name; sys.argv's by default. Raises SystemExit: status 2
-    after one line for each problem on standard error, 0 after --help.
+    argv: the command line without the program's name; sys.argv's by default. Raises SystemExit: status 2 after one line
+    per problem on standard error, 0 after --help.
     """
     flags = Flags(cls.model_fields, cls.__doc__, lambda field: variable_of(cls, field), cls.CONFIG_VARIABLE)
     config, values = flags.parse(sys.argv[1:] if argv is None else argv)
@@ -219,9 +219,9 @@ def load_settings(cls: type[SettingsT], argv: Sequence[str] | None = None) -> Se
 
 
 def settings_from_environment(cls: type[SettingsT]) -> SettingsT:
-    """Reads settings from the variables with the prefix of the class alone, for what runs inside another program.
+    """Reads settings only from the variables with the class's prefix, for code that runs inside another program.
 
-    Raises SettingsError, also for a variable with that prefix that is no setting.
+    Raises SettingsError, also for a variable with that prefix that is not a setting.
     """
     prefix = str(cls.model_config["env_prefix"])
     unknown = [
@@ -239,7 +239,7 @@ def settings_from_environment(cls: type[SettingsT]) -> SettingsT:
 
 
 def _read(cls: type[SettingsT], flag_values: Mapping[str, Any], config: str | None) -> SettingsT:
-    """Merges the sources and validates them at once. Raises SettingsError."""
+    """Merges the sources and validates the result. Raises SettingsError."""
     path = config
     if path is None and cls.CONFIG_VARIABLE is not None:
         path = os.environ.get(cls.CONFIG_VARIABLE)
@@ -269,7 +269,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _problem(cls: type[ProcessSettings], detail: Mapping[str, Any], sources: Sequence[_Source]) -> str:
-    """One line for one of pydantic's error details."""
+    """Returns one line for one of pydantic's error details."""
     location = [str(part) for part in detail["loc"]]
     if not location:  # a validator of the whole object names the fields itself
         return str(detail["msg"]).removeprefix("Value error, ")

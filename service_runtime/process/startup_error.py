@@ -1,16 +1,16 @@
-"""Causes that keep a process from starting, each said in one line."""
+"""Errors that keep a process from starting, described in one line each."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class StartupError(Exception):
-    """A cause that the operator can mend, said in one line; the log shows it without a traceback."""
+    """An error that the operator can fix, described in one line; the log shows it without a traceback."""
 
 
 @contextmanager
 def startup_errors(*kinds: type[Exception]) -> Iterator[None]:
-    """Errors of these kinds become StartupErrors that say the same."""
+    """Turns errors of these kinds into StartupErrors with the same text."""
     try:
         yield
     except kinds as error:
@@ -19,7 +19,7 @@ def startup_errors(*kinds: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def named_flags(flags: str) -> Iterator[None]:
-    """A ValueError becomes a StartupError that begins with these flags."""
+    """Turns a ValueError into a StartupError that begins with these flags."""
     try:
         yield
     except ValueError as error:

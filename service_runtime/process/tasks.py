@@ -14,10 +14,10 @@ log = get_logger(__name__)
 class BackgroundTasks:
     """Owns the tasks of a service: `async with` ends when all of them have.
 
-    It differs from asyncio.TaskGroup in two things. A failing task is logged and reported to `on_failure`, normally
-    `Shutdown.fail`, instead of cancelling everything at once, so that the service still drains. And leaving the
-    `async with` cancels the tasks that are left, since they serve for ever. Then failures are raised: one as it is,
-    several as an ExceptionGroup. Use TaskGroup for work that has an end.
+    It differs from asyncio.TaskGroup in two ways. A failing task is logged and reported to `on_failure`, normally
+    `Shutdown.fail`, instead of cancelling everything immediately, so that the service still drains. And leaving the
+    `async with` cancels the remaining tasks, because they never end by themselves. Failures are raised then: one as it
+    is, several as an ExceptionGroup. Use TaskGroup for work that has an end.
     """
 
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
@@ -27,11 +27,11 @@ class BackgroundTasks:
         self._closed = False
 
     def spawn(self, coroutine: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
-        """Starts a task. It may be cancelled alone. Raises RuntimeError after the `async with` was left."""
+        """Starts a task, which may be cancelled on its own. Raises RuntimeError after the `async with` was left."""
         if self._closed:
             coroutine.close()
             raise RuntimeError(f"cannot start {name!r}: the background tasks have ended")
-        # A context of its own: the call that started the task has no place in what it logs later.
+        # A context of its own keeps the fields of the call that started the task out of the task's log lines.
         task = asyncio.create_task(coroutine, name=name, context=contextvars.Context())
         self._tasks.add(task)
         task.add_done_callback(self._finished)
@@ -57,7 +57,7 @@ class BackgroundTasks:
         while self._tasks:  # until the callbacks have run too
             await asyncio.wait(tuple(self._tasks))
         if error is not None or not self._failures:
-            return  # the body's own error goes on; failures beside it have been logged
+            return  # the body's own error propagates; other failures have been logged
         if len(self._failures) == 1:
             raise self._failures[0]
         raise BaseExceptionGroup("background tasks failed", self._failures)

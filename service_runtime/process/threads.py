@@ -1,4 +1,4 @@
-"""Work in threads, beside the event loop."""
+"""Runs blocking work in threads, beside the event loop."""
 
 import asyncio
 import threading
@@ -15,9 +15,9 @@ ResultT = TypeVar("ResultT")
 
 @asynccontextmanager
 async def started(part: AbstractContextManager[Part], *kinds: type[Exception]) -> AsyncIterator[Part]:
-    """Enters a context, and leaves it, in threads.
+    """Enters and leaves a context manager in worker threads.
 
-    Raises StartupError for an error of these kinds at its start.
+    Raises StartupError for errors of these kinds on entering.
     """
     with startup_errors(*kinds):
         value = await asyncio.to_thread(part.__enter__)
@@ -28,9 +28,9 @@ async def started(part: AbstractContextManager[Part], *kinds: type[Exception]) -
 
 
 async def call_in_thread(function: Callable[[], ResultT], *, name: str, shutdown: Shutdown) -> ResultT:
-    """Runs `function` in a thread and returns its result, or raises what it raised.
+    """Runs `function` in a thread and returns its result, or raises its exception.
 
-    Whoever waits may be cancelled: the thread goes on, its result is dropped, and the process ends without it.
+    If the waiter is cancelled, the thread continues, its result is dropped, and the process may end without it.
     """
     loop = asyncio.get_running_loop()
     finished: asyncio.Future[ResultT] = loop.create_future()

@@ -1,4 +1,4 @@
-"""The settings for TLS and tokens: their checks, and what they give for calls of other services. Imports no gRPC."""
+"""The settings for TLS and tokens: their checks, and the security of calls to other services. Imports no gRPC."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -59,18 +59,18 @@ class TlsSettings(Protocol):
 
 @dataclass(frozen=True)
 class PeerSecurity:
-    """TLS and token for calls of other services."""
+    """TLS and token for calls to other services."""
 
     tls: Tls | None
-    """None for calls without TLS."""
+    """TLS of the calls; None for plaintext."""
     token: TokenFile | None
-    """None for calls without a token."""
+    """Token of the calls; None sends none."""
     security: Security
-    """Both of them, with the check of an address that is called without TLS."""
+    """TLS and token together, with the check of plaintext addresses."""
 
 
 def check_tls_settings(settings: TlsSettings) -> None:
-    """Checks which settings are set beside each other. Raises ValueError."""
+    """Checks that settings that need each other are set together. Raises ValueError."""
     for one, other in (("tls_cert", "tls_key"), ("tls_client_cert", "tls_client_key")):
         if bool(getattr(settings, one)) != bool(getattr(settings, other)):
             given, missing = (one, other) if getattr(settings, one) else (other, one)
@@ -83,7 +83,7 @@ def check_tls_settings(settings: TlsSettings) -> None:
 
 
 def check_listen(settings: TlsSettings) -> None:
-    """Raises StartupError when other machines could read what the process receives, and --insecure is not set."""
+    """Raises StartupError if other machines could read what the process receives, unless --insecure is set."""
     if not (settings.tls_cert or settings.insecure or is_loopback_host(Address.parse(settings.listen).host)):
         raise StartupError(
             f"--listen: {settings.listen} is open to other machines, and nothing would be encrypted: give "
@@ -92,7 +92,7 @@ def check_listen(settings: TlsSettings) -> None:
 
 
 def peer_security(settings: TlsSettings) -> PeerSecurity:
-    """Reads the files for calls of other services. Raises StartupError when one cannot be used."""
+    """Reads the files for calls to other services. Raises StartupError when one cannot be used."""
     tls: Tls | None = None
     if settings.tls_ca:
         ca = None if settings.tls_ca == PUBLIC else settings.tls_ca

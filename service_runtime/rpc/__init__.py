@@ -1,1 +1,1 @@
-"""gRPC servers, channels and message streams, and the in-process twin of a stream."""
+"""gRPC servers, channels and message streams, and the in-process counterpart of a stream."""

@@ -1,13 +1,13 @@
-"""How long to wait before trying again."""
+"""Delays between retries."""
 
 import asyncio
 import random
 
 
 class Backoff:
-    """Exponential back-off with full jitter: the n-th wait is drawn evenly from 0 to min(max, initial * 2**n).
+    """Exponential back-off with full jitter: the n-th delay is uniform between 0 and min(max, initial * 2**n).
 
-    Full jitter keeps drafters that lost one verifier at the same moment from coming back at the same moment.
+    Full jitter keeps drafters that lost the same verifier from reconnecting at the same moment.
     """
 
     def __init__(self, initial_seconds: float, max_seconds: float, rng: random.Random | None = None) -> None:
@@ -20,13 +20,13 @@ class Backoff:
         self._rng = rng if rng is not None else random.Random()
 
     def next_delay(self) -> float:
-        """The next wait, in seconds."""
+        """Returns the next delay in seconds."""
         delay = self._rng.uniform(0, self._ceiling)
         self._ceiling = min(self._max, self._ceiling * 2)
         return delay
 
     def reset(self) -> None:
-        """Starts anew; call it once a try has succeeded."""
+        """Starts over; called after a successful try."""
         self._ceiling = self._initial
 
     async def wait(self) -> None:

@@ -1,55 +1,54 @@
-"""gRPC channel options, the same on every side."""
+"""gRPC channel options, shared by all clients and servers."""
 
 _KEEPALIVE_INTERVAL_MS = 10_000
 _KEEPALIVE_TIMEOUT_MS = 5_000
 _LEAST_PING_INTERVAL_MS = 5_000
 
 _HANDSHAKE_MS = 10_000
-"""Time that a new connection has for TLS and HTTP/2; gRPC's own default is two minutes."""
+"""Time limit for TLS and HTTP/2 on a new connection; gRPC's own default is two minutes."""
 _IDLE_MS = 300_000
-"""Time after which a connection without a call is closed; whoever comes back connects again without noticing."""
+"""Time after which a connection without calls is closed; the client reconnects transparently."""
 
 Options = list[tuple[str, int]]
 
-# A peer that vanished without a word (a pulled cable, a frozen machine) is noticed within 15 seconds.
+# A peer that vanishes silently (a pulled cable, a frozen machine) is detected within 15 seconds.
 _KEEPALIVE: Options = [
     ("grpc.keepalive_time_ms", _KEEPALIVE_INTERVAL_MS),
     ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
-    # While a ping of gRPC's own is under way (it measures bandwidth with them) none is sent for keepalive, and by
-    # default such a ping may take a minute.
+    # gRPC sends no keepalive ping while a bandwidth ping of its own is pending, by default for up to a minute.
     ("grpc.http2.ping_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
     ("grpc.http2.max_pings_without_data", 0),
 ]
 
 
-# gRPC inflates a compressed message before it looks at its size, and before anybody looks at the caller's token: of a
-# few MB it makes GBs. Token ids are small; nobody here compresses.
+# gRPC inflates a compressed message before it checks its size or the caller's token, so a few MB can become GBs. Token
+# ids are small; no draftwire peer compresses.
 _UNCOMPRESSED: Options = [
-    ("grpc.compression_enabled_algorithms_bitset", 1),  # that of no compression
+    ("grpc.compression_enabled_algorithms_bitset", 1),  # the bit for no compression
     ("grpc.per_message_decompression", 0),
 ]
 
 
 def client_options(max_message_bytes: int) -> Options:
-    """Options of a channel: keepalive, message size in bytes, and quick reconnecting: Backoff does the waiting."""
+    """Returns the options of a channel: keepalive, message size in bytes, fast reconnects (Backoff sets the delays)."""
     return [
         *_KEEPALIVE,
         *_UNCOMPRESSED,
         ("grpc.max_send_message_length", max_message_bytes),
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.initial_reconnect_backoff_ms", 100),
-        # Despite its name the time that connecting may take, and by default 20 s; a busy peer needs more than a moment.
+        # Despite its name, the time limit for connecting, 20 s by default; a busy peer needs more than a moment.
         ("grpc.min_reconnect_backoff_ms", 4_000),
         ("grpc.max_reconnect_backoff_ms", 1_000),
-        # Not shared between channels: a new channel to a peer that has come back would fail at once, without trying,
-        # while an older channel's connection waits to be tried again.
+        # Not shared between channels: otherwise a new channel to a peer that has come back fails immediately while an
+        # older channel's connection waits for its next try.
         ("grpc.use_local_subchannel_pool", 1),
     ]
 
 
 def server_options(max_message_bytes: int, max_connections: int, max_calls_per_connection: int) -> Options:
-    """Options of a server: keepalive, message size in bytes, what may be open at once, and a port that only one server
-    may hold."""
+    """Returns the options of a server: keepalive, message size in bytes, limits on connections and calls, and a port
+    that only one server may hold."""
     return [
         *_KEEPALIVE,
         *_UNCOMPRESSED,
@@ -59,7 +58,7 @@ def server_options(max_message_bytes: int, max_connections: int, max_calls_per_c
         ("grpc.max_connection_idle_ms", _IDLE_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", _LEAST_PING_INTERVAL_MS),
-        # The interceptor refuses what is larger than the limit, with details; these guard memory only.
+        # The interceptor refuses larger messages with details; these limits only protect memory.
         ("grpc.max_send_message_length", 2 * max_message_bytes),
         ("grpc.max_receive_message_length", 2 * max_message_bytes),
         ("grpc.so_reuseport", 0),

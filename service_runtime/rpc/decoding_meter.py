@@ -1,4 +1,4 @@
-"""Measures what decoding the messages of a stream takes."""
+"""Measures the cost of decoding a stream's messages."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ MessageT = TypeVar("MessageT")
 
 
 class Decoded(NamedTuple):
-    """Bytes decoded, and the time that took."""
+    """Decoded bytes and the processor time they took."""
 
     size: int
-    """Bytes."""
+    """Bytes decoded."""
     seconds: float
-    """Of processor time."""
+    """Seconds of processor time."""
 
 
 NOTHING_DECODED = Decoded(0, 0.0)
 
 
 class DecodingMeter(Generic[MessageT]):
-    """Decodes messages, as gRPC's response_deserializer."""
+    """Decodes and measures messages; used as gRPC's response_deserializer."""
 
     def __init__(self, decode: Callable[[bytes], MessageT], on_message: Callable[[int], None]) -> None:
-        """on_message: is given the bytes of each message."""
+        """on_message: called with the size in bytes of each message."""
         self._decode = decode
         self._on_message = on_message
         self._taken = NOTHING_DECODED
@@ -40,6 +40,6 @@ class DecodingMeter(Generic[MessageT]):
             self._on_message(len(raw))
 
     def take(self) -> Decoded:
-        """Return the bytes decoded since the last call of this, and the time that took."""
+        """Returns the bytes decoded since the previous call, and their processor time."""
         taken, self._taken = self._taken, NOTHING_DECODED
         return taken

@@ -1,4 +1,4 @@
-"""The first message of each side of a Draft stream: who it is, and whether the two can work together."""
+"""The handshake of a Draft stream: each side introduces itself, and checks whether the two can work together."""
 
 from collections.abc import Sequence
 
@@ -9,21 +9,21 @@ from draftwire.version import __version__
 from service_runtime.errors import failed_precondition
 
 PROTOCOL_REVISION = 1
-"""Newest protocol revision this build speaks."""
+"""Newest protocol revision that this build speaks."""
 MIN_PROTOCOL_REVISION = 1
-"""Oldest one it still speaks."""
+"""Oldest protocol revision that this build speaks."""
 CAPABILITY_PING = "ping"
-"""A drafter with it answers every Ping with a Pong, between two steps of whatever drafts."""
+"""A drafter with it answers every Ping with a Pong, between two of its drafting steps."""
 CAPABILITY_HIDDEN_STATES = "hidden-states"
-"""A drafter with it drafts from the target's last hidden states, a verifier with it sends them to such drafters."""
+"""A drafter with it drafts from the target's last hidden states; a verifier with it sends them to such drafters."""
 CAPABILITY_DISTRIBUTIONS = "distributions"
-"""A drafter with it draws its tokens, and says from what, for sequences that are opened with the rule of rejection."""
+"""A drafter with it samples its tokens and reports their distributions, for sequences with the rejection rule."""
 _MOST_SHOWN = 128
-"""Characters of what the other side says of itself that go into messages and logs."""
+"""Most characters of a peer's own texts that go into messages and logs."""
 
 
 def introduce(model: ModelInfo, limits: Limits, capabilities: Sequence[str] = ()) -> PeerInfo:
-    """What a service says of itself. `capabilities` are published names, `CAPABILITY_...`."""
+    """Returns how a service introduces itself. capabilities: published names, `CAPABILITY_...`."""
     return PeerInfo(
         protocol_revision=PROTOCOL_REVISION,
         min_protocol_revision=MIN_PROTOCOL_REVISION,
@@ -35,12 +35,12 @@ def introduce(model: ModelInfo, limits: Limits, capabilities: Sequence[str] = ()
 
 
 def shown(text: str) -> str:
-    """What a peer said, cut to a length that fits a message or a line of the log."""
+    """Returns a peer's text, truncated and made printable for messages and logs."""
     return printable(shortened(text, _MOST_SHOWN))
 
 
 def printable(text: str) -> str:
-    """What a peer said, without what would do something in a terminal, as line ends and escapes."""
+    """Returns a peer's text without characters that act on a terminal, such as line ends and escapes."""
     return (
         text
         if text.isprintable()
@@ -49,7 +49,7 @@ def printable(text: str) -> str:
 
 
 def unprintable_field(peer: PeerInfo) -> str | None:
-    """Name of a field of a handshake that has a text which is not printable; None where all are."""
+    """Returns the name of a handshake field whose text is not printable; None if all are."""
     for place, message in (("", peer), ("model.", peer.model)):
         for field, value in message.ListFields():
             texts = [value] if isinstance(value, str) else value if field.name == "capabilities" else ()
@@ -61,9 +61,9 @@ def unprintable_field(peer: PeerInfo) -> str | None:
 def check_peer(own: PeerInfo, other: PeerInfo) -> None:
     """Raises ServiceError (FAILED_PRECONDITION) if the two sides cannot work together.
 
-    Another vocabulary size is no reason: models pad the same tokenizer's vocabulary differently. Nor is a missing
-    tokenizer hash, as of a person with a debugging tool or of heads without a tokenizer: a wrong drafter costs speed,
-    never a token.
+    A different vocabulary size is allowed: models pad the same tokenizer's vocabulary differently. So is a missing
+    tokenizer hash, as from a debugging tool or from heads without a tokenizer: a wrong drafter costs speed, never a
+    token.
     """
     if other.protocol_revision < own.min_protocol_revision or other.min_protocol_revision > own.protocol_revision:
         raise failed_precondition(

@@ -1,4 +1,4 @@
-"""grpc.health.v1 that lets a server stop."""
+"""A grpc.health.v1 servicer that does not delay the server's stop."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 OVERALL = ""
-"""Name under which the health of the whole server is asked for."""
+"""Service name that stands for the whole server."""
 
 
 class Health(health.aio.HealthServicer):
-    """Health of a server and its services, all the same.
+    """Reports the same health for a server and all its services.
 
-    A Watch never ends by itself, so it would hold up every graceful stop for the whole grace time: `end_watches`
-    ends them with UNAVAILABLE, after which watchers reconnect elsewhere.
+    A Watch never ends by itself, so it would delay every graceful stop by the whole grace time. `end_watches` ends them
+    with UNAVAILABLE, after which watchers reconnect elsewhere.
     """
 
     def __init__(self, services: list[str]) -> None:
@@ -31,7 +31,7 @@ class Health(health.aio.HealthServicer):
         self._ended = asyncio.Event()
 
     async def set_serving(self, serving: bool) -> None:
-        """Tells checkers and watchers; without effect once the shutdown has begun."""
+        """Sets the health that checks and watches report; has no effect once the shutdown has begun."""
         for service in self._services:
             await self.set(service, SERVING if serving else NOT_SERVING)
 
@@ -40,7 +40,7 @@ class Health(health.aio.HealthServicer):
         self._ended.set()
 
     async def Watch(self, request: health_pb2.HealthCheckRequest, context: "_Context") -> None:
-        """Streams the health now and after every change."""
+        """Streams the current health and every change."""
         watch = asyncio.ensure_future(super().Watch(request, context))
         ended = asyncio.ensure_future(self._ended.wait())
         try:

@@ -1,4 +1,4 @@
-"""Gives up a peer that has been silent for too long."""
+"""Gives up on a peer that has been silent for too long."""
 
 import asyncio
 import time
@@ -9,23 +9,23 @@ from draftwire.v1.error_reason_pb2 import ErrorReason
 from service_runtime.errors import ServiceError
 
 _LATE_SECONDS = 1.0
-"""A timer this late says that the process was held up, and with it the reading of what had come."""
+"""Delay of a timer that shows that the process was held up, so incoming messages may be unread."""
 
 
 class IdleWatch:
-    """Knows when the peer was heard last; `run`, in one task, ends the wait for it."""
+    """Tracks when the peer was last heard; `run`, in one task, raises after too long a silence."""
 
     def __init__(self, seconds: float) -> None:
-        """seconds: silence after which the peer is given up; 0 waits for ever."""
+        """seconds: longest silence of the peer; 0 waits forever."""
         self._seconds = seconds
         self._heard = time.monotonic()
 
     def heard(self) -> None:
-        """Something came from the peer."""
+        """Records that something came from the peer."""
         self._heard = time.monotonic()
 
     async def run(self) -> None:
-        """Returns at once where there is nothing to watch. Raises ServiceError after the silence."""
+        """Raises ServiceError once the peer has been silent for too long; returns immediately if there is no limit."""
         if not self._seconds:
             return
         self.heard()

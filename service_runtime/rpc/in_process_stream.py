@@ -1,4 +1,4 @@
-"""MessageStream inside one process: a conversation without sockets that ends and fails as gRPC does."""
+"""MessageStream inside one process: a conversation without sockets that ends and fails as one over gRPC does."""
 
 import asyncio
 from collections import deque
@@ -20,7 +20,7 @@ DEFAULT_BUFFER = 16
 
 
 class _Pipe(Generic[MessageT]):
-    """One direction: a bounded queue with an end, which is clean or broken."""
+    """One direction of a stream: a bounded queue with an end, which is clean or broken."""
 
     def __init__(self, max_buffered: int) -> None:
         if max_buffered < 1:
@@ -56,7 +56,7 @@ class _Pipe(Generic[MessageT]):
             self._changed.notify_all()
 
     async def end(self, fault: StreamBroken | None = None, *, discard: bool = False) -> None:
-        """No more messages come; with `discard` those that wait are lost too. The first end counts."""
+        """Ends the messages; `discard` also drops those that wait. Only the first end counts."""
         async with self._changed:
             if not self._ended:
                 self._ended, self._fault = True, fault
@@ -65,14 +65,14 @@ class _Pipe(Generic[MessageT]):
                 self._changed.notify_all()
 
     async def refuse(self, gone: StreamBroken) -> None:
-        """Nobody reads any more: writes fail from now on."""
+        """Makes writes fail from now on, because nobody reads any longer."""
         async with self._changed:
             self._reader_gone = self._reader_gone or gone
             self._changed.notify_all()
 
 
 class InProcessStream(MessageStream[SendT, RecvT]):
-    """One end of a pair made by `stream_pair`."""
+    """One end of a stream; `stream_pair` makes both."""
 
     def __init__(self, outgoing: _Pipe[SendT], incoming: _Pipe[RecvT], *, is_client: bool) -> None:
         self._outgoing = outgoing
@@ -96,7 +96,7 @@ class InProcessStream(MessageStream[SendT, RecvT]):
         self._closed = True
         if error is None:
             await self._outgoing.end()
-        elif self._is_client:  # a client's error does not travel, as in gRPC
+        elif self._is_client:  # as in gRPC, a client's error does not reach the server
             await self.sever(StreamBroken.of(grpc.StatusCode.CANCELLED, "the call was cancelled"))
         else:
             fault = StreamBroken(error.to_status())
@@ -105,7 +105,7 @@ class InProcessStream(MessageStream[SendT, RecvT]):
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """What breaks the stream is, seen from the server, a client that is gone."""
+        """Turns a broken stream into ClientGone on the server's side."""
         try:
             yield
         except StreamBroken as fault:
@@ -114,17 +114,17 @@ class InProcessStream(MessageStream[SendT, RecvT]):
             raise ClientGone(fault.status) from None
 
     async def sever(self, fault: StreamBroken) -> None:
-        """Breaks both directions at once, messages on their way included, as a lost connection does."""
+        """Breaks both directions, dropping messages in transit, as a lost connection does."""
         for pipe in (self._outgoing, self._incoming):
             await pipe.end(fault, discard=True)
             await pipe.refuse(fault)
 
 
 def stream_pair(max_buffered: int = DEFAULT_BUFFER) -> tuple[InProcessStream[Any, Any], InProcessStream[Any, Any]]:
-    """The client's and the server's end of one stream; each direction holds up to `max_buffered` messages.
+    """Returns the client's and the server's end of one stream; each direction holds up to `max_buffered` messages.
 
-    Here a client that is gone shows as StreamBroken at the server's end; `in_process_call` cancels the handler too.
-    Raises ValueError when max_buffered is less than 1.
+    A client that is gone raises ClientGone at the server's end; `in_process_call` also cancels the handler. Raises
+    ValueError when max_buffered is less than 1.
     """
     up: _Pipe[Any] = _Pipe(max_buffered)
     down: _Pipe[Any] = _Pipe(max_buffered)
@@ -135,10 +135,11 @@ def stream_pair(max_buffered: int = DEFAULT_BUFFER) -> tuple[InProcessStream[Any
 async def in_process_call(
     handler: Callable[[MessageStream[Any, Any]], Awaitable[None]], max_buffered: int = DEFAULT_BUFFER
 ) -> AsyncIterator[InProcessStream[Any, Any]]:
-    """The client's side of a call whose handler runs in this process, in a task of its own.
+    """Yields the client's side of a call whose handler runs in this process, in a task of its own.
 
-    As in gRPC: the handler's return ends the stream cleanly, a ServiceError it raises ends it with that status,
-    another exception is INTERNAL; closing with an error, `sever`, or leaving the `async with` cancels the handler.
+    As in gRPC, the stream ends cleanly when the handler returns, with a ServiceError's status when it raises one, and
+    with INTERNAL for any other exception. Closing with an error, `sever`, or leaving the `async with` cancels the
+    handler.
     """
     up: _Pipe[Any] = _Pipe(max_buffered)
     down: _Pipe[Any] = _Pipe(max_buffered)
@@ -152,7 +153,7 @@ async def in_process_call(
 
 
 class _CallStream(InProcessStream[SendT, RecvT]):
-    """The client's end of a call: what breaks it cancels the handler."""
+    """The client's end of a call; breaking it cancels the handler."""
 
     def __init__(self, outgoing: _Pipe[SendT], incoming: _Pipe[RecvT], task: asyncio.Task[None]) -> None:
         super().__init__(outgoing, incoming, is_client=True)
@@ -164,7 +165,7 @@ class _CallStream(InProcessStream[SendT, RecvT]):
 
 
 class _HandlerStream(InProcessStream[SendT, RecvT]):
-    """The server's end of a call, which ends cleanly when the handler has returned."""
+    """The server's end of a call, which ends cleanly after the handler has returned."""
 
     async def close(self, error: ServiceError | None = None) -> None:
         if error is None:
@@ -173,7 +174,7 @@ class _HandlerStream(InProcessStream[SendT, RecvT]):
             await super().close(error)
 
     async def finish(self) -> None:
-        """The handler has returned."""
+        """Ends the stream after the handler has returned."""
         await self._outgoing.end()
         await self._incoming.refuse(StreamBroken.of(grpc.StatusCode.CANCELLED, "the other side has ended the stream"))
 
@@ -181,7 +182,7 @@ class _HandlerStream(InProcessStream[SendT, RecvT]):
 async def _handle(
     handler: Callable[[MessageStream[Any, Any]], Awaitable[None]], server: _HandlerStream[Any, Any]
 ) -> None:
-    """A handler's task; what CallInterceptor does for a real call."""
+    """Runs a handler and ends its call, as CallInterceptor does for a real one."""
     try:
         await handler(server)
     except Exception as error:  # noqa: BLE001 - the call ends with it; service_error logs what is unexpected

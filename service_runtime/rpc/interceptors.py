@@ -1,4 +1,4 @@
-"""What happens around every call: errors become statuses, and the log says how it ended."""
+"""The interceptor around every call, which turns errors into statuses and logs how the call ended."""
 
 import asyncio
 import secrets
@@ -32,25 +32,24 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 _WATCH_SECONDS = 5.0
-"""From one look at the file of tokens to the next, for calls that run."""
+"""Interval between two checks of running calls against the token file."""
 _INFRASTRUCTURE = ("/grpc.health.", "/grpc.reflection.")
 _ROUTINE: ContextVar[bool] = ContextVar("routine", default=False)
-"""Whether the present call said that it is one of many of its kind."""
-# InternalError is what a write under way raises in grpc when the client goes.
+"""Whether the current call was marked as routine."""
+# grpc raises InternalError in a pending write when the client goes away.
 _CLIENT_GONE = (ClientGone, grpc.aio.InternalError)
 
 
 def mark_routine() -> None:
-    """Says that the present call, one of many alike, changes nothing: its end is logged at level debug if it went
-    well."""
+    """Marks the current call as routine and without side effects: if it succeeds, its end is logged at debug level."""
     _ROUTINE.set(True)
 
 
 def service_error(error: Exception) -> ServiceError:
-    """What a client is told of an exception a handler raised.
+    """Returns the error to send to the client for an exception that a handler raised.
 
-    A ServiceError is told as it is, also out of the ExceptionGroup of a TaskGroup. Anything else is a fault of ours:
-    it is logged here, with its traceback, under an incident id that the client gets in its place.
+    A ServiceError is sent as it is, also one inside the ExceptionGroup of a TaskGroup. Anything else is a fault of the
+    service: it is logged here with its traceback, and the client receives an incident id.
     """
     told = told_error(error)
     if told is not None:
@@ -61,15 +60,15 @@ def service_error(error: Exception) -> ServiceError:
 
 
 def told_error(error: Exception) -> ServiceError | None:
-    """The ServiceError in an exception that a handler raised, alone or in a group; None for a fault of ours and for a
-    client that is gone."""
+    """Returns the ServiceError in an exception that a handler raised, alone or in a group; None for a fault of the
+    service and for a client that is gone."""
     leaves = list(_leaves(error))
     told = [leaf for leaf in leaves if isinstance(leaf, ServiceError)]
     return told[0] if told and all(isinstance(leaf, (ServiceError, *_CLIENT_GONE)) for leaf in leaves) else None
 
 
 def is_client_gone(error: Exception) -> bool:
-    """True when an exception a handler raised says only that its client is gone."""
+    """Returns whether an exception that a handler raised means only that its client is gone."""
     return all(isinstance(leaf, _CLIENT_GONE) for leaf in _leaves(error))
 
 
@@ -79,7 +78,7 @@ def _gone_code(context: "_Context") -> grpc.StatusCode:
 
 
 def _leaves(error: Exception) -> Iterator[Exception]:
-    """The exceptions in a group of groups, or the exception itself."""
+    """Yields the exceptions inside nested groups, or the exception itself."""
     if isinstance(error, ExceptionGroup):
         for inner in error.exceptions:
             yield from _leaves(inner)
@@ -88,19 +87,19 @@ def _leaves(error: Exception) -> Iterator[Exception]:
 
 
 class _Admitted:
-    """A running call that a token was shown for."""
+    """A running call that was admitted by a token."""
 
     def __init__(self, check: Callable[[], object], version: object) -> None:
-        """To be made in the call's task. `check` raises ServiceError when the token may not make the call any more.
-        version: of the tokens, by which it might when it began."""
+        """Must be created in the call's task. check: raises ServiceError when the token no longer permits the call.
+        version: of the token file when the call was admitted."""
         self._check = check
         self._version = version
         self._task = asyncio.current_task()
         self.refusal: ServiceError | None = None
-        """Why the call was ended."""
+        """The error that the call was ended with."""
 
     def check(self, version: object) -> None:
-        """Ends the call if it may not be made any more. version: of the tokens, now."""
+        """Ends the call if it is no longer permitted. version: current version of the token file."""
         if version is self._version:
             return
         self._version = version
@@ -115,10 +114,10 @@ class _Admitted:
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps the handlers of all four kinds; they must be coroutine functions or asynchronous generators.
 
-    A message larger than `max_message_bytes`, either way, and bytes that are no message get a rich error too. After
-    `refuse_new_calls`, calls other than health and reflection end at once with SHUTTING_DOWN. With `tokens` a call
-    has to bring one that may make it; without it ends before what it sent is decoded. One that runs ends, while
-    `watch` runs, when its token is taken away.
+    Messages larger than `max_message_bytes` in either direction, and undecodable messages, also end with a rich error.
+    After `refuse_new_calls`, new calls other than health and reflection end with SHUTTING_DOWN. With `tokens`, each
+    call needs a token that permits it; a call without one ends before its messages are decoded. While `watch` runs,
+    revoking a token ends its running calls.
     """
 
     def __init__(
@@ -127,8 +126,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         tokens: AcceptedTokens | None = None,
         on_message: Callable[[int], None] = lambda size: None,
     ) -> None:
-        """`on_message` is given the bytes of each message: of a streamed request as it comes, of others when their call
-        is over."""
+        """on_message: called with the size in bytes of each message, for a streamed request as it arrives, for others
+        when their call is over."""
         self._max_message_bytes = max_message_bytes
         self._tokens = tokens
         self._on_message = on_message
@@ -136,7 +135,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._admitted: set[_Admitted] = set()
 
     async def watch(self) -> None:
-        """Ends running calls whose tokens are not accepted any more; runs until it is cancelled."""
+        """Ends running calls whose tokens are no longer accepted; runs until cancelled."""
         if self._tokens is None:
             return
         while True:
@@ -146,7 +145,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 call.check(version)
 
     def refuse_new_calls(self) -> None:
-        """From now on new calls are turned away; those in flight go on."""
+        """Refuses new calls from now on; running ones continue."""
         self._refusing = True
 
     async def intercept_service(
@@ -160,7 +159,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return self._wrap(handler, handler_call_details)
 
     def _identify(self, call: grpc.HandlerCallDetails) -> Caller | ServiceError | None:
-        """Who makes a call, or why it may not be made; None where nobody asks."""
+        """Returns the caller, or the error that refuses the call; None if no token is required."""
         if self._tokens is None:
             return None
         try:
@@ -169,13 +168,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             return refusal
 
     def _wrap(self, handler: "_Handler", call: grpc.HandlerCallDetails) -> "_Handler":
-        version = self._tokens.version if self._tokens is not None else None  # before it is known who calls
+        version = self._tokens.version if self._tokens is not None else None  # read before the caller is identified
         caller = self._identify(call)
         stream = "stream" if handler.response_streaming else "unary"
         kind = f"{'stream' if handler.request_streaming else 'unary'}_{stream}"
         behavior = getattr(handler, kind)
 
-        sizes: list[int] = []  # of this call's messages
+        sizes: list[int] = []  # bytes of this call's messages
 
         async def unary_response(request: Any, context: "_Context") -> Any:
             async with self._around(call, context, caller, version, sizes):
@@ -193,7 +192,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 if not hasattr(responses, "__aiter__"):
                     await responses
                     return
-                # Left to itself grpc drops the generator of a cancelled call and its `finally` runs whenever; here
+                # Otherwise grpc drops the generator of a cancelled call and its `finally` runs at some later time; here
                 # it has run before the call is over.
                 async with aclosing(responses):
                     async for response in responses:
@@ -211,7 +210,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return wrapped
 
     def _encoder(self, serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes]:
-        """Encodes a response. One that is too large is our fault, but left to grpc it looks like a lost client."""
+        """Returns an encoder of responses. A response that is too large is the service's fault, but grpc would report
+        it as a lost client."""
 
         def encode(response: Any) -> bytes:
             raw: bytes = response if serialize is None else serialize(response)
@@ -224,11 +224,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def _decoder(
         self, deserialize: Callable[[bytes], Any] | None, on_message: Callable[[int], None], *, raising: bool
     ) -> Callable[[bytes], Any]:
-        """Decodes a request, or says by a ServiceError why not.
+        """Returns a decoder of requests that reports faults as ServiceError.
 
         A streamed request is decoded inside the handler's read, so the error is raised there. A single request is
-        decoded before the handler runs, where an exception would reach the client as UNKNOWN, so the error is
-        returned in the request's place.
+        decoded before the handler runs; an exception there would reach the client as UNKNOWN, so the error is returned
+        in place of the request.
         """
 
         def decode(raw: bytes) -> Any:
@@ -293,7 +293,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             except Exception as error:
                 if is_client_gone(error):
                     code = _gone_code(context)
-                    raise asyncio.CancelledError from error  # what grpc expects of a handler without a client
+                    raise asyncio.CancelledError from error  # as grpc expects of a handler without a client
                 failure = service_error(error)
                 code = failure.code
                 await abort_call(context, failure)

@@ -1,4 +1,4 @@
-"""A stream of messages between two peers, whatever carries it."""
+"""A stream of messages between two peers, independent of transport."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Protocol, Self, TypeVar
@@ -17,7 +17,7 @@ _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.Statu
 
 
 class StreamBroken(Exception):
-    """The stream is of no use any more; `status` says why."""
+    """The stream has broken and is unusable; `status` says why."""
 
     def __init__(self, status: status_pb2.Status) -> None:
         self.status = status
@@ -25,17 +25,17 @@ class StreamBroken(Exception):
 
     @classmethod
     def of(cls, code: grpc.StatusCode, message: str) -> Self:
-        """One without details."""
+        """Returns a StreamBroken without details."""
         return cls(status_pb2.Status(code=code.value[0], message=message))
 
     @property
     def code(self) -> grpc.StatusCode:
-        """The canonical code."""
+        """The canonical status code."""
         return _CODES.get(self.status.code, grpc.StatusCode.UNKNOWN)
 
     @property
     def reason_name(self) -> str | None:
-        """The published reason, without its prefix; None when the other side gave none."""
+        """The published reason, without its prefix; None if the other side gave none."""
         for info in self._details(error_details_pb2.ErrorInfo):
             if info.domain == DOMAIN:
                 reason: str = info.reason
@@ -44,14 +44,14 @@ class StreamBroken(Exception):
 
     @property
     def retry_seconds(self) -> float | None:
-        """When the other side wants to be asked again, in seconds; None when it did not say."""
+        """Seconds after which the other side asks for a retry; None if it did not say."""
         for info in self._details(error_details_pb2.RetryInfo):
             delay: float = info.retry_delay.seconds + info.retry_delay.nanos / 1e9
             return delay
         return None
 
     def _details(self, kind: Callable[[], Any]) -> Iterator[Any]:
-        """The details of a kind; what cannot be read is passed over, as the other side may send anything."""
+        """Yields the details of a kind. Unreadable ones are skipped, because the other side may send anything."""
         for detail in self.status.details:
             message = kind()
             try:
@@ -62,11 +62,11 @@ class StreamBroken(Exception):
 
 
 class ClientGone(StreamBroken):
-    """At the server's side: the client cancelled, died or ran out of time. Nobody is left to be told of an error."""
+    """On the server's side, the client cancelled, died or ran out of time; no error can reach it."""
 
 
 class OneAtATime:
-    """Raises RuntimeError when a second task begins what a first one is at: a mistake, found in both transports."""
+    """Raises RuntimeError when two tasks read, or two tasks write, at once; catches that mistake on both transports."""
 
     def __init__(self) -> None:
         self._busy = False
@@ -84,39 +84,39 @@ class MessageStream(Protocol[SendT_contra, RecvT_co]):
     """One side of a bidirectional stream. One task may read and one may write at a time.
 
     On the client's side a lost, failed or cancelled stream raises StreamBroken. On the server's side a client that is
-    gone cancels the handler, as grpc does; another task of the handler may see its read return None or raise
-    ClientGone just before. So a handler cleans up in `finally`.
+    gone cancels the handler, as in grpc; just before that, another task of the handler may see its read return None or
+    raise ClientGone. Handlers must therefore clean up in `finally`.
     """
 
     async def read(self) -> RecvT_co | None:
-        """The next message, or None at the end. Raises StreamBroken.
+        """Returns the next message, or None at the end. Raises StreamBroken.
 
-        May be cancelled, by asyncio.timeout for one: the stream goes on and no message is lost.
+        May be cancelled, for example by asyncio.timeout: the stream continues and no message is lost.
         """
         ...
 
     async def write(self, message: SendT_contra) -> None:
-        """Sends a message; returns when the transport took it. Raises StreamBroken; RuntimeError after close.
+        """Sends a message; returns when the transport has taken it. Raises StreamBroken, and RuntimeError after close.
 
-        May be cancelled: the stream goes on, and the message may or may not be sent.
+        May be cancelled: the stream continues, and the message may or may not be sent.
         """
         ...
 
     async def close(self, error: ServiceError | None = None) -> None:
-        """Ends what this side sends. Closing again does nothing, except that the first error still counts.
+        """Ends this side's messages. Closing again has no effect, except that the first error still counts.
 
-        Without error the other side reads to a clean end: at once when the client closes, when the handler returns
-        when the server does. With one, a server ends the call with that status; a client cancels it. Raises
-        StreamBroken when a client's stream breaks before the other side can know.
+        Without an error the other side reads to a clean end: immediately when the client closes, or after the handler
+        returns when the server closes. With an error, a server ends the call with that status and a client cancels it.
+        Raises StreamBroken when a client's stream breaks before the other side can know.
         """
         ...
 
     def decoded(self) -> Decoded:
-        """Return the bytes decoded since the last call of this, and the time that took, where it is measured."""
+        """Returns the bytes decoded since the previous call and their processor time, if measured."""
         return NOTHING_DECODED
 
     def __aiter__(self) -> AsyncIterator[RecvT_co]:
-        """Iterates over the messages to the clean end. Raises StreamBroken. To cancel it may end the whole stream."""
+        """Iterates over the messages to the clean end. Raises StreamBroken. Cancelling it may end the whole stream."""
         return _messages(self)
 
 

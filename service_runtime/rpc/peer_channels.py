@@ -1,4 +1,4 @@
-"""Channels to other services, made from a service's settings."""
+"""Channels to other services, created from a service's settings."""
 
 from draftwire._calls.channel import AsyncChannels
 from service_runtime.process.settings import ServiceSettings
@@ -7,6 +7,6 @@ from service_runtime.rpc.channel import client_options
 
 
 def peer_channels(settings: ServiceSettings) -> AsyncChannels:
-    """Channels to other services, with this one's certificate and token. Raises StartupError when a file cannot be
-    used. The caller closes them."""
+    """Returns channels to other services, with this service's certificate and token. Raises StartupError when a file
+    cannot be used. The caller closes them."""
     return AsyncChannels(peer_security(settings).security, tuple(client_options(settings.max_message_bytes)))

@@ -1,4 +1,4 @@
-"""Names of requests, as callers give them and logs show them."""
+"""Request ids, as callers give them and logs show them."""
 
 import re
 from collections.abc import Iterable
@@ -6,20 +6,20 @@ from collections.abc import Iterable
 from service_runtime.errors import invalid_field
 
 HEADER = "x-request-id"
-"""The metadata by which a call may bring its request's name."""
+"""Metadata key under which a call may carry its request id."""
 
 _NAME = re.compile(r"[\x21-\x7e]{1,256}")
 
 
 def check_request_id(field: str, name: str) -> str:
-    """Returns the name as it is. Raises ServiceError where a line of the log could not show it as one word."""
+    """Returns the id unchanged. Raises ServiceError if it is not one printable word for the log."""
     if not _NAME.fullmatch(name):
         raise invalid_field(field, f"must be 1 to 256 visible ASCII characters, has {len(name)} characters")
     return name
 
 
 def given_request_id(name: str, metadata: Iterable[tuple[str, str | bytes]]) -> str:
-    """The name that a call brings: its message's field, else its metadata's; empty where it brings none.
+    """Returns the id that a call carries: from its message's field, else from its metadata; empty if it has none.
 
     Raises ServiceError as `check_request_id`.
     """

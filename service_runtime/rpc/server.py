@@ -27,14 +27,14 @@ ServicerT = TypeVar("ServicerT")
 
 
 class ServiceServer:
-    """Serves the added services, grpc.health.v1 and, where it is wanted, reflection on one port.
+    """Serves the added services, grpc.health.v1 and, if enabled, reflection on one port.
 
-    Use: add, then start, and at the end begin_shutdown and stop; `lifecycle.serve` does the latter three.
+    Call add, then start, and at the end begin_shutdown and stop; `serving.serve` makes the last three calls.
     """
 
     def __init__(self, settings: ServiceSettings) -> None:
-        """Reads the files of certificates and tokens. Raises StartupError, naming the flag, when one cannot be used, or
-        when others could read along and --insecure does not allow it."""
+        """Reads the certificate and token files. Raises StartupError, naming the flag, when one cannot be used, or when
+        traffic would be readable to others and --insecure does not allow it."""
         self._listen = Address.parse(settings.listen)
         self._metrics_listen = Address.parse(settings.metrics_listen) if settings.metrics_listen else None
         self._tls = server_tls(settings)
@@ -43,7 +43,7 @@ class ServiceServer:
         self._reflects = local if settings.reflection is None else settings.reflection
         self._open_to_all = not local and tokens is None and settings.tls_client_ca is None
         self.heap = HeapTrimmer()
-        """Counts large messages; works while the server runs."""
+        """Counts large messages; active while the server runs."""
         self._interceptor = CallInterceptor(settings.max_message_bytes, tokens, self.heap.note)
         self._server = grpc.aio.server(
             interceptors=[self._interceptor],
@@ -64,25 +64,25 @@ class ServiceServer:
 
     @property
     def bound_port(self) -> int:
-        """The port listened on; raises RuntimeError before start."""
+        """The port that the server listens on; raises RuntimeError before start."""
         if not self._bound_port:
             raise RuntimeError("the server has not been started")
         return self._bound_port
 
     @property
     def address(self) -> str:
-        """HOST:PORT listened on, with the real port; raises RuntimeError before start."""
+        """HOST:PORT that the server listens on, with the real port; raises RuntimeError before start."""
         return str(Address(self._listen.host, self.bound_port))
 
     def check_port(self) -> None:
-        """Raises StartupError, naming the address, when it, or the metrics' one, cannot be bound now; worth it before a
-        long start-up."""
+        """Raises StartupError, naming the address, if the listening address or the metrics address cannot be bound;
+        called before a long start-up."""
         _check_bindable(self._listen)
         if self._metrics_listen is not None:
             _check_bindable(self._metrics_listen)
 
     async def start(self, *, serving: bool = True) -> None:
-        """Binds the port and takes calls; health is NOT_SERVING until `set_serving` where `serving` is False.
+        """Binds the port and accepts calls; with `serving` False, health is NOT_SERVING until `set_serving`.
 
         Raises StartupError, naming the address, when it cannot be bound.
         """
@@ -114,12 +114,12 @@ class ServiceServer:
         await self._started_health().set_serving(serving)
 
     async def begin_shutdown(self) -> None:
-        """Health turns NOT_SERVING for good and new calls get SHUTTING_DOWN; calls in flight go on."""
+        """Sets health to NOT_SERVING for good and refuses new calls with SHUTTING_DOWN; running calls continue."""
         self._interceptor.refuse_new_calls()
         await self._started_health().enter_graceful_shutdown()
 
     async def stop(self, grace_seconds: float) -> None:
-        """Closes the port, waits up to the grace time for calls in flight, cancels the rest."""
+        """Closes the port, waits up to the grace time for running calls, and cancels the rest."""
         if self._health is not None:
             self._health.end_watches()
         await self._server.stop(grace_seconds)
@@ -135,7 +135,7 @@ class ServiceServer:
 
 
 class _Recorder:
-    """Stands for the server while a service is added, and notes the service's name for health and reflection."""
+    """Stands in for the server while a service is added, and records the service's name for health and reflection."""
 
     def __init__(self, server: grpc.aio.Server) -> None:
         self._server: Any = server
@@ -152,8 +152,8 @@ class _Recorder:
 def _check_bindable(address: Address) -> None:
     """Raises StartupError with the system's own reason when the address cannot be listened on.
 
-    grpc says only that it failed, and of the two addresses of `localhost` it takes one silently when another
-    server holds the other. The look is racy, which costs no more than a poorer message.
+    grpc only reports that it failed, and of the two addresses of `localhost` it silently takes one when another server
+    holds the other. This check is racy, which at worst costs a less helpful message.
     """
     try:
         found = socket.getaddrinfo(
@@ -171,7 +171,7 @@ def _check_bindable(address: Address) -> None:
                 probe.bind(target)
         except OSError as error:
             failures.append(error)
-    # A family this machine lacks is no fault while another works.
+    # An address family that this machine lacks is no fault while another one works.
     fatal = [error for error in failures if error.errno in (errno.EADDRINUSE, errno.EACCES)]
     if fatal or len(failures) == len(found):
         reason = (fatal or failures)[0].strerror

@@ -1,4 +1,4 @@
-"""Serving until shutdown, with a graceful end."""
+"""Serves until shutdown, then ends gracefully."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from service_runtime.rpc.server import ServiceServer
 log = get_logger(__name__)
 
 _LAST_WORDS_SECONDS = 1.0
-"""How long the server goes on after a drain that was cut short: calls that it ended still have to be told why."""
+"""Time that the server continues after a drain that was cut short, so that ended calls still receive their errors."""
 
 
 async def serve(
@@ -22,11 +22,11 @@ async def serve(
 ) -> None:
     """Starts the server, waits for the shutdown, and ends gracefully within the grace time.
 
-    `started` is called once the server takes calls and has its address. At the end, in order: health turns
-    NOT_SERVING and new calls are refused; `drain(seconds)` lets the service's work finish and is cancelled after that
-    time, when it may still end calls with an error; the server stops. Does nothing when the shutdown was asked for
-    before, say by a task that failed. Raises StartupError when the address cannot be bound, and what `drain`
-    raises, after the server has stopped.
+    `started` is called once the server accepts calls and has its address. At the end, health turns NOT_SERVING and new
+    calls are refused; then `drain(seconds)` lets the service's work finish; then the server stops. `drain` is cancelled
+    after that time, and may then still end calls with an error. Does nothing when the shutdown was requested earlier,
+    for example by a failed task. Raises StartupError when the address cannot be bound, and errors of `drain` after the
+    server has stopped.
     """
     if shutdown.requested:
         return
@@ -50,4 +50,4 @@ async def serve(
                 deadline = loop.time() + _LAST_WORDS_SECONDS
         await server.stop(max(0.0, deadline - loop.time()))
     finally:
-        await server.stop(0)  # after a graceful stop this does nothing
+        await server.stop(0)  # no effect after a graceful stop

@@ -1,4 +1,4 @@
-"""The one task that writes to a stream."""
+"""The single task that writes to a stream."""
 
 import asyncio
 from collections import deque
@@ -10,17 +10,17 @@ SendT = TypeVar("SendT")
 
 
 class OutboxFull(Exception):
-    """The other side takes messages more slowly than they come, and the bound is reached."""
+    """The outbox has reached its bound because the other side accepts messages too slowly."""
 
 
 class StreamWriter(Generic[SendT]):
-    """A bounded outbox of a stream. Any task of the loop puts messages in; `run`, in one task, writes them in order.
+    """A bounded outbox of a stream. Any task of the loop adds messages; `run`, in one task, writes them in order.
 
-    Not for other threads: they go through loop.call_soon_threadsafe.
+    Other threads must go through loop.call_soon_threadsafe.
     """
 
     def __init__(self, stream: MessageStream[SendT, object], max_queued: int) -> None:
-        """Raises ValueError unless max_queued, the number of messages that may wait, is at least 1."""
+        """max_queued: most messages that wait. Raises ValueError unless it is at least 1."""
         if max_queued < 1:
             raise ValueError(f"max_queued must be at least 1, got {max_queued}")
         self._stream = stream
@@ -31,16 +31,16 @@ class StreamWriter(Generic[SendT]):
 
     @property
     def queued(self) -> int:
-        """Messages that wait."""
+        """Number of messages that wait."""
         return len(self._queued)
 
     @property
     def closed(self) -> bool:
-        """True once it takes no more messages: after `close`, or because the stream broke."""
+        """Whether the outbox accepts no more messages, after `close` or because the stream broke."""
         return self._closed
 
     def offer(self, message: SendT) -> bool:
-        """Queues a message that may be lost: returns False, without it, when full or closed."""
+        """Queues a message that may be lost; returns False, without queueing it, when full or closed."""
         if self._closed or len(self._queued) >= self._max_queued:
             return False
         self._queued.append(message)
@@ -48,19 +48,19 @@ class StreamWriter(Generic[SendT]):
         return True
 
     def send(self, message: SendT) -> None:
-        """Queues a message that must arrive. Raises OutboxFull, and RuntimeError after close; never waits."""
+        """Queues a message that must arrive; never waits. Raises OutboxFull, and RuntimeError after close."""
         if self._closed:
             raise RuntimeError("the outbox is closed")
         if not self.offer(message):
             raise OutboxFull(f"{self._max_queued} messages wait already")
 
     def close(self) -> None:
-        """Takes no more messages; `run` writes those that wait, closes the stream and returns."""
+        """Accepts no more messages; `run` writes those that wait, closes the stream and returns."""
         self._closed = True
         self._changed.set()
 
     async def run(self) -> None:
-        """Writes until closed. Raises StreamBroken; messages that wait then are dropped with the stream."""
+        """Writes messages until closed. Raises StreamBroken; waiting messages are then dropped."""
         try:
             while True:
                 while self._queued:

@@ -20,14 +20,14 @@ from service_runtime.security.caller import Caller
 from service_runtime.security.roles import Role, roles_of
 
 LEAST_TOKEN_LENGTH = 16
-"""Characters that a token needs at least: a short one can be guessed."""
+"""Least number of characters of a token; a shorter one could be guessed."""
 
 _NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
 _SCHEME = "bearer "
 
 
 class _Entry(BaseModel):
-    """One table of the file, as it is written there."""
+    """One table of the file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -62,7 +62,7 @@ class _Known:
 
 
 class AcceptedTokens:
-    """Tells callers by their tokens, from a TOML file with a table for each caller:
+    """Identifies callers by their tokens, from a TOML file with one table per caller:
 
         [alice]
         sha256 = "9f86d0..."   # or token = "the token itself"
@@ -72,14 +72,14 @@ class AcceptedTokens:
     """
 
     def __init__(self, path: str | Path) -> None:
-        """Raises ValueError, naming the file and never showing a token, when it cannot be used."""
+        """Raises ValueError, naming the file but never showing a token, when the file cannot be used."""
         self._path = Path(path)
         self._file = WatchedFiles([path], self._read)
 
     def check(self, method: str, metadata: Sequence[tuple[str, str | bytes]]) -> Caller | None:
-        """Who makes a call of `method`; None where everybody may.
+        """Returns the caller of `method`; None if everybody may call it.
 
-        Raises ServiceError: UNAUTHENTICATED without a known token, ROLE_MISSING when its roles do not suffice.
+        Raises ServiceError: UNAUTHENTICATED without a known token, ROLE_MISSING if its roles do not suffice.
         """
         needed = roles_of(method)
         if not needed:
@@ -97,13 +97,13 @@ class AcceptedTokens:
 
     @property
     def version(self) -> object:
-        """Another object whenever the file has changed."""
+        """Version of the file: a new object after each change."""
         return self._file.get()
 
     def _find(self, token: str) -> Caller:
         digest = _digest(token)
         found: Caller | None = None
-        for known in self._file.get():  # to the end, so that the time tells nothing
+        for known in self._file.get():  # compare all, so that the time reveals nothing
             if hmac.compare_digest(known.digest, digest):
                 found = known.caller
         if found is None:
@@ -116,7 +116,7 @@ class AcceptedTokens:
         except OSError as error:
             raise ValueError(f"cannot read {self._path}: {error.strerror}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{self._path} is not valid TOML: {type(error).__name__}") from None  # it may show a token
+            raise ValueError(f"{self._path} is not valid TOML: {type(error).__name__}") from None  # may show a token
         if not tables:
             raise ValueError(f"{self._path} has no caller: every call would be refused")
         known: dict[bytes, _Known] = {}
@@ -144,7 +144,7 @@ class AcceptedTokens:
 
 
 def _bearer(metadata: Sequence[tuple[str, str | bytes]]) -> str:
-    """The token in a call's metadata. Raises ServiceError."""
+    """Returns the token in a call's metadata. Raises ServiceError."""
     for key, value in metadata:
         if key == "authorization" and isinstance(value, str) and value[: len(_SCHEME)].lower() == _SCHEME:
             return value[len(_SCHEME) :].strip()

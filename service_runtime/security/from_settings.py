@@ -1,4 +1,4 @@
-"""TLS and accepted tokens of a server, made from its settings; errors name the flag."""
+"""Creates a server's TLS and accepted tokens from its settings; errors name the flag."""
 
 from draftwire._auth.pem import read_identity
 from service_runtime.process.settings import ServiceSettings
@@ -9,9 +9,9 @@ from service_runtime.security.server_tls import ServerTls
 
 
 def server_tls(settings: ServiceSettings) -> ServerTls | None:
-    """TLS of the server; None where it serves in the clear.
+    """Returns the TLS of the server; None if it serves in plaintext.
 
-    Raises StartupError: a file cannot be used, or others could read what goes in the clear, which nobody allowed.
+    Raises StartupError if a file cannot be used, or if others could read the traffic and --insecure does not allow it.
     """
     check_listen(settings)
     if settings.tls_cert is None or settings.tls_key is None:
@@ -23,7 +23,7 @@ def server_tls(settings: ServiceSettings) -> ServerTls | None:
 
 
 def accepted_tokens(settings: ServiceSettings) -> AcceptedTokens | None:
-    """The tokens that callers need; None where they need none. Raises StartupError when the file cannot be used."""
+    """Returns the tokens that callers need; None if they need none. Raises StartupError for an unusable file."""
     if settings.accepted_tokens is None:
         return None
     with named_flags("--accepted-tokens"):

@@ -1,13 +1,13 @@
-"""Who may call which method: the one table of it."""
+"""The table of roles that may call each method."""
 
 from enum import StrEnum
 
 
 class Role(StrEnum):
-    """What a token is for. Whoever has `ADMIN` may do everything."""
+    """A permission of a token. `ADMIN` permits everything."""
 
     GENERATE = "generate"
-    """Have text generated, and see the model and the pool."""
+    """Generate text, and see the model and the pool."""
     DRAFT = "draft"
     """Draft for a verifier: the role of the services for one another."""
     ADMIN = "admin"
@@ -44,15 +44,15 @@ ROLES_BY_METHOD: dict[str, frozenset[Role]] = {
     _DRAFTER + "GetModelInfo": _ANY,
     _DRAFTER + "LoadModel": _ADMIN,
 }
-"""The roles of which a token has to have one, by method."""
+"""Roles by method; a token needs one of them."""
 
 _HEALTH = "/grpc.health.v1.Health/"
 _REFLECTION = "/grpc.reflection."
 
 
 def roles_of(method: str) -> frozenset[Role]:
-    """The roles of which one is needed; none for a method that everybody may call. What is not in the table is the
-    administrator's."""
+    """Returns the roles of which a call needs one; empty for methods open to everybody. Methods missing from the table
+    need the administrator's role."""
     if method.startswith(_HEALTH):
         return frozenset()
     if method.startswith(_REFLECTION):

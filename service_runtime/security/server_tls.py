@@ -1,4 +1,4 @@
-"""TLS from a server's side."""
+"""TLS on a server's side."""
 
 from pathlib import Path
 
@@ -9,13 +9,13 @@ from draftwire._auth.watched_files import WatchedFiles
 
 
 class ServerTls:
-    """A server's certificate and key, and whose clients it takes. Files are read again when they change.
+    """A server's certificate and key, and the authorities of its clients. Files are read again when they change.
 
-    Handshakes take what the files hold then; connections that are open stay as they are.
+    New handshakes use the changed files; open connections are unaffected.
     """
 
     def __init__(self, cert: str | Path, key: str | Path, client_ca: str | Path | None) -> None:
-        """Reads the files. `client_ca`: clients have to have a certificate of one of these authorities.
+        """Reads the files. client_ca: clients must have a certificate of one of these authorities.
 
         Raises ValueError, naming the file, when one cannot be used.
         """
@@ -25,7 +25,7 @@ class ServerTls:
         self._files = WatchedFiles([path for path in (cert, key, client_ca) if path is not None], self._read)
 
     def credentials(self) -> grpc.ServerCredentials:
-        """The credentials to listen with. gRPC asks for the files' content from a thread of its own."""
+        """Returns the credentials to listen with. gRPC asks for the files' content from a thread of its own."""
         credentials: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
             self._files.get(), self._files.get, require_client_authentication=self._client_ca is not None
         )

@@ -1,4 +1,4 @@
-"""Whether one more request is let in: by how many there are, and by how long it would wait."""
+"""Admits or refuses a request, by the number of requests and by the expected wait."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from service_runtime.errors import at_capacity
 from verifier_service.admission.expected_wait import ExpectedWait
 
 _RETRY_SECONDS = 1.0
-"""When to try again where nothing tells better."""
+"""Retry delay where no better estimate exists."""
 _LEAST_RETRY_SECONDS = 0.1
 
 
 class Admission:
-    """Refuses at once what would be of no use later, so that those who are let in wait for a bounded time."""
+    """Refuses immediately what would wait too long, so that admitted requests wait for a bounded time."""
 
     def __init__(self, wait: ExpectedWait, max_requests: int, max_wait_seconds: float = 0.0):
-        """max_requests: most that run and wait. max_wait_seconds: longest expected wait; 0 sets no limit."""
+        """max_requests: most running and waiting requests. max_wait_seconds: longest expected wait; 0 sets no limit."""
         self.wait = wait
         self._max_requests = max_requests
         self._max_wait_seconds = max_wait_seconds
 
     def check(self, requests: int, places: int, remaining: float | None = None) -> None:
-        """Raise ServiceError, AT_CAPACITY with RetryInfo, unless a request may come beside so many.
+        """Raises ServiceError, AT_CAPACITY with RetryInfo, unless one more request may join the given number.
 
-        places: how many run at once. remaining: seconds until the request's deadline; None if it has none.
+        places: how many requests run at once. remaining: seconds until the request's deadline; None if it has none.
         """
         if requests >= self._max_requests:
             raise at_capacity(f"{requests} requests run or wait already", _RETRY_SECONDS)
@@ -37,6 +37,6 @@ class Admission:
         if expected > most:
             raise at_capacity(
                 f"{requests} requests are ahead; the wait would be about {expected:.1f} s, {whose} leaves {most:.1f} s",
-                # If no others come, the wait is down to that by then.
+                # By then, if no other request comes, the wait is down to the limit.
                 max(_LEAST_RETRY_SECONDS, expected - most),
             )

@@ -1,4 +1,4 @@
-"""How long a request that came now would wait before its own prompt is computed."""
+"""The expected wait of a new request, until its own prompt is computed."""
 
 from __future__ import annotations
 
@@ -10,60 +10,60 @@ from itertools import islice
 from speculative_engine.planning.step_cost import StepCost
 
 _MEMORY_SECONDS = 10.0
-"""How long the rate of tokens under load is remembered, about: long enough for the steps of many requests."""
+"""Approximate time for which the token rate under load is remembered: long enough for the steps of many requests."""
 _PRIOR_SECONDS = 1.0
-"""Weight of what the cost of a step says of that rate, before any was measured."""
+"""Weight, in seconds, of the rate predicted from the step cost, before any rate was measured."""
 _WEIGHT = 1 / 16
 """Weight of a request in the running averages over requests."""
 
 
 class ExpectedWait:
-    """Knows who is ahead, and how fast they go. Apart from requests and engine, so that a test can play both.
+    """Estimates the wait from the requests ahead and their speed. Independent of requests and engine, for tests.
 
-    Two things are waited for. Where all places are taken, that requests end: as many as wait already, and one more. How
-    fast they do is the tokens of a request, on average, over the tokens a second that are generated while requests
-    wait. With a place, that the prompts before are computed: their tokens, less what the prefix cache had of late, over
-    what a step computes of them by c(n).
+    The wait has two parts. If all places are taken, as many requests must end as wait already, and one more. The time
+    for that is their number, times the average tokens of a request, over the tokens per second generated while requests
+    wait. Once there is a place, the prompts ahead must be computed. The time for that is their tokens, less the recent
+    share of prefix cache hits, over the prompt rows of a step, times its cost c(n).
     """
 
     def __init__(self, cost: StepCost, max_step_rows: int, clock: Callable[[], float] = time.perf_counter):
-        """max_step_rows: most rows of a step. clock: gives seconds, for tests."""
+        """max_step_rows: most rows of a step. clock: returns seconds; replaced in tests."""
         self._cost = cost
         self._max_step_rows = max_step_rows
         self._clock = clock
         self._prompts: dict[int, int] = {}
-        """Tokens of the prompts of those that have no first token yet, by request, oldest first."""
+        """Prompt tokens of requests without a first token yet, by request, oldest first."""
         self._begun: set[int] = set()
         self._length: float | None = None
-        """Tokens of a request that has ended, on average."""
+        """Average tokens of the requests that have ended."""
         self._computed = 1.0
-        """Share of prompts that is computed, and not read from the prefix cache."""
+        """Average share of a prompt that is computed rather than read from the prefix cache."""
         self._tokens = 0.0
         self._seconds = 0.0
-        """Tokens that were generated while requests waited for places, and the time it took, both fading."""
+        """Seconds in which `_tokens` were generated while requests waited for places; both decay."""
         self._stepped: float | None = None
-        """When the last step ended in which requests waited for places."""
+        """End of the last step if requests waited for places then."""
 
     def add(self, request_id: int, prompt_tokens: int) -> None:
-        """A request came, and waits."""
+        """Adds a request that waits."""
         self._prompts[request_id] = prompt_tokens
 
     def begin(self, request_id: int, cached_tokens: int) -> None:
-        """A request got its first token; cached_tokens: what the prefix cache had of its prompt."""
+        """Records that a request got its first token. cached_tokens: prompt tokens found in the prefix cache."""
         tokens = self._prompts.pop(request_id, 0)
         if tokens:
             self._computed += _WEIGHT * (1 - min(cached_tokens, tokens) / tokens - self._computed)
             self._begun.add(request_id)
 
     def end(self, request_id: int, tokens: int) -> None:
-        """A request ended, whyever, after so many tokens; does nothing if it is not known."""
+        """Records that a request ended, for any reason, after `tokens` tokens; ignores an unknown one."""
         self._prompts.pop(request_id, None)
         if request_id in self._begun:
             self._begun.discard(request_id)
             self._length = tokens if self._length is None else self._length + _WEIGHT * (tokens - self._length)
 
     def step(self, tokens: int, places: int) -> None:
-        """A step ended that brought so many tokens, with places for so many requests."""
+        """Records that a step ended and brought `tokens` tokens. places: how many requests run at once."""
         now = self._clock()
         full = self._ahead > places
         if full and self._stepped is not None:
@@ -77,7 +77,7 @@ class ExpectedWait:
         self._stepped = now if full else None
 
     def seconds(self, places: int) -> float:
-        """How long a request that came now would wait, where `places` run at once; its own prompt comes on top."""
+        """Returns the expected wait of a new request, without its own prompt. places: how many requests run at once."""
         for_place = 0.0
         leaving = self._ahead - places + 1
         if leaving > 0 and self._length is not None:
@@ -90,7 +90,7 @@ class ExpectedWait:
         return len(self._prompts) + len(self._begun)
 
     def _prompt_seconds(self, places: int) -> float:
-        """What computing the prompts takes that have places."""
+        """Returns the time to compute the prompts of the requests that have places."""
         decoding = min(len(self._begun), places)
         tokens = self._computed * sum(islice(self._prompts.values(), places - decoding))
         if not tokens:
@@ -99,5 +99,5 @@ class ExpectedWait:
         return math.ceil(tokens / rows) * self._cost.seconds(decoding + min(rows, math.ceil(tokens)), max(1, decoding))
 
     def _plain_rate(self, places: int) -> float:
-        """Tokens a second of so many requests that are decoded plainly."""
+        """Returns the tokens per second of plain decoding with `places` requests."""
         return places / self._cost.seconds(places, places)

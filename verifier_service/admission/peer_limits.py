@@ -1,4 +1,4 @@
-"""What one peer may have running and waiting at once, so that no client takes all the room."""
+"""Limits on what one peer may have running and waiting, so that no client takes all the room."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from service_runtime.errors import ServiceError, at_capacity
 from service_runtime.security.caller import current_caller
 
 _RETRY_SECONDS = 1.0
-"""When a peer may try again: its own requests have to end first."""
+"""Retry delay for a peer, whose own requests have to end first."""
 
 
 class PeerLimits:
-    """Counts requests and tokens by peer. A peer is a caller by its token's name or, where none is asked for, a host:
-    its processes and connections share the limits. A caller's own limits stand in place of the service's."""
+    """Counts requests and tokens by peer. A peer is a caller, by its token's name, or, without tokens, a host, whose
+    processes and connections share the limits. A caller's own limits replace the service's."""
 
     def __init__(self, max_requests: int = 0, max_tokens: int = 0):
-        """Most requests of a peer, and most tokens of these, at their greatest lengths; 0 sets no limit."""
+        """max_requests: most requests of a peer. max_tokens: most tokens of a peer's requests, at their maximum
+        lengths. 0 sets no limit."""
         self.max_requests = max_requests
         self.max_tokens = max_tokens
         self._held: dict[object, tuple[str, int]] = {}
 
     @contextmanager
     def reading(self, peer: str) -> Iterator[None]:
-        """Count a request whose tokens are not known yet, until the `with` is left. Raises ServiceError (AT_CAPACITY)
+        """Counts a request whose tokens are not known yet, until the `with` is left. Raises ServiceError (AT_CAPACITY)
         beyond the limit."""
         self._check_number(peer)
         key = object()
@@ -38,8 +39,8 @@ class PeerLimits:
             del self._held[key]
 
     def add(self, sequence_id: int, peer: str, tokens: int) -> None:
-        """Count a request of up to `tokens` tokens. Raises ServiceError if that is beyond a limit: AT_CAPACITY, or
-        CONTEXT_EXCEEDED where it would be for any time."""
+        """Counts a request of up to `tokens` tokens. Raises ServiceError beyond a limit: AT_CAPACITY, or
+        CONTEXT_EXCEEDED if the request alone exceeds it."""
         self._check_number(peer)
         caller = current_caller()
         max_tokens = self.max_tokens if caller is None or caller.max_tokens is None else caller.max_tokens
@@ -59,7 +60,7 @@ class PeerLimits:
         self._held[sequence_id] = (peer, tokens)
 
     def remove(self, sequence_id: int) -> None:
-        """The request has ended; does nothing if it was not counted."""
+        """Removes a request that has ended; ignores one that was not counted."""
         self._held.pop(sequence_id, None)
 
     def _check_number(self, peer: str) -> None:
@@ -69,5 +70,5 @@ class PeerLimits:
             raise at_capacity(f"{number} requests of {peer} run or wait already, at most {most} may", _RETRY_SECONDS)
 
     def _held_by(self, peer: str) -> list[int]:
-        """The tokens of each request of a peer."""
+        """Returns the tokens of each of a peer's requests."""
         return [tokens for other, tokens in self._held.values() if other == peer]

@@ -1,1 +1,1 @@
-"""Counters of requests, steps and acceptance, as status and metrics report them."""
+"""Counters of requests, steps and acceptance, reported in status and metrics."""

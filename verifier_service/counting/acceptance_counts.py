@@ -1,4 +1,4 @@
-"""What came of each rule of acceptance, counted apart."""
+"""Acceptance counts, separate for each acceptance rule."""
 
 from __future__ import annotations
 
@@ -13,59 +13,59 @@ from verifier_service.reading.acceptance import rule_number
 
 @dataclass(slots=True)
 class RuleCount:
-    """What came of one rule."""
+    """The counts of one acceptance rule."""
 
     requests: int = 0
-    """Requests with it that have begun."""
+    """Requests under the rule that have begun."""
     tokens: int = 0
-    """Tokens they committed."""
+    """Tokens committed under the rule."""
     drafts: int = 0
-    """Their steps that verified at least one draft token."""
+    """Verifications under the rule of at least one draft token of a request."""
     draft_tokens: int = 0
-    """Draft tokens verified for them."""
+    """Draft tokens verified under the rule."""
     accepted_tokens: int = 0
-    """Draft tokens accepted."""
+    """Draft tokens accepted under the rule."""
     _lengths: list[int] = field(default_factory=list)
-    """Steps by how many draft tokens they accepted, from one on."""
+    """Number of verifications by accepted draft tokens, from one on."""
 
     def count(self, outcome: SequenceOutcome, kept: int) -> None:
-        """Take in a step of a request that kept so many of its tokens; it leaves those behind a stop string."""
+        """Counts a step of a request that kept `kept` of its tokens; tokens behind a stop string are dropped."""
         self.tokens += kept
         if not outcome.drafted:
             return
         self.drafts += 1
         self.draft_tokens += sum(outcome.drafted.values())
-        accepted = min(outcome.accepted, kept)  # accepted tokens come before the target's own
+        accepted = min(outcome.accepted, kept)  # accepted tokens precede the target's own
         if accepted:
             self.accepted_tokens += accepted
             self._lengths.extend([0] * (accepted - len(self._lengths)))
             self._lengths[accepted - 1] += 1
 
     def accepted_per_position(self) -> list[int]:
-        """How many accepted draft tokens were the first of their step, the second, and so on."""
+        """Returns how many accepted draft tokens were the first of their verification, the second, and so on."""
         return [sum(self._lengths[position:]) for position in range(len(self._lengths))]
 
 
 class AcceptanceCounts:
-    """Counts by rule, of those that were in effect for a request."""
+    """Counts by the rule in effect for each request."""
 
     def __init__(self) -> None:
         self._counts: dict[AcceptanceRule, RuleCount] = {}
 
     def begin(self, acceptance: Acceptance) -> None:
-        """A request begins."""
+        """Counts a request that begins."""
         self._of(acceptance).requests += 1
 
     def count(self, acceptance: Acceptance, outcome: SequenceOutcome, kept: int) -> None:
-        """A step of a request that has begun; kept: how many of the step's tokens are the request's."""
+        """Counts a step of a request. kept: how many of the step's tokens the request kept."""
         self._of(acceptance).count(outcome, kept)
 
     def by_rule(self) -> dict[AcceptanceRule, RuleCount]:
-        """The counts, in the rules' order."""
+        """Returns the counts in the order of the rules."""
         return {rule: self._counts[rule] for rule in sorted(self._counts)}
 
     def messages(self) -> list[AcceptanceCount]:
-        """As GetModelInfo tells them, by rule."""
+        """Returns the counts by rule, as GetModelInfo reports them."""
         return [
             AcceptanceCount(
                 rule=rule,

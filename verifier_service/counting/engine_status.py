@@ -1,4 +1,4 @@
-"""The engine as GetModelInfo tells it."""
+"""The engine's status, as GetModelInfo reports it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from verifier_service.counting.acceptance_counts import AcceptanceCounts
 
 
 def engine_status(engine: VerificationEngine, acceptance: AcceptanceCounts) -> EngineStatus:
-    """What the engine holds, does and decides. To be called in the event loop, while the engine's thread goes on."""
+    """Returns what the engine holds, does and decides. Called in the event loop while the engine's thread runs."""
     pool, clock = engine.model.pool, engine.clock
     return EngineStatus(
         running_sequences=engine.running,

@@ -1,4 +1,4 @@
-"""How requests went: their tokens, their times, how they ended, and which were refused."""
+"""Counts of requests: their tokens, their times, their endings and the refusals."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from service_runtime.observability.metric_families import SECONDS, STEP_SECONDS,
 from verifier_service.running.running_request import RunningRequest
 
 _FINISHED = ("stop", "length", "deadline")
-"""As RunningRequest tells why it finished."""
+"""Finish reasons of RunningRequest."""
 ENDINGS = (*_FINISHED, "abort", "error", "shutdown")
-"""How a request ends; `abort`: its caller left, `shutdown`: it was told to go on elsewhere."""
+"""Endings of a request. `abort`: its caller left. `shutdown`: it was sent to another verifier."""
 
 
 class RequestCounts:
-    """Sums over requests since the start. Used in the event loop only."""
+    """Totals of all requests since the start. Used in the event loop only."""
 
     def __init__(self) -> None:
         self.prompt_tokens = 0
         self.generation_tokens = 0
         self.goodput_tokens = 0
-        """Output tokens of requests that were brought to their end: by a stop, or by their length."""
+        """Output tokens of requests that ended by a stop or by their length."""
         self.ended: Counter[str] = Counter()
-        """Requests by how they ended, one of ENDINGS."""
+        """Requests by ending, one of ENDINGS."""
         self.refused: Counter[str] = Counter()
         """Requests that never began, by the error's reason."""
         self.first_token = Histogram(SECONDS)
-        """From a request's admission to its first token."""
+        """Seconds from a request's admission to its first token."""
         self.between_tokens = Histogram(STEP_SECONDS)
-        """From a request's tokens to its next ones, which may be several at once."""
+        """Seconds from a request's tokens to its next ones, of which one step may bring several."""
         self.latency = Histogram(SECONDS)
-        """From a request's admission to its end, of those that finished."""
+        """Seconds from the admission to the end of requests that finished."""
         self.prompt_lengths = Histogram(TOKENS)
         self.output_lengths = Histogram(TOKENS)
 
     @contextmanager
     def refusals(self) -> Iterator[None]:
-        """Count a ServiceError that is raised inside as a refusal, and raise it."""
+        """Counts a ServiceError raised inside as a refusal, and raises it again."""
         try:
             yield
         except ServiceError as error:
@@ -49,7 +49,7 @@ class RequestCounts:
             raise
 
     def took(self, request: RunningRequest, tokens: int, now: float) -> None:
-        """A step brought a request so many tokens. now: by time.perf_counter."""
+        """Counts the tokens that a step brought a request. now: by time.perf_counter."""
         self.generation_tokens += tokens
         last = request.last_tokens_at
         if last is None:
@@ -60,13 +60,13 @@ class RequestCounts:
         request.last_tokens_at = now
 
     def end(self, request: RunningRequest, now: float) -> None:
-        """A request that had begun is over, however it ended."""
+        """Counts a request that had begun and is over, for any reason."""
         ending = _ending(request)
         self.ended[ending] += 1
         if ending not in _FINISHED:
             return
         prompt = request.order.prompt_length
-        # What a resumed request had before is another verifier's work.
+        # The tokens that a resumed request came with are another verifier's work.
         made = len(request.tokens) - prompt - len(request.order.resumed)
         if ending != "deadline":
             self.goodput_tokens += made

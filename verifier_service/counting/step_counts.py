@@ -1,4 +1,4 @@
-"""How steps of the target went: their times and sizes, and what plain decoding would have taken."""
+"""Counts of the target's steps: their times and sizes, and the estimated time of plain decoding."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from speculative_engine.planning.step_cost import StepCost
 
 
 class StepCounts:
-    """Sums over steps since the start. Used in the event loop only."""
+    """Totals of all steps since the start. Used in the event loop only."""
 
     def __init__(self) -> None:
         self.seconds = Histogram(STEP_SECONDS)
-        """Of each step, from its plan on."""
+        """Seconds of each step, without planning and waiting."""
         self.rows = Histogram(SIZES)
-        """Tokens that each step computed, of prompts, last tokens and nodes."""
+        """Tokens computed by each step: of prompts, last tokens and nodes."""
         self.sequences = Histogram(SIZES)
-        """Sequences that each step brought tokens."""
+        """Sequences that got tokens in each step."""
         self.draft_tokens = Histogram(SIZES)
-        """Draft tokens that each step verified, all sequences together, of steps that brought tokens."""
+        """Draft tokens verified by each step that brought tokens, all sequences together."""
         self.plain_seconds = 0.0
-        """What all steps' tokens would have taken without drafts, by estimate."""
+        """Estimated seconds that the same tokens would have taken without drafts."""
 
     def count(self, result: StepResult, cost: StepCost) -> None:
-        """Take in a step. cost: the target's c(n)."""
+        """Counts a step. cost: the target's c(n)."""
         self.seconds.observe(result.seconds)
         self.rows.observe(result.rows)
         drafted = tokens = sequences = 0
@@ -33,7 +33,7 @@ class StepCounts:
             sequences += bool(outcome.tokens)
             if outcome.drafted:
                 drafted += sum(outcome.drafted.values())
-        # The same step without the nodes, and as many steps more as its further tokens take: one a sequence each.
+        # The same step without the nodes, and then one step for every further token per sequence.
         plain = result.seconds - cost.added(result.rows, drafted)
         if sequences:
             self.sequences.observe(sequences)

@@ -1,4 +1,4 @@
-"""All of a verifier's metrics, as they are at a scrape."""
+"""All metrics of a verifier, collected at each scrape."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from verifier_service.verifier import Verifier
 
 
 class VerifierCollector(Collector):
-    """Nothing is counted here: it tells what the verifier knows, and so what GetModelInfo and ListDrafters tell."""
+    """Reports the verifier's counts, the same ones that GetModelInfo and ListDrafters report; counts nothing itself."""
 
     def __init__(self, verifier: Verifier) -> None:
         self._verifier = verifier
 
     def collect(self) -> Iterator[Metric]:
-        """To be called in the event loop."""
+        """Yields all metrics; called in the event loop."""
         verifier = self._verifier
         model = verifier.info
         yield info(

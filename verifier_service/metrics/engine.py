@@ -1,4 +1,4 @@
-"""What the engine holds and does."""
+"""Metrics of the engine: what it holds and does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from verifier_service.counting.step_counts import StepCounts
 
 
 def engine_families(status: EngineStatus, steps: StepCounts) -> Iterator[Metric]:
-    """Metrics of the engine."""
+    """Yields the metrics of the engine."""
     yield gauge("num_requests_running", "Requests that hold KV slots.", status.running_sequences)
     yield gauge("num_requests_waiting", "Requests that wait for KV slots or a place.", status.waiting_requests)
     yield counter("num_preemptions", "Times a request gave up its KV slots, to be computed again.", status.preemptions)

@@ -1,4 +1,4 @@
-"""What the planner goes by, and what came of it."""
+"""Metrics of the planner: its inputs and its results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from service_runtime.observability.metric_families import counter, gauge
 
 
 def planner_families(planner: PlannerStatus) -> Iterator[Metric]:
-    """Metrics of the planner."""
+    """Yields the metrics of the planner."""
     yield gauge(
         "planner_step_cost_seconds",
         "Expected time of a step by its rows: c(n).",

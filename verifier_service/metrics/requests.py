@@ -1,4 +1,4 @@
-"""How requests go."""
+"""Metrics of requests."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from service_runtime.observability.metric_families import counter, histogram
 from verifier_service.counting.request_counts import ENDINGS, RequestCounts
 
 _REFUSALS = ("AT_CAPACITY", "CONTEXT_EXCEEDED", "INVALID_FIELD")
-"""Reasons that are told from the start, so that the first refusal shows as an increase."""
+"""Reasons reported from the start, so that the first refusal shows as an increase."""
 
 
 def request_families(counts: RequestCounts) -> Iterator[Metric]:
-    """Metrics of requests."""
+    """Yields the metrics of requests."""
     yield counter(
         "request_success",
         "Requests that ended after they had begun, by how.",

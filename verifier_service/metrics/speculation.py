@@ -1,4 +1,4 @@
-"""What speculation brings."""
+"""Metrics of speculation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from verifier_service.counting.acceptance_counts import AcceptanceCounts, RuleCo
 
 
 def speculation_families(counts: AcceptanceCounts) -> Iterator[Metric]:
-    """Metrics of speculation by rule of acceptance; without the label's sum, a rule that is not lossless would flatter
-    the drafters."""
+    """Yields the metrics of speculation by acceptance rule; a total would let lossy rules flatter the drafters."""
     by_rule = {name: RuleCount() for name in RULE_NAMES.values()}
     by_rule |= {RULE_NAMES[rule]: count for rule, count in counts.by_rule().items()}
 

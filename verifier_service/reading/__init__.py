@@ -1,1 +1,1 @@
-"""Requests read from protobuf and checked, field by field."""
+"""Reads requests from protobuf and checks them field by field."""

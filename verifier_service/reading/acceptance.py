@@ -1,4 +1,4 @@
-"""Reads which rule of acceptance a request asks for, settles what it left open, and tells what was settled."""
+"""Reads the acceptance rule of a request, settles what the request left open, and reports the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THRESHOLDS = {
     AcceptancePreset.ACCEPTANCE_PRESET_JSON: 0.65,
     AcceptancePreset.ACCEPTANCE_PRESET_NARRATIVE: 0.5,
 }
-"""How sure the target has to be of a draft token: the more one wrong token breaks, the surer."""
+"""Probability that the target must give a draft token, by preset: the more a wrong token breaks, the higher."""
 
 _MENTIONS_JSON = re.compile(r"\bjson\b", re.I)
 _JSON = re.compile(r"^\s*[\[{]\s*[\"\[{\]}\d]|\"\s*:\s*[\"\[{\d]")
@@ -26,11 +26,11 @@ _CODE_LINE = re.compile(
     r"|^\s*(//|/\*|#!|#include|@\w)|[;{}]\s*$|\)\s*(->.*)?:\s*$|^\s*[\w.]+\s*=[^=]"
 )
 _LEAST_CODE = 0.4
-"""Part of the lines that are code in a text that is taken for it."""
+"""Share of lines that must look like code for a prompt to count as code."""
 
 
 def looks_like(prompt: str) -> AcceptancePreset:
-    """The preset for a prompt: JSON where it is spoken of or written, else code, else narrative."""
+    """Returns the preset for a prompt: JSON if it mentions or contains JSON, else code, else narrative."""
     if _MENTIONS_JSON.search(prompt) or _JSON.search(prompt):
         return AcceptancePreset.ACCEPTANCE_PRESET_JSON
     lines = [line for line in prompt.splitlines() if line.strip()]
@@ -54,11 +54,11 @@ _OWNER = {
     "posterior_threshold": RuleName.TYPICAL,
     "posterior_alpha": RuleName.TYPICAL,
 }
-"""Which rule reads a field."""
+"""The rule that each field belongs to."""
 
 
 class SettledAcceptance(NamedTuple):
-    """What is in effect."""
+    """The acceptance settings in effect for a request."""
 
     acceptance: Acceptance
     preset: AcceptancePreset
@@ -68,10 +68,10 @@ class SettledAcceptance(NamedTuple):
 async def read_acceptance(
     options: SpeculationOptions, *, matters: bool, prompt: Callable[[], Awaitable[str]]
 ) -> SettledAcceptance:
-    """What a request asks for, settled. Raises ServiceError with INVALID_ARGUMENT.
+    """Reads a request's acceptance rule and settles its defaults. Raises ServiceError with INVALID_ARGUMENT.
 
-    matters: whether the rule makes a difference: without noise, or without drafts, all are the coupled one. prompt: the
-    prompt's text, for those who choose by it; the same for a request that is resumed.
+    matters: whether the rule makes a difference; without sampling noise or without drafts, every rule equals the
+    coupled one. prompt: returns the prompt's text, for choosing a preset; a resumed request gives the same text.
     """
     given = {field for field in _OWNER if (options.preset if field == "preset" else options.HasField(field))}
     if options.acceptance not in _RULES:
@@ -102,7 +102,7 @@ async def read_acceptance(
 
 
 def tell_acceptance(stats: SpeculationStats, acceptance: Acceptance, preset: AcceptancePreset) -> None:
-    """Say in a request's statistics what was in effect."""
+    """Records in a request's statistics what was in effect."""
     stats.acceptance = _NUMBERS[acceptance.rule]
     stats.preset = preset
     stats.lossless = acceptance.lossless
@@ -114,7 +114,7 @@ def tell_acceptance(stats: SpeculationStats, acceptance: Acceptance, preset: Acc
 
 
 def rule_number(acceptance: Acceptance) -> AcceptanceRule:
-    """The rule as the contract has it."""
+    """Returns the rule's number in the contract."""
     return _NUMBERS[acceptance.rule]
 
 

@@ -1,4 +1,4 @@
-"""Addresses of drafters in the verifier: local:NAME?option=value&..."""
+"""Addresses of drafters inside the verifier: local:NAME?option=value&..."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _MOST_DIGITS = 12
 
 
 def read_local_address(field: str, address: str) -> str:
-    """The address of a request's field in its one form: the options that are given, in their order. Raises
-    ServiceError."""
+    """Returns the normalized form of a local address in a request's field: the given options, in their declared order.
+    Raises ServiceError."""
     name, method, options = _parse(field, address)
     given = [each.name for each in dataclasses.fields(method.options) if each.name in options]
     text = "&".join(f"{option}={_text(options[option])}" for option in given)
@@ -30,8 +30,8 @@ def read_local_address(field: str, address: str) -> str:
 
 
 def make_drafter(address: str, target: PackedModel, *, hub: bool) -> Drafter:
-    """The drafter that an address in its one form names. hub: whether its model may be a hub id. May take its time.
-    Raises ServiceError."""
+    """Creates the drafter that a normalized address names; may be slow. hub: whether its model may be a hub id. Raises
+    ServiceError."""
     _, method, options = _parse("address", address)
     try:
         return method.make(method.options(**options), target, hub)
@@ -63,7 +63,7 @@ def _parse(field: str, address: str) -> tuple[str, Method, dict[str, OptionValue
 
 
 def _options(method: Method, query: str) -> dict[str, OptionValue]:
-    """Raises FieldError, its field being the option."""
+    """Parses the options of an address. Raises FieldError whose field is the option."""
     defaults = {each.name: each.default for each in dataclasses.fields(method.options)}
     options: dict[str, OptionValue] = {}
     for option, text in parse_qsl(query, keep_blank_values=True):

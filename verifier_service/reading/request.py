@@ -32,51 +32,51 @@ _MAX_STOPS = 16
 _MAX_STOP_LENGTH = 256
 _MAX_DRAFTER_NAMES = 16
 _MAX_NAME_LENGTH = 1024
-"""Characters of a drafter's name; none has more."""
+"""Most characters of a drafter's name."""
 _LOOKED_AT = 1024
-"""Tokens of a prompt, the last ones, by which a preset is chosen."""
+"""Number of tokens at the end of a prompt from which a preset is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class GenerateOrder:
-    """A request that has been read and checked: the sequence for the engine, and what the service itself does."""
+    """A checked request: the sequence for the engine, and the options that the service handles."""
 
     request_id: str
     spec: SequenceSpec
-    """The engine's part: tokens, sampling, rule of acceptance, limits and changes to the logits."""
+    """The engine's part: tokens, sampling, acceptance rule, limits and logit changes."""
     prompt_length: int
-    """Leading tokens of the sequence that are the prompt; the caller has the others already."""
+    """Number of leading tokens of the sequence that are the prompt; the caller has the others already."""
     prompt_was_text: bool
     stops: tuple[str, ...]
     """Strings that end the output."""
     speculate: bool
-    """Whether anybody drafts for it."""
+    """Whether any drafter drafts for the request."""
     drafter_names: tuple[str, ...] = ()
-    """The only drafters it takes, all of them; empty leaves the choice to the pool."""
+    """The only drafters for the request, all of which draft; if empty, the pool chooses."""
     resumable: bool = False
-    """Whether the caller can go on at another verifier."""
+    """Whether the caller can continue at another verifier."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that its drafters must carry."""
     drafters: int | None = None
-    """How many drafters draft for it at once; None leaves it to the setting."""
+    """Number of drafters that draft at once; None uses the verifier's setting."""
     prediction: list[int] = field(default_factory=list)
-    """The output it expects."""
+    """Tokens of the output that the caller expects."""
     preset: AcceptancePreset = AcceptancePreset.ACCEPTANCE_PRESET_UNSPECIFIED
-    """The preset that the threshold of its rule comes from."""
+    """The preset that the rule's threshold comes from."""
     dynamic_temperature: bool = False
-    """Whether drafters draft at a lower temperature the less sure they are."""
+    """Whether drafters lower their temperature where they are unsure."""
     stop_token_ids: frozenset[int] = frozenset()
     """Tokens that end the output, whether or not end-of-sequence tokens do."""
     include_stop: bool = False
     """Whether the text keeps the stop string or token that ended the output."""
     changes: LogitChanges = NO_CHANGES
-    """The changes to the logits that the sequence's editors make."""
+    """The logit changes that the sequence's editors make."""
     max_time: float | None = None
-    """Seconds after which it ends with what there is."""
+    """Seconds after which the request ends with the output so far."""
     echo: bool = False
     """Whether to report the prompt's text."""
     jump_ahead: bool = False
-    """Whether tokens that the form of the output leaves no choice about are drafted."""
+    """Whether tokens that the output form determines are drafted."""
 
     @property
     def prompt(self) -> list[int]:
@@ -85,12 +85,12 @@ class GenerateOrder:
 
     @property
     def resumed(self) -> list[int]:
-        """Output tokens that the caller has already."""
+        """Output tokens that the caller already has."""
         return list(self.spec.tokens[self.prompt_length :])
 
     @property
     def sampling(self) -> SamplingParams:
-        """How its tokens are drawn."""
+        """Sampling parameters of the request."""
         return self.spec.sampling
 
     @property
@@ -100,12 +100,12 @@ class GenerateOrder:
 
     @property
     def acceptance(self) -> Acceptance:
-        """The rule of acceptance in effect."""
+        """The acceptance rule in effect."""
         return self.spec.acceptance
 
 
 class RequestReader:
-    """Knows the target's limits. Every fault is a ServiceError that names the field."""
+    """Reads requests against the target's limits. Every fault is a ServiceError that names the field."""
 
     def __init__(
         self,
@@ -117,13 +117,13 @@ class RequestReader:
         *,
         pool: TextPool,
     ):
-        """kv_tokens: most tokens of one request that the KV cache, and the limit of a peer, have room for. pool: reads
-        texts."""
+        """kv_tokens: most tokens of one request that fit into the KV cache and the limit of a peer. pool: threads that
+        tokenize texts."""
         self._tokenizer = tokenizer
         self._eos_token_ids = frozenset(eos_token_ids)
         self._forms = StructuredOutputReader(tokenizer, vocab_size, self._eos_token_ids)
         self._numbers = itertools.count(1)
-        """Of sequences: each is used once."""
+        """Sequence ids; each is used once."""
         self._vocab_size = vocab_size
         self._longest = min(context_length, kv_tokens)
         self._bound_by = (
@@ -136,13 +136,13 @@ class RequestReader:
     async def read(
         self, request: verifier_service_pb2.GenerateRequest, request_id: str = "", peer: str = ""
     ) -> GenerateOrder:
-        """Check and complete a request. Raises ServiceError with INVALID_ARGUMENT, and AT_CAPACITY where too many texts
+        """Checks and completes a request. Raises ServiceError with INVALID_ARGUMENT, or AT_CAPACITY if too many texts
         are being read.
 
-        request_id: its name, where that is settled already. peer: whose it is.
+        request_id: its id, if already settled. peer: its caller.
         """
         request_id = request_id or given_request_id(request.request_id, ()) or f"req-{secrets.token_hex(6)}"
-        # What is too long is refused before anything of the request is copied, compared or tokenized.
+        # Overlong requests are refused before anything in them is copied, compared or tokenized.
         self._check_lengths(request)
         resumed = list(request.resume_token_ids)
         self.check_tokens("resume_token_ids", resumed)
@@ -172,7 +172,7 @@ class RequestReader:
             lambda words, size: self.texts.run(partial(self._spellings, words), size, peer),
         )
         form: OutputForm | None = None
-        if request.HasField("structured_output"):  # last, since it may take a while
+        if request.HasField("structured_output"):  # last, because it may be slow
             form = await self._forms.read(request.structured_output, resumed, ignore_eos=request.ignore_eos, peer=peer)
         ends = stop_token_ids | (frozenset() if request.ignore_eos else self._eos_token_ids)
         editors = editors_of(changes, prompt, resumed, ends)
@@ -217,11 +217,11 @@ class RequestReader:
         )
 
     def close(self) -> None:
-        """End the threads that compile forms."""
+        """Ends the threads that compile output forms."""
         self._forms.close()
 
     def check_tokens(self, field: str, token_ids: Sequence[int]) -> None:
-        """Raise ServiceError if an id is beyond the vocabulary."""
+        """Raises ServiceError if an id is beyond the vocabulary."""
         if token_ids and max(token_ids) >= self._vocab_size:
             index = next(i for i, token in enumerate(token_ids) if token >= self._vocab_size)
             raise refused_field(
@@ -280,13 +280,13 @@ class RequestReader:
             )
 
     def _spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """The tokens of each word, with a space before it and without."""
+        """Returns the tokens of each word, with and without a leading space."""
         found: dict[tuple[int, ...], None] = {}
         for word in words:
             bare = word.lstrip(" ") or word
             for text in (bare, f" {bare}"):
                 spelled = tuple(self._tokenizer.encode(text, add_special_tokens=False))
-                if spelled and max(spelled) < self._vocab_size:  # what the target has no token for cannot come
+                if spelled and max(spelled) < self._vocab_size:  # the target has no other tokens
                     found[spelled] = None
         return tuple(found)
 

@@ -1,4 +1,4 @@
-"""Reads how a request's tokens are drawn, and what it does to the logits before."""
+"""Reads a request's sampling parameters and its logit changes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from speculative_engine.logits.logit_changes import MOST_BIASES, LogitChanges
 from speculative_engine.sampling.sampling_params import SamplingParams
 
 _SEED_BITS = 53
-"""Of a seed that the verifier chooses: numbers that JavaScript has, too."""
+"""Bits of a seed chosen by the verifier; JavaScript represents such numbers exactly."""
 _MAX_BAD_WORDS = 256
 _MAX_BAD_WORD_LENGTH = 256
 
 
 def read_sampling(given: sampling_pb2.SamplingParams) -> SamplingParams:
-    """How tokens are drawn. Raises ServiceError with INVALID_ARGUMENT."""
+    """Reads the sampling parameters. Raises ServiceError with INVALID_ARGUMENT."""
     params = SamplingParams.read(given, given.seed if given.HasField("seed") else secrets.randbits(_SEED_BITS))
     try:
         return params.validate("sampling")
@@ -35,10 +35,10 @@ async def read_changes(
     check_tokens: Callable[[str, Sequence[int]], None],
     spell: Callable[[Sequence[str], int], Awaitable[tuple[tuple[int, ...], ...]]],
 ) -> LogitChanges:
-    """The changes to the logits. Raises ServiceError.
+    """Reads the logit changes. Raises ServiceError.
 
-    most_tokens: of the output. check_tokens: raises for a field with an id beyond the vocabulary. spell: gives the ways
-    to write some words, of so many bytes in all, as tokens.
+    most_tokens: most tokens of the output. check_tokens: raises for a field with an id beyond the vocabulary. spell:
+    returns the token spellings of words, given their total size in bytes.
     """
     given = request.sampling
     if len(given.logit_bias) > MOST_BIASES:
@@ -71,7 +71,7 @@ async def read_changes(
 
 
 def _check_biased(bias: Mapping[int, float], vocab_size: int) -> None:
-    """A field with a key names the key, a token, where one of a list names a place."""
+    """Raises ServiceError for a token beyond the vocabulary; the error names the token, which is the map's key."""
     beyond = next((token for token in bias if token >= vocab_size), None)
     if beyond is not None:
         field, description = (

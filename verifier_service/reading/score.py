@@ -10,22 +10,22 @@ from service_runtime.errors import invalid_field, refused_field
 from verifier_service.reading.request import RequestReader
 
 MOST_TOP = 256
-"""Most tokens told of one distribution."""
+"""Most tokens reported of one distribution."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreOrder:
-    """A text that is fit to be scored."""
+    """A checked text to be scored."""
 
     tokens: list[int]
     first: int
-    """First position whose distribution is wanted."""
+    """First position whose distribution is requested."""
     top: int
-    """Tokens to tell of each distribution."""
+    """Number of tokens to report of each distribution."""
 
 
 def read_score(request: ScoreRequest, reader: RequestReader, longest: int) -> ScoreOrder:
-    """Check a request; longest: most tokens of a text. Raises ServiceError with INVALID_ARGUMENT."""
+    """Checks a request. longest: most tokens of a text. Raises ServiceError with INVALID_ARGUMENT."""
     number = len(request.token_ids)
     if not number:
         raise refused_field(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "token_ids", "has no token")

@@ -1,4 +1,4 @@
-"""Reads what form a request's output has to have, and compiles it off the event loop."""
+"""Reads the output form of a request and compiles it off the event loop."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ FormT = TypeVar("FormT", bound=GrammarForm | None)
 _FIELD = "structured_output"
 _MOST_CHOICES = 4096
 _MOST_TEXT = 256 * 1024
-"""Most bytes of a form."""
+"""Most bytes of an output form."""
 _COMPILING = (LaneLimits(1 << 12, 1 << 18), LaneLimits(float("inf"), 1 << 22))
-"""Nobody's schema of a few lines waits for a grammar of many pages. In a lane peers take turns."""
+"""Lanes for compiling: no schema of a few lines waits for a grammar of many pages. In a lane peers take turns."""
 _KEPT = (LaneLimits(float("inf"), 1 << 24),)
-"""Forms that are compiled already, and tokens of outputs that go on under them, wait for no compiling."""
+"""Lane for forms compiled earlier, and for the resumed tokens under them: these do not wait for compilation."""
 _WAIT_SECONDS = 10.0
-"""For which a form waits for those of others, before its request is refused."""
+"""Longest time a form waits for others before its request is refused."""
 _TOKEN_BYTES = 4
 
 
 class StructuredOutputReader:
-    """Knows the target's vocabulary. Every fault is a ServiceError that names the field."""
+    """Reads output forms for the target's vocabulary. Every fault is a ServiceError that names the field."""
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Iterable[int]):
         self._compiler = GrammarCompiler(tokenizer.to_json, vocab_size)
@@ -41,9 +41,9 @@ class StructuredOutputReader:
     async def read(
         self, asked: StructuredOutput, resumed: Sequence[int], *, ignore_eos: bool, peer: str = ""
     ) -> GrammarForm:
-        """The form that a peer asks for, behind the output that is known already.
+        """Returns the form that a peer asks for, advanced past the resumed output.
 
-        Raises ServiceError with INVALID_ARGUMENT, and AT_CAPACITY where too many forms are being compiled.
+        Raises ServiceError with INVALID_ARGUMENT, or AT_CAPACITY if too many forms are being compiled.
         """
         grammar = _grammar(asked)
         field = f"{_FIELD}.{asked.WhichOneof('form')}"
@@ -71,13 +71,13 @@ class StructuredOutputReader:
             ) from error
 
     def close(self) -> None:
-        """Ends its threads."""
+        """Ends the threads."""
         self._kept.close()
         self._compiling.close()
 
 
 def reads_ahead(asked: StructuredOutput) -> bool:
-    """Whether what the form leaves no choice about is to be drafted."""
+    """Whether tokens that the form determines are to be drafted."""
     return asked.jump_ahead if asked.HasField("jump_ahead") else True
 
 

@@ -1,4 +1,4 @@
-"""Reads how a request ends and what it is to be told: checks these fields."""
+"""Reads when a request ends and which log-probabilities it reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST_SECONDS = 366 * 86400
 
 
 def read_stop_tokens(request: GenerateRequest, check_tokens: Callable[[str, Sequence[int]], None]) -> frozenset[int]:
-    """The tokens that end the output. Raises ServiceError."""
+    """Reads the tokens that end the output. Raises ServiceError."""
     tokens = request.stop_token_ids
     if len(tokens) > _MAX_STOP_TOKENS:
         raise invalid_field("stop_token_ids", f"has {len(tokens)} tokens, at most {_MAX_STOP_TOKENS} are allowed")
@@ -23,7 +23,7 @@ def read_stop_tokens(request: GenerateRequest, check_tokens: Callable[[str, Sequ
 
 
 def read_max_time(request: GenerateRequest) -> float | None:
-    """Seconds that the request may take, None for any number. Raises ServiceError."""
+    """Reads the time limit of a request in seconds; None sets no limit. Raises ServiceError."""
     if not request.HasField("max_time"):
         return None
     seconds = request.max_time.seconds + request.max_time.nanos / 1e9
@@ -33,7 +33,7 @@ def read_max_time(request: GenerateRequest) -> float | None:
 
 
 def read_log_probs(request: GenerateRequest, field: Literal["log_probs", "prompt_log_probs"]) -> int | None:
-    """Of how many of the likeliest tokens to tell, None for telling nothing. Raises ServiceError."""
+    """Reads how many of the likeliest tokens to report; None reports no log-probabilities. Raises ServiceError."""
     if not request.HasField(field):
         return None
     number: int = getattr(request, field)

@@ -1,4 +1,4 @@
-"""Makes tokens of texts: bounds each text before anything looks at it, and reads it in the threads of the TextPool."""
+"""Tokenizes texts: checks the size of each text first, then reads it in the threads of the TextPool."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ T = TypeVar("T")
 
 _MOST_MESSAGES = 4096
 _TEMPLATE_ROOM = 4
-"""A conversation may hold so many times what fits once it is rendered: templates leave out spaces, and thoughts of
+"""Factor by which a conversation may exceed the limit of its rendered text: templates omit spaces, and the reasoning of
 earlier turns."""
 
 
 class TextReader:
-    """Knows how long a text can be. Every fault is a ServiceError that names the field."""
+    """Reads texts within the length limit of a request. Every fault is a ServiceError that names the field."""
 
     def __init__(self, tokenizer: Tokenizer, longest: int, bound_by: str, pool: TextPool):
-        """longest: most tokens of a request. bound_by: what bounds them, for messages."""
+        """longest: most tokens of a request. bound_by: names the cause of that limit in error messages."""
         self._tokenizer = tokenizer
         self._pool = pool
         self._longest = longest
@@ -32,19 +32,20 @@ class TextReader:
         self._most_bytes = longest * tokenizer.bytes_per_token
 
     def check_text(self, field: str, text: str, *, becomes: str = "has") -> int:
-        """The bytes of a text. Raises ServiceError (CONTEXT_EXCEEDED) if it has more tokens than a request may have."""
+        """Returns the size of a text in bytes. Raises ServiceError (CONTEXT_EXCEEDED) if it has more tokens than a
+        request may have."""
         size = len(text.encode())
         if size > self._most_bytes:
             raise _too_long(field, f"{becomes} {size} bytes; at most {self._most_bytes} fit into {self._bound_by}")
         return size
 
     def check_number(self, field: str, token_ids: Sized) -> None:
-        """Raise ServiceError (CONTEXT_EXCEEDED) if there are more token ids than a request may have."""
+        """Raises ServiceError (CONTEXT_EXCEEDED) if there are more token ids than a request may have."""
         if len(token_ids) > self._longest:
             raise _too_long(field, f"has {len(token_ids)} tokens, more than {self._bound_by}")
 
     def check_chat(self, chat: ChatMessages) -> int:
-        """The bytes of a conversation. Raises ServiceError if it cannot be rendered, or is too long to be."""
+        """Returns the size of a conversation in bytes. Raises ServiceError if it cannot be rendered or is too long."""
         if not chat.messages:
             raise refused_field(ErrorReason.ERROR_REASON_EMPTY_PROMPT, "messages.messages", "is empty")
         if not self._tokenizer.has_chat_template:
@@ -59,8 +60,8 @@ class TextReader:
         return size
 
     def rendered(self, chat: ChatMessages) -> str:
-        """The text that the target's chat template makes of a conversation, special tokens included. To be called in a
-        thread, after `check_chat`. Raises ServiceError."""
+        """Renders a conversation with the target's chat template, special tokens included. Runs in a thread, after
+        `check_chat`. Raises ServiceError."""
         messages = [{"role": message.role, "content": message.content} for message in chat.messages]
         try:
             text = self._tokenizer.render_chat(messages)
@@ -70,19 +71,19 @@ class TextReader:
         return text
 
     async def read_text(self, field: str, text: str, peer: str, *, add_special_tokens: bool = True) -> list[int]:
-        """The tokens of a peer's text. Raises ServiceError."""
+        """Tokenizes a peer's text. Raises ServiceError."""
         size = self.check_text(field, text)
         return await self.run(partial(self._tokenizer.encode, text, add_special_tokens=add_special_tokens), size, peer)
 
     async def read_chat(self, chat: ChatMessages, peer: str) -> list[int]:
-        """The tokens of a peer's conversation. Raises ServiceError."""
+        """Tokenizes a peer's conversation. Raises ServiceError."""
         # The template writes the special tokens itself.
         return await self.run(
             lambda: self._tokenizer.encode(self.rendered(chat), add_special_tokens=False), self.check_chat(chat), peer
         )
 
     async def run(self, work: Callable[[], T], size: int, peer: str) -> T:
-        """What reads a text that has been bounded returns; see TextPool."""
+        """Runs work on a size-checked text in the TextPool and returns its result."""
         return await self._pool.run(work, size, peer)
 
 

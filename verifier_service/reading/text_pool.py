@@ -1,4 +1,4 @@
-"""The threads that read texts, and what waits for them: tokenizing, rendering and decoding, off the event loop."""
+"""The threads that tokenize, render and decode texts off the event loop, and the queues before them."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ T = TypeVar("T")
 
 _RETRY_SECONDS = 1.0
 _WAIT_SECONDS = 60.0
-"""For which a text waits until others are read, before its request is refused."""
+"""Longest time a text waits before its request is refused."""
 _LEAST_SIZE = 64
-"""Bytes that any text counts as, since what waits for it has a size, too."""
+"""Bytes that every text counts as at least, because a queued job takes memory as well."""
 
 
 class LaneLimits(NamedTuple):
-    """The limits of a lane."""
+    """Limits of one lane."""
 
     largest: float
-    """Bytes of a text, at most."""
+    """Largest text of the lane, in bytes."""
     most: int
-    """Bytes of all texts that are read there or wait. One text may have more."""
+    """Most bytes of all texts running or waiting in the lane. A single text may exceed it."""
 
 
 LANES = (LaneLimits(1 << 15, 1 << 23), LaneLimits(1 << 20, 1 << 25), LaneLimits(float("inf"), 1 << 26))
-"""A text of 32 KiB is read in some tens of milliseconds, one of 1 MiB in about a second."""
+"""Lanes by size of text. Reading 32 KiB takes some tens of milliseconds, 1 MiB about a second."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,24 +44,24 @@ class _Job:
     work: Callable[[], Any]
     result: asyncio.Future[Any]
     waits: asyncio.TimerHandle | None = None
-    """Ends the waiting."""
+    """Timer that ends the wait."""
 
 
 class _Lane:
-    """One thread, and what waits for it, by peer. The peer whose turn is next comes first."""
+    """One thread and its queues, one per peer; the peer whose turn is next comes first."""
 
     def __init__(self, limits: LaneLimits, name: str) -> None:
         self.limits = limits
         self.thread = ThreadPoolExecutor(1, name)
         self.running: asyncio.Future[Any] | None = None
         self.held: Counter[str] = Counter()
-        """Bytes of the texts that are read or wait, by peer."""
+        """Bytes of the texts running or waiting, by peer."""
         self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()
         self._last: str | None = None
-        """The peer whose turn it was last."""
+        """The peer that had the last turn."""
 
     def has_room(self, peer: str, size: int) -> bool:
-        """Whether a peer may add a text: it holds at most as much as it leaves to others."""
+        """Returns whether a peer may add a text: a peer may hold at most as much as it leaves free for others."""
         held = self.held.total()
         return not held or held + self.held[peer] + size <= self.limits.most
 
@@ -70,7 +70,7 @@ class _Lane:
         self._waiting.setdefault(job.peer, deque()).append(job)
 
     def remove(self, job: _Job) -> None:
-        """Forget a job if it still waits."""
+        """Removes a job if it still waits."""
         jobs = self._waiting.get(job.peer, deque())
         if job in jobs:
             jobs.remove(job)
@@ -79,10 +79,10 @@ class _Lane:
             self.release(job)
 
     def take(self) -> _Job | None:
-        """The next job: peers take turns, each with its oldest one."""
+        """Returns the next job: peers take turns, each with its oldest job."""
         if not self._waiting:
             return None
-        if next(iter(self._waiting)) == self._last:  # it may have queued up again before others came
+        if next(iter(self._waiting)) == self._last:  # it may have queued again before others came
             self._waiting.move_to_end(self._last)
         self._last, jobs = self._waiting.popitem(last=False)
         job = jobs.popleft()
@@ -91,7 +91,7 @@ class _Lane:
         return job
 
     def release(self, job: _Job) -> None:
-        """A job is over: others get its room."""
+        """Frees the room of a finished job."""
         self.held[job.peer] -= job.size
         if not self.held[job.peer]:
             del self.held[job.peer]
@@ -100,9 +100,9 @@ class _Lane:
 class TextPool:
     """Reads texts in threads of its own. Used in the event loop only.
 
-    Small texts do not wait for large ones: each size has a lane with a thread and room of its own. In a lane peers take
-    turns, so that one that sends many texts waits for those itself. What waits is dropped when its caller is gone. What
-    runs cannot be stopped, so texts have to be bounded before they come here.
+    Small texts do not wait for large ones: each size class has a lane with its own thread and capacity. Within a lane
+    peers take turns, so a peer that sends many texts delays only itself. A waiting text is dropped when its caller is
+    gone. Running work cannot be stopped, so callers must bound texts first.
     """
 
     def __init__(
@@ -111,21 +111,21 @@ class TextPool:
         lanes: tuple[LaneLimits, ...] = LANES,
         wait_seconds: float = _WAIT_SECONDS,
     ) -> None:
-        """on_read: is given the bytes of each text that has been read. lanes: smallest texts first. wait_seconds: for
-        which a text waits at most until its reading begins."""
+        """on_read: called with the size in bytes of each text that has been read. lanes: smallest texts first.
+        wait_seconds: longest time before the reading of a text begins."""
         self._on_read = on_read
         self._wait_seconds = wait_seconds
         self._lanes = [_Lane(limits, f"text-{number}") for number, limits in enumerate(lanes)]
 
     @property
     def held(self) -> int:
-        """Bytes of the texts that are read or wait."""
+        """Bytes of the texts running or waiting."""
         return sum(lane.held.total() for lane in self._lanes)
 
     async def run(self, work: Callable[[], T], size: int, peer: str = "") -> T:
-        """What `work` returns, run in a thread, for a text of `size` bytes of a peer. May be cancelled.
+        """Runs `work` in a thread for a peer's text of `size` bytes and returns its result. May be cancelled.
 
-        Raises what `work` raises, and ServiceError (AT_CAPACITY) if too much waits already or for too long.
+        Raises what `work` raises, and ServiceError (AT_CAPACITY) if too much is waiting or the wait is too long.
         """
         size = max(size, _LEAST_SIZE)
         lane = next(lane for lane in self._lanes if size <= lane.limits.largest)
@@ -149,7 +149,7 @@ class TextPool:
         return result
 
     def close(self) -> None:
-        """End the threads once they have nothing to do; nobody waits for what they are at."""
+        """Ends the threads once they are idle, without waiting for their current work."""
         for lane in self._lanes:
             lane.thread.shutdown(wait=False)
             if lane.running is not None:

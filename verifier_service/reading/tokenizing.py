@@ -1,4 +1,4 @@
-"""Answers Tokenize and Detokenize."""
+"""Serves Tokenize and Detokenize."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from verifier_service.reading.request import RequestReader
 
 
 class Tokenizing:
-    """Texts to tokens and back, as many at once for each peer as it may have requests."""
+    """Converts texts to tokens and back, with as many concurrent calls per peer as it may have requests."""
 
     def __init__(self, tokenizer: Tokenizer, reader: RequestReader, max_calls: int) -> None:
-        """max_calls: of a peer at once; 0 sets no limit."""
+        """max_calls: most concurrent calls of a peer; 0 sets no limit."""
         self._tokenizer = tokenizer
         self._reader = reader
         self._peers = PeerLimits(max_requests=max_calls)
 
     async def tokenize(self, request: TokenizeRequest, peer: str) -> TokenizeResponse:
-        """The tokens of a text, or of a conversation. Raises ServiceError."""
+        """Tokenizes a text or a conversation. Raises ServiceError."""
         texts = self._reader.texts
         with self._peers.reading(peer):
             if not request.HasField("messages"):
@@ -40,7 +40,7 @@ class Tokenizing:
             return await texts.run(lambda: self._tokens(texts.rendered(chat), special), size, peer)
 
     async def detokenize(self, request: DetokenizeRequest, peer: str) -> DetokenizeResponse:
-        """The text of tokens. Raises ServiceError."""
+        """Returns the text of tokens. Raises ServiceError."""
         token_ids = request.token_ids
         with self._peers.reading(peer):
             self._reader.texts.check_number("token_ids", token_ids)

@@ -1,1 +1,1 @@
-"""A request while it runs: its text, its stop strings and the chunks that answer it."""
+"""Running requests: their text, their stop strings and the chunks of their responses."""

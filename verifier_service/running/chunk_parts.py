@@ -1,4 +1,4 @@
-"""Parts of a response chunk that are made of engine results: rejected draft tokens and log-probabilities."""
+"""The parts of a response chunk that come from engine results: rejected draft tokens and log-probabilities."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from speculative_engine.text.token_texts import TokenTexts
 from speculative_engine.text.tokenizer import Tokenizer
 
 MOST_REJECTED = 256
-"""In one chunk, which grows while its caller does not read."""
+"""Most rejected draft tokens in one chunk, which grows while its caller does not read."""
 
 
 def tell_rejected(
@@ -22,7 +22,7 @@ def tell_rejected(
     source_number: Callable[[str], int],
     tokenizer: Tokenizer,
 ) -> None:
-    """Add rejected draft tokens to a chunk, as many as it has room for."""
+    """Adds rejected draft tokens to a chunk, up to its limit."""
     for draft in rejected[: MOST_REJECTED - len(chunk.rejected)]:
         chunk.rejected.add(
             token_id=draft.token,
@@ -34,7 +34,7 @@ def tell_rejected(
 
 
 def log_prob_messages(told: LogProbs, texts: TokenTexts) -> list[TokenLogProbs]:
-    """One message a token."""
+    """Returns one message per token."""
 
     def message(token: int, log_prob: float) -> TokenLogProb:
         text, text_bytes = texts.of(token)

@@ -1,4 +1,4 @@
-"""What a request is told of its prompt, in parts of bounded size, as the prompt is computed."""
+"""The reports on a request's prompt, in parts of bounded size, made while the prompt is computed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from speculative_engine.text.tokenizer import Tokenizer
 from verifier_service.running.chunk_parts import log_prob_messages
 
 MOST_ENTRIES = 1 << 14
-"""Most tokens of one message with their alternatives, at some 25 bytes each on the wire."""
+"""Most entries of one message, tokens and their alternatives together, at some 25 bytes each on the wire."""
 
 
 class PromptTelling:
-    """The event loop gives it what the engine tells; a helper thread makes the reports, one after the other."""
+    """Builds the reports on a prompt. The event loop adds the engine's results; a helper thread makes one report at a
+    time."""
 
     def __init__(self, prompt: Sequence[int], tokenizer: Tokenizer, top: int | None):
         """top: as SequenceSpec.prompt_logprobs."""
@@ -32,18 +33,18 @@ class PromptTelling:
 
     @property
     def ready(self) -> bool:
-        """Whether there is a report to make: of what is left, or of as much as fits into one."""
+        """Whether a report can be made: a full one, or the last one."""
         waiting = self._known - self._told
         return waiting >= self._most or (waiting > 0 and self._known == len(self._prompt))
 
     def take(self, part: LogProbs) -> None:
-        """Take in what was computed of the next tokens; those behind the prompt are output that was known already."""
+        """Adds the log-probabilities of the next tokens; those beyond the prompt, of resumed output, are dropped."""
         part = part.part(slice(0, len(self._prompt) - self._known))
         self._parts.append(part)
         self._known += len(part)
 
     def next(self) -> PromptReport:
-        """The next report, where `ready`."""
+        """Returns the next report; called only when `ready`."""
         end = min(self._known, self._told + self._most)
         tokens = self._prompt[self._told : end]
         report = PromptReport(token_ids=tokens)
@@ -58,7 +59,7 @@ class PromptTelling:
         report.text = "".join(texts)
         if self._with_log_probs:
             if self._told == 0:
-                report.log_probs.add()  # nothing is before the first one
+                report.log_probs.add()  # the first token has no log-probability
             report.log_probs.extend(self._messages(len(tokens) - len(report.log_probs)))
         self._told = end
         return report

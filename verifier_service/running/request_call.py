@@ -1,4 +1,4 @@
-"""What goes with the call of a request: its name, its span, and what log and trace tell of how it went."""
+"""Per-call context of a request: its id, its trace span, and its log lines."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _INT64_END = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class RequestCall:
-    """One call for text, from its first byte."""
+    """The context of one call for text, from its first byte."""
 
     request_id: str
     span: Span
-    """Its verifier's span; ended by `request_call`."""
+    """Span of the call at this verifier; ended by `request_call`."""
 
     def accepted(self, request: RunningRequest) -> None:
-        """Tells that the request runs, or waits to."""
+        """Records that the request was accepted; it runs or waits."""
         order = request.order
         log.info(
             "request accepted",
@@ -48,7 +48,7 @@ class RequestCall:
             self.span.set({"draftwire.sequence_id": request.sequence_id, **_asked(order)})
 
     def over(self, request: RunningRequest) -> None:
-        """Tells what came of a request that was accepted; why one failed is told where its error goes."""
+        """Records how an accepted request ended; the reason of a failure is recorded with its error."""
         if not request.finished:
             log.info("request cancelled", sequence_id=request.sequence_id, completion_tokens=request.completion_tokens)
         elif not request.failed:
@@ -76,10 +76,10 @@ class RequestCall:
 def request_call(
     tracing: Tracing, model_id: str, request: pb.GenerateRequest, metadata: Metadata
 ) -> Iterator[RequestCall]:
-    """Goes around all that a call for text does; further lines of the call's log have the request's name, and where it
-    is traced its trace. What is raised inside is told to log and span and goes on.
+    """Wraps everything that a call for text does. Log lines inside it carry the request's id and, if the call is
+    traced, its trace. Errors raised inside are recorded in log and span and propagate.
 
-    `metadata`: of the call, by which it may bring a name and a trace. Raises ServiceError for a name that is none.
+    metadata: of the call; may carry an id and a trace. Raises ServiceError for an invalid id.
     """
     metadata = tuple(metadata)
     request_id = given_request_id(request.request_id, metadata) or f"req-{secrets.token_hex(6)}"
@@ -113,20 +113,20 @@ def request_call(
 
 
 def _parent(metadata: Iterable[tuple[str, str | bytes]]) -> TraceContext | None:
-    """The span of the caller's that its call is part of."""
+    """Returns the caller's span that the call is part of."""
     found = {key: value for key, value in metadata if key in ("traceparent", "tracestate") and isinstance(value, str)}
     return TraceContext(**found) if "traceparent" in found else None
 
 
 def _asked(order: GenerateOrder) -> dict[str, Value]:
-    """What a request asks for, as attributes; never its prompt."""
+    """Returns what a request asks for, as span attributes; never its prompt."""
     sampling = order.sampling
     return {
         "gen_ai.request.max_tokens": order.max_length - order.prompt_length,
         "gen_ai.request.temperature": sampling.temperature,
         "gen_ai.request.top_p": sampling.top_p,
         "gen_ai.request.top_k": sampling.top_k,
-        # Traces know no numbers of 64 bits without a sign.
+        # Trace attributes have no unsigned 64-bit integers.
         "gen_ai.request.seed": sampling.seed if sampling.seed < _INT64_END else str(sampling.seed),
         "gen_ai.usage.input_tokens": order.prompt_length,
         "draftwire.speculation": order.speculate,
@@ -135,7 +135,7 @@ def _asked(order: GenerateOrder) -> dict[str, Value]:
 
 
 def _came(request: RunningRequest) -> dict[str, Value]:
-    """What came of a request, as attributes."""
+    """Returns how a request went, as span attributes."""
     usage, stats = request.usage, request.stats
     attributes: dict[str, Value] = {
         "gen_ai.usage.output_tokens": usage.completion_tokens,

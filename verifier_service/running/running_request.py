@@ -1,4 +1,4 @@
-"""One request while it runs, on the event loop's side: its tokens, text, statistics and events."""
+"""One running request as the event loop sees it: its tokens, text, statistics and events."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from verifier_service.running.stop_strings import StopStrings
 
 
 class RunningRequest:
-    """Takes the engine's outcomes and hands out events.
+    """Turns the engine's outcomes into events.
 
-    Outcomes that come faster than the caller reads are joined into one chunk, or a few where each token has many
-    log-probabilities, so what waits is bounded by the request's own length.
+    Outcomes that arrive faster than the caller reads are joined into one chunk, or a few if each token has many
+    log-probabilities. So the pending events are bounded by the request's own length.
     """
 
     def __init__(
@@ -51,12 +51,13 @@ class RunningRequest:
         requests: int = 1,
         span: Span = NO_SPAN,
     ):
-        """requests: how many there are with it, for its caller. span: of its call; what happens is told there."""
+        """requests: number of requests at the verifier, this one included, reported to the caller. span: of the call;
+        receives its events."""
         self.sequence_id = order.spec.sequence_id
         self.order = order
         self.span = span
         self.tokens = list(order.spec.tokens)
-        """Prompt and output committed so far, in step with the verdicts sent to drafters."""
+        """Prompt and output committed so far, consistent with the verdicts sent to drafters."""
         self.finished = False
         self._ends = order.spec.eos_token_ids
         self._kept_ends = order.stop_token_ids if order.include_stop else frozenset()
@@ -67,16 +68,16 @@ class RunningRequest:
         self._requests = requests
         self._text = tokenizer.stream()
         self._characters = 0
-        """Of the output's text, before anything is taken away for a stop string."""
+        """Characters of the output's text, before a stop string is removed."""
         self._stops = StopStrings(order.stops, include=order.include_stop)
         self._prompt: PromptTelling | None = None
         if order.echo or order.spec.prompt_logprobs is not None:
             self._prompt = PromptTelling(order.prompt, tokenizer, order.spec.prompt_logprobs)
         self.admitted_at = time.perf_counter()
         self._began: float | None = None
-        """When its first step began."""
+        """Time at which the first step began."""
         self.last_tokens_at: float | None = None
-        """When a step last brought tokens, for those who count."""
+        """Time at which a step last brought tokens; the request counts use it."""
         self._first_token: float | None = None
         self._ended: float | None = None
         self._cached_tokens = 0
@@ -85,14 +86,14 @@ class RunningRequest:
         self._by_drafter: dict[str, speculation_pb2.DrafterStats] = {}
         self._chunk = GenerateChunk()
         self._chunks: deque[GenerateChunk] = deque()
-        """Those before it that are full."""
+        """Full chunks that precede `_chunk`."""
         self._finish_reason = FinishReason.FINISH_REASON_UNSPECIFIED
         self._fault: ServiceError | None = None
         self._changed = asyncio.Event()
         self._replay()
 
     def take(self, outcome: SequenceOutcome) -> None:
-        """Take in what a step did. May finish the request earlier than the engine does: at a stop string."""
+        """Applies a step's outcome. A stop string may finish the request before the engine does."""
         self._stats.steps += 1
         if self._began is None:
             self._began = outcome.began
@@ -131,7 +132,7 @@ class RunningRequest:
         self._changed.set()
 
     def take_prompt(self, told: LogProbs) -> None:
-        """Take in what a step told of the prompt's next tokens."""
+        """Adds the log-probabilities that a step computed for the prompt's next tokens."""
         if np.isnan(told.log_probs).any():
             self.fail(_no_numbers())
         elif self._prompt is not None:
@@ -139,17 +140,17 @@ class RunningRequest:
             self._changed.set()
 
     def expire(self) -> None:
-        """End the request with what there is: its time is over."""
+        """Ends the request with the output so far because its time is over."""
         if not self.finished:
             self._finish(FinishReason.FINISH_REASON_DEADLINE)
             self._changed.set()
 
     def count_stale(self, nodes: int) -> None:
-        """Count nodes that came too late."""
+        """Counts nodes that arrived too late."""
         self._stats.stale_nodes += nodes
 
     def fail(self, error: ServiceError) -> None:
-        """End the request with an error."""
+        """Ends the request with an error."""
         if not self.finished:
             self._fault = error
             self.finished = True
@@ -157,7 +158,7 @@ class RunningRequest:
             self._changed.set()
 
     async def events(self) -> AsyncIterator[GenerateResponse]:
-        """Started, what is told of the prompt, chunks, finished. Raises the ServiceError the request ended with."""
+        """Yields started, the prompt reports, chunks and finished. Raises the ServiceError that ended the request."""
         yield GenerateResponse(
             started=GenerateStarted(
                 request_id=self.order.request_id,
@@ -188,27 +189,27 @@ class RunningRequest:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended with an error."""
+        """Whether the request ended with an error."""
         return self._fault is not None
 
     @property
     def fault(self) -> ServiceError | None:
-        """The error that it ended with."""
+        """The error that the request ended with."""
         return self._fault
 
     @property
     def completion_tokens(self) -> int:
-        """Output tokens so far, those that a resumed request came with included."""
+        """Number of output tokens so far, resumed ones included."""
         return len(self.tokens) - self.order.prompt_length
 
     @property
     def new_tokens(self) -> int:
-        """Output tokens that this request has made itself."""
+        """Number of output tokens generated by this request itself."""
         return self.completion_tokens - len(self.order.resumed)
 
     @property
     def finish_reason(self) -> str:
-        """Why it finished, in a word; empty until then."""
+        """Why the request finished, in a word; empty until then."""
         if self._finish_reason == FinishReason.FINISH_REASON_UNSPECIFIED:
             return ""
         return FinishReason.Name(self._finish_reason).removeprefix("FINISH_REASON_").lower()
@@ -227,16 +228,16 @@ class RunningRequest:
 
     @property
     def stats(self) -> speculation_pb2.SpeculationStats:
-        """What speculation did so far. Not to be changed."""
+        """Statistics of speculation so far; callers must not change them."""
         return self._stats
 
     @property
     def drafter_names(self) -> list[str]:
-        """Whose nodes were verified, in the order in which they came."""
+        """Names of the drafters whose nodes were verified, in order of first appearance."""
         return list(self._by_drafter)
 
     def intervals(self) -> list[Interval]:
-        """Where its time went: in the queue, in computing its prompt, in making tokens; what it came to."""
+        """Returns how long the request spent in the queue, in prefill and in decoding, as far as it came."""
         end = self._ended or time.perf_counter()
         marks = [self.admitted_at, self._began, self._first_token]
         begun = [mark for mark in marks if mark is not None]
@@ -244,7 +245,7 @@ class RunningRequest:
         return [Interval(*part) for part in zip(names, begun, [*begun[1:], end], strict=False)]
 
     def served(self, drafters: Sequence[str]) -> ServedRequest:
-        """The request as those who follow the traffic are told of it, once it has finished; drafters: who drafts."""
+        """Returns the finished request as followers of the traffic receive it. drafters: those that draft for it."""
         length = self.order.prompt_length
         served = ServedRequest(
             prompt_token_ids=self.tokens[:length],
@@ -256,7 +257,7 @@ class RunningRequest:
         return served
 
     def _replay(self) -> None:
-        """Bring text and stop strings to where a resumed request was; its caller has that text already."""
+        """Restores the text and stop strings of a resumed request, whose caller has that text already."""
         form = self.order.spec.form
         for index, token in enumerate(self.order.resumed):
             self._read(token, index + 1)
@@ -269,8 +270,8 @@ class RunningRequest:
                 return
 
     def _read(self, token: int, output_length: int) -> str:
-        """The text that became final with the output's next token, which may be what ends it; the output's length is
-        with that token."""
+        """Returns the text that became final with the output's next token, and finishes the request if the token ends
+        it. output_length: includes that token."""
         text = self._text.push(token) if token not in self._ends or token in self._kept_ends else ""
         self._characters += len(text)
         final = self._stops.push(text, ends=self._may_stop(output_length))
@@ -301,7 +302,7 @@ class RunningRequest:
         counts[index] += 1
 
     def _may_stop(self, output_length: int) -> bool:
-        """Whether a stop string that the last of so many output tokens completes ends the output."""
+        """Whether a stop string completed by the output's last token ends the output, at this length."""
         return output_length > self.order.changes.min_tokens
 
     def _source_number(self, drafter: str | None) -> int:
@@ -325,7 +326,7 @@ class RunningRequest:
     def _final(self) -> GenerateFinished:
         text = ""
         if self._stops.found is None:
-            # What was incomplete may complete a stop string only now.
+            # An incomplete end of the text may complete a stop string only now.
             ends = self._may_stop(len(self.tokens) - self.order.prompt_length)
             text = self._stops.push(self._text.flush(), ends=ends) + self._stops.flush()
             if self._stops.found is not None:

@@ -1,4 +1,4 @@
-"""The Score calls under way: what the engine has scored, on its way to whoever asked."""
+"""The Score calls in progress, which carry the engine's scores to their callers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from verifier_service.reading.score import ScoreOrder
 from verifier_service.step_loop import StepLoop
 
 _MOST = 64
-"""Most calls under way; more are refused."""
+"""Most calls in progress; further ones are refused."""
 _RETRY_SECONDS = 1.0
 
 
 class _Call:
-    """What waits for one caller: bounded by its own text."""
+    """Scores that wait for one caller, bounded by the length of its text."""
 
     def __init__(self) -> None:
         self.scores: deque[Score] = deque()
@@ -32,18 +32,18 @@ class _Call:
 
 
 class Scores:
-    """Used in the event loop only."""
+    """Runs Score calls. Used in the event loop only."""
 
     def __init__(self, steps: StepLoop, peer_limits: PeerLimits, *, allowed: bool) -> None:
         self._steps = steps
         self._peer_limits = peer_limits
         self._allowed = allowed
         self._calls: dict[int, _Call] = {}
-        self._numbers = itertools.count(-1, -1)  # below zero: requests, which share the peers' limits, count upward
+        self._numbers = itertools.count(-1, -1)  # negative: requests, which share the peer limits, count upward
         self._ending = False
 
     def check_allowed(self) -> None:
-        """Raise ServiceError (NOT_ENABLED) unless the verifier runs with the setting."""
+        """Raises ServiceError (NOT_ENABLED) unless the verifier runs with --allow-scoring."""
         if not self._allowed:
             raise failed_precondition(
                 ErrorReason.ERROR_REASON_NOT_ENABLED,
@@ -51,7 +51,7 @@ class Scores:
             )
 
     async def run(self, order: ScoreOrder, peer: str = "") -> AsyncGenerator[ScoreResponse, None]:
-        """Score a text of a peer; ending the iteration early frees its KV slots. Raises ServiceError."""
+        """Scores a text of a peer; ending the iteration early frees its KV slots. Raises ServiceError."""
         if self._ending:
             raise shutting_down()
         if len(self._calls) >= _MOST:
@@ -77,7 +77,7 @@ class Scores:
             self._steps.remove_score(number)
 
     def take(self, scores: Iterable[Score]) -> None:
-        """Take in what a step has scored."""
+        """Delivers the scores of a step to their calls."""
         for score in scores:
             call = self._calls.get(score.score_id)
             if call is None:
@@ -93,7 +93,7 @@ class Scores:
             call.changed.set()
 
     def end(self, error: ServiceError) -> None:
-        """End every call, present and future, the present ones with an error."""
+        """Ends every call in progress with an error, and refuses further ones."""
         self._ending = True
         for call in self._calls.values():
             call.error = error

@@ -1,4 +1,4 @@
-"""Ends a text at the first stop string that is complete in it."""
+"""Ends a text at its first complete stop string."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 
 class StopStrings:
-    """Takes a text piece by piece and passes on what can no longer belong to a stop string.
+    """Takes a text in pieces and passes on what can no longer belong to a stop string.
 
-    What is passed on depends on the pieces joined together, not on where they are cut.
+    The output depends on the joined text, not on where it is cut into pieces.
     """
 
     def __init__(self, stops: Sequence[str], *, include: bool = False):
-        """include: whether the string that ends the text stays in it."""
+        """include: whether the stop string that ends the text stays in it."""
         self._stops = tuple(stops)
         self._include = include
         self._held = ""
@@ -20,21 +20,21 @@ class StopStrings:
         """The stop string that ended the text."""
 
     def push(self, text: str, *, ends: bool = True) -> str:
-        """The text that became final; once a stop string is found, what stands before it, or up to its end, and
-        nothing more.
+        """Returns the text that became final. When a stop string is found, that is the text before it, or through its
+        end if it is included; afterwards it is empty.
 
-        ends: whether a stop string that this piece completes is found; otherwise it passes by.
+        ends: whether a stop string that this piece completes ends the text; if not, it is ignored.
         """
         if self.found is not None:
             return ""
         if not self._stops:
             return text
         held = self._held + text
-        # What was held back may have one within it that passed by: only those count that end in this piece.
+        # The held text may contain a stop string that was ignored: only those that end in this piece count.
         found = [(held.find(stop, max(0, len(self._held) - len(stop) + 1)), stop) for stop in self._stops]
         found = [(place, stop) for place, stop in found if place >= 0]
         if found and ends:
-            # The one that ends first, whatever may follow; of those that end together, the longest.
+            # The stop string that ends first wins; among those that end together, the longest.
             place, self.found = min(found, key=lambda each: (each[0] + len(each[1]), each[0]))
             self._held = ""
             return held[: place + len(self.found) if self._include else place]
@@ -43,13 +43,13 @@ class StopStrings:
         return held[: len(held) - keep]
 
     def flush(self) -> str:
-        """The text still held back, when the request ends for another reason."""
+        """Returns the text still held back, when the request ends for another reason."""
         held, self._held = self._held, ""
         return held
 
     @staticmethod
     def _overlap(text: str, stop: str) -> int:
-        """Length of the longest end of `text` that begins `stop`."""
+        """Returns the length of the longest suffix of `text` that is a proper prefix of `stop`."""
         for size in range(min(len(stop) - 1, len(text)), 0, -1):
             if text.endswith(stop[:size]):
                 return size

@@ -1,4 +1,4 @@
-"""Those who follow the served traffic, and what waits for them."""
+"""The followers of the served traffic, and the requests that wait for them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from service_runtime.errors import at_capacity, failed_precondition, shutting_do
 
 _MOST_FOLLOWERS = 8
 _MOST_WAITING = 256
-"""Requests that wait for a follower; later ones are dropped and counted."""
+"""Most requests waiting for one follower; later ones are dropped and counted."""
 _MOST_TOGETHER = 16
-"""Requests of one message."""
+"""Most requests in one message."""
 _RETRY_SECONDS = 5.0
 
 
@@ -26,7 +26,7 @@ class _Follower:
 
 
 class Traffic:
-    """Used in the event loop only."""
+    """Streams finished requests to followers. Used in the event loop only."""
 
     def __init__(self, *, shared: bool) -> None:
         self._shared = shared
@@ -35,11 +35,11 @@ class Traffic:
 
     @property
     def followed(self) -> bool:
-        """Whether there is anybody to tell."""
+        """Whether there is any follower."""
         return bool(self._followers)
 
     def tell(self, request: ServedRequest) -> None:
-        """A request has finished."""
+        """Queues a finished request for every follower."""
         for follower in self._followers:
             if len(follower.waiting) < _MOST_WAITING:
                 follower.waiting.append(request)
@@ -48,7 +48,7 @@ class Traffic:
             follower.changed.set()
 
     async def follow(self) -> AsyncGenerator[FollowTrafficResponse, None]:
-        """What finishes from now on; the first message is empty and comes at once. Raises ServiceError."""
+        """Yields requests as they finish from now on; the first message is empty and immediate. Raises ServiceError."""
         if not self._shared:
             raise failed_precondition(
                 ErrorReason.ERROR_REASON_NOT_ENABLED,
@@ -73,7 +73,7 @@ class Traffic:
             self._followers.remove(follower)
 
     def end(self) -> None:
-        """End every stream, present and future: one that lasts for ever would hold up a graceful stop."""
+        """Ends every stream, present and future: an endless stream would delay a graceful stop."""
         self._ending = True
         for follower in self._followers:
             follower.changed.set()
