@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from drafter_pool.drafter import pause_policy as drafter_credit
+from drafter_pool.drafter.pause_policy import PausePolicy
 from draftwire import Client
 from draftwire.v1.model_info_pb2 import Limits, ModelInfo
 from draftwire_vllm import RemoteDrafter, pool_thread, remote_drafter
@@ -46,8 +46,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     """Where drafters listen."""
     made = Network()
     monkeypatch.setattr(pool_thread, "drafter_channels", lambda channels, on_message: made.connect)
-    for cost in ("_MOST", "_UNKNOWN"):
-        monkeypatch.setattr(drafter_credit, cost, -99.0)
+    monkeypatch.setattr(PausePolicy, "rests", False)
     return made
 
 

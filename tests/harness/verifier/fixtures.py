@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drafter_pool.changes import swap as drafter_swap
-from drafter_pool.drafter import pause_policy
+from drafter_pool.drafter.pause_policy import PausePolicy
 from tests.harness.drafter.in_process_drafter import InProcessDrafter, in_process_drafter
 from tests.harness.models.tiny_checkpoint import write_checkpoint
 from tests.harness.stand_ins.scripted_drafter import ScriptedDrafter
@@ -83,8 +83,7 @@ def scripted_drafters_found_nothing_wrong() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def tireless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafters are told of each step whatever they bring: tests wait for what they draft, and some draft badly."""
-    for cost in ("_MOST", "_UNKNOWN"):
-        monkeypatch.setattr(pause_policy, cost, -99.0)
+    monkeypatch.setattr(PausePolicy, "rests", False)
 
 
 @pytest.fixture(autouse=True)
