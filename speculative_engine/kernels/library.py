@@ -1,8 +1,8 @@
 """The compiled library of kernels for CPUs: loads it, checks that it matches its sources, and selects the kernels.
 
-The library is built when the package is installed, if there is a C compiler (`build.py`). Without it, and for operations
-that it lacks, torch computes the same, slower and with different last bits. A library built from other sources is
-refused: it could misread the structs of `structs.py` or compute different bits.
+The library is built when the package is installed, if there is a C compiler (`build.py`). Without it, and for
+operations that it lacks, torch computes the same, slower and with different last bits. A library built from other
+sources is refused: it could misread the structs of `structs.py` or compute different bits.
 """
 
 from __future__ import annotations
