@@ -85,7 +85,7 @@ def _typical(scaled: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
     scaled [n, V] float32, -inf where a token was dropped; p [n] float64.
     """
     rows, device = len(scaled), scaled.device
-    relative = (scaled - scaled.amax(1, keepdim=True)).nan_to_num_(nan=-torch.inf)  # bad rows: any result, no index error
+    relative = (scaled - scaled.amax(1, keepdim=True)).nan_to_num_(nan=-torch.inf)  # bad rows: avoids index errors
     mass = mass_of(relative.clone())
     total = mass.sum(1)
     target = p * total.double()
