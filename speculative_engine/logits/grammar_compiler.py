@@ -39,8 +39,9 @@ class _Compiled(NamedTuple):
 
     matcher: LLMatcher
     seconds: float
+    """Time that compiling took."""
     memory: int
-    """Bytes of memory that compiling took; `seconds` is its time."""
+    """Bytes of memory that compiling took."""
 
 
 class GrammarCompiler:

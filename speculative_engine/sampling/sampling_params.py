@@ -44,13 +44,13 @@ class SamplingParams:
     temperature: float = 1.0
     """Softmax temperature, finite and >= 0. 0 (and anything below `GREEDY_BELOW`) is greedy: no noise, no filters."""
     top_k: int = 0
-    """Keep the k most likely tokens. 0 keeps all."""
+    """Keeps the k most likely tokens; 0 keeps all."""
     top_p: float = 1.0
-    """Keep the smallest set of most likely tokens whose probability reaches top_p, in (0, 1]."""
+    """Keeps the smallest set of most likely tokens whose probability reaches top_p, in (0, 1]."""
     min_p: float = 0.0
-    """Keep tokens with at least min_p times the probability of the most likely one, in [0, 1]."""
+    """Keeps tokens with at least min_p times the probability of the most likely one, in [0, 1]."""
     typical_p: float = 1.0
-    """Keep the tokens whose surprise is closest to the entropy until their probability reaches typical_p, in (0, 1]."""
+    """Keeps the tokens whose surprise is closest to the entropy until their probability reaches typical_p, in (0, 1]."""
     seed: int = 0
     """Key of the noise, an unsigned 64-bit integer."""
 
