@@ -1,7 +1,7 @@
 """Attention over KV slots in compiled code, for CPUs; reads keys and values in place (`csrc/attention.c`).
 
-Without the compiled library, and for shapes it lacks, `packed_attention` computes the same with torch, a few times
-slower.
+Without the compiled library, and for tensors that it does not support, `packed_attention` computes the same with torch,
+a few times slower.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _SLOTS = 160
 _ONLY_ATTENTION = "layers of another kind (linear attention, state space, convolution) cannot be rolled back"
 _PROMPT = 20
 _ROUNDING = {torch.float32: 1e-3, torch.float64: 1e-6}
-"""Largest error that rounding may cause, in units of the logits' standard deviation; `_COARSE` for 16-bit types."""
+"""Largest error due to rounding by dtype, in units of the logits' standard deviation; `_COARSE` for 16-bit types."""
 _COARSE = 0.04
 _COARSE_EXPERTS = 0.5
 """Largest error of 16-bit types in models where rounding can route a token to another expert, layer after layer."""

@@ -55,7 +55,7 @@ def measure_step_cost(model: PackedModel) -> StepCost:
     per_seen = 0.0
     if longer > context:
         per_seen = max(0.0, at_longer - seconds[rows.index(few)]) / (few * (longer - context))
-    # Beside the context, a row of a batch sees half of the other rows on average.
+    # Besides the context, a row of a batch sees half of the other rows on average.
     unseeing = [
         max(time - per_seen * count * (context + (count + 1) / 2), time / 2)
         for count, time in zip(rows, seconds, strict=True)

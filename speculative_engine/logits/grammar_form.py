@@ -63,7 +63,7 @@ class GrammarForm:
         """Time that the masks of the last step took."""
 
     def resume(self, tokens: Sequence[int]) -> None:
-        """Continues after tokens that were generated before, an end among them. Raises TokenMisfitError."""
+        """Continues after tokens generated earlier, which may include an end token. Raises TokenMisfitError."""
         self.commit(tokens)
         taken = len(self._output)
         ends = taken < len(tokens) and tokens[taken] in self._end_token_ids and self._matcher.is_accepting()

@@ -54,7 +54,7 @@ def receive(receiver: socket.socket) -> bytes:
 def main(descriptor: int) -> None:
     """Tries forms until the service closes the control socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service handles Ctrl-C and ends this process
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for: they send answers
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for, since they send answers
     control = socket.socket(fileno=descriptor)
     try:
         tokenizer = tokenizer_with_end(receive(control).decode())

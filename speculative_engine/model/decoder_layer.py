@@ -40,7 +40,7 @@ class LayerParts:
     """The parts of a decoder layer. A norm is its weight and its epsilon."""
 
     project: nn.Module
-    """The first of four linear layers, each with `product`, a compiled gemm where compiled, and `bias`."""
+    """The first of four linear layers, each of which has `bias` and, in a `CompiledLayer`, a compiled gemm `product`."""
     output: nn.Module
     gate_and_up: nn.Module
     down: nn.Module

@@ -129,8 +129,7 @@ class FusedLayer(nn.Module):
         position_embeddings: tuple[torch.Tensor, torch.Tensor],
         **kwargs: object,
     ) -> torch.Tensor:
-        """hidden_states [1, rows, width], overwritten and returned; position_embeddings: cosines and sines [1, rows,
-        dim]."""
+        """Overwrites and returns hidden_states [1, rows, width]. position_embeddings: cosines, sines [1, rows, dim]."""
         if self._config._attn_implementation != ATTENTION_NAME:
             given: torch.Tensor = self.library_layer(
                 hidden_states, *args, position_embeddings=position_embeddings, **kwargs

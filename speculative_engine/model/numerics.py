@@ -1,4 +1,4 @@
-"""The numerics of a target: everything beside the weights that determines the bits of its logits.
+"""The numerics of a target: everything besides the weights that determines the bits of its logits.
 
 The bits decide between two nearly tied tokens, and they depend on the order in which the weights are multiplied and
 summed. Two processes with equal numerics and equal weights give the same tokens, so one can continue a request that

@@ -300,7 +300,7 @@ class PackedModel:
     def capture_graphs(self) -> None:
         """Captures the bucketed steps as CUDA graphs, if there are any; see `graphs`.
 
-        Captured steps use the KV cache that exists now. Raises ModelLoadError if there is no memory for them.
+        Later passes must use the KV cache that exists now. Raises ModelLoadError if there is no memory for them.
         """
         if not isinstance(self.steps, BucketedSteps):
             return

@@ -77,7 +77,7 @@ def product_for(weight: torch.Tensor) -> type[nn.Module]:
 
 
 class RowExactLinear(nn.Module):
-    """A linear layer that gives each row the same bits: it pads fewer rows, and splits more, than its range allows.
+    """A linear layer that gives each row the same bits: it pads or splits batches outside its exact range of rows.
 
     Where the usual product has a short range on this processor, `TurnedProduct` replaces it if its range is longer.
     """

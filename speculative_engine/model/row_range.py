@@ -29,7 +29,7 @@ _TRIED = (
     96, 97, 112, 127, 128, 129, 160, 161, 192, 224, 255, 256,
 )  # fmt: skip
 _MOST_OUTPUTS = 16384
-"""Largest number of outputs that is tried: more behave alike, and trying all of them takes seconds."""
+"""Largest number of outputs that is tried; more give the same result, and trying all of them takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)

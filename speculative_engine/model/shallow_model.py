@@ -1,4 +1,4 @@
-"""Views of the first layers of a decoder, with its last norm and output head, that share all weights."""
+"""Views of a decoder's first layers, with its last norm and output head, that share all weights with it."""
 
 from __future__ import annotations
 

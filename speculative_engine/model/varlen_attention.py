@@ -89,7 +89,7 @@ def attend_ranges(
 
 @cache
 def _by_head(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether the kernel's log-sum-exps are [heads, rows]; tried out, since its documentation and code have disagreed."""
+    """Whether the kernel's log-sum-exps are [heads, rows]; tried out, as its documentation and code have disagreed."""
     from torch.nn.attention.varlen import varlen_attn
 
     rows, heads = 3, 2

@@ -37,7 +37,7 @@ which leaves fewer tokens to examine afterwards. The result is the same for any 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """One token a row."""
+    """One token per row."""
 
     token_ids: Tensor
     """[R] int64; -1 in bad rows."""

@@ -28,7 +28,7 @@ _OPENED = 64
 
 
 class DeviceDraw(NamedTuple):
-    """One token a row, on the device."""
+    """One token per row, on the device."""
 
     token_ids: Tensor
     """[R] int64; -1 in bad rows, as in `coupled_sampler.Sampled`."""
@@ -37,7 +37,7 @@ class DeviceDraw(NamedTuple):
 
 
 class DeviceCandidates(NamedTuple):
-    """The k best tokens of each row, best first, on the device; see `coupled_sampler.Candidates`."""
+    """The k best tokens of each row, best first, on the device, as in `coupled_sampler.Candidates`."""
 
     token_ids: Tensor
     """[R, k] int64; -1 where there are fewer, and in bad rows."""
@@ -114,7 +114,7 @@ def _open(logits: Tensor, batch: SamplingBatch, opened: int) -> _Opened:
 
 
 class CandidateDraw(NamedTuple):
-    """The k best tokens of each row, best first; see `coupled_sampler.Candidates`."""
+    """The k best tokens of each row, best first, as Python lists."""
 
     token_ids: list[list[int]]
     """Token ids; -1 where a row keeps fewer."""

@@ -50,7 +50,7 @@ class SamplingParams:
     min_p: float = 0.0
     """Keeps tokens with at least min_p times the probability of the most likely one, in [0, 1]."""
     typical_p: float = 1.0
-    """Keeps the tokens whose surprise is closest to the entropy until their probability reaches typical_p, in (0, 1]."""
+    """Keeps tokens whose surprise is closest to the entropy until their probability reaches typical_p, in (0, 1]."""
     seed: int = 0
     """Key of the noise, an unsigned 64-bit integer."""
 

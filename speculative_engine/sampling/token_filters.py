@@ -141,7 +141,7 @@ def _top_k_then_top_p(logits: Tensor, block_top: Tensor, batch: SamplingBatch, r
 
 
 def _largest(logits: Tensor, block_top: Tensor, which: Tensor, depth: int) -> Tensor:
-    """The `depth` largest logits of the rows `which` [n], best first; [n, depth] float32. block_top: of these rows.
+    """The `depth` largest logits of the rows `which` [n], best first; [n, depth] float32. block_top: these rows'.
 
     Each of the `depth` blocks with the largest maxima holds a value no less than any value outside them, so only their
     64 * depth values are searched, not the vocabulary.
@@ -162,7 +162,7 @@ def _top_p(logits: Tensor, top: Tensor, temperatures: Tensor, p: Tensor) -> Tens
     rows, device = len(logits), logits.device
     top = top / temperatures[:, 0]
     scaled = logits / temperatures
-    relative = (scaled - top.unsqueeze(1)).nan_to_num_(nan=-torch.inf)  # bad rows: any result, but no index error
+    relative = (scaled - top.unsqueeze(1)).nan_to_num_(nan=-torch.inf)  # bad rows: avoids index errors
     bin_index = (relative * -BINS_PER_UNIT).clamp_(max=BINS - 1).to(torch.int64)
     bins = torch.zeros((rows, BINS), dtype=torch.int64, device=device)
     running = bins.scatter_add_(1, bin_index, mass_of(relative)).cumsum(1)

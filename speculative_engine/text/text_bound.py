@@ -27,7 +27,7 @@ Part = Mapping[str, Any]
 def bytes_per_token(parts: Part) -> int:
     """The most bytes of text that one token can stand for.
 
-    The bound is strict for tokenizers that remove nothing from a text. Others drop spaces or accents, map any unknown
+    The bound holds for tokenizers that remove nothing from a text. Others drop spaces or accents, map any unknown
     word to one token, or let a special token absorb adjacent spaces. For these no bound exists, and four times the
     longest token, or 64 bytes if that is more, is assumed: texts have about four bytes per token.
 

@@ -16,7 +16,7 @@ from speculative_engine.kv.kv_slots import PADDING_SLOT
 from speculative_engine.model.packed_batch import Lane, PackedBatch
 
 ROWS = 64
-"""Rows of every pass. Fewer would save a single sequence some work, hardly measurable, but take more passes for a
+"""Rows of every pass. Fewer would mean less work for a single sequence, where it hardly matters, but more passes for a
 prompt."""
 
 

@@ -121,7 +121,7 @@ class RankGroup:
         """All ranks' parts in the order of ranks, [ranks, *part.shape]."""
         self.exchanged_bytes += part.nbytes
         parts = part.new_empty(self.size, *part.shape)
-        if not part.numel():  # a pass that wants no logits
+        if not part.numel():  # a pass without logits
             return parts
         with self.exchange():
             dist.all_gather(list(parts.unbind()), part.contiguous())
