@@ -40,7 +40,7 @@ class LayerParts:
     """The parts of a decoder layer. A norm is its weight and its epsilon."""
 
     project: nn.Module
-    """The first of four linear layers, each of which has `bias` and, in a `CompiledLayer`, a compiled gemm `product`."""
+    """The first of four linear layers, each with `bias` and, if it can be compiled, a compiled gemm as `product`."""
     output: nn.Module
     gate_and_up: nn.Module
     down: nn.Module
