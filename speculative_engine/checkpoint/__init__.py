@@ -1,1 +1,1 @@
-"""The files of a model: a directory, or a repository of the hub."""
+"""The files of a model, in a directory or a repository of the Hugging Face hub."""

@@ -1,4 +1,4 @@
-"""Checkpoints by name: directories of this machine, and repositories of the Hugging Face hub."""
+"""Finds checkpoints by name: local directories, and repositories of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 CONFIG = "config.json"
 _HUB_SCHEME = "hf://"
 _PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
-"""An owner, or the name of a repository."""
+"""Pattern of a repository's owner or name."""
 _FOLDERS = frozenset(
     [
         "build",
@@ -27,12 +27,12 @@ _FOLDERS = frozenset(
         "weights",
     ]
 )
-"""First folders of paths, which are never taken for the owner of a repository: a mistyped path is not to fetch what
-a stranger of that name has published."""
+"""First folders of paths, which are never taken for a repository's owner: a mistyped path must not fetch a stranger's
+repository."""
 
 
 class ModelLoadError(Exception):
-    """The model cannot be loaded or served; the message says which and why."""
+    """Raised if a model cannot be loaded or served; the message names it and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +40,28 @@ class Checkpoint:
     """The files of a model."""
 
     name: str
-    """A directory as it was given, or the hub's owner/name."""
+    """The directory as given, or the hub's owner/name."""
     directory: Path
-    """Directory of the files."""
+    """The directory of the files."""
     from_hub: bool
-    """Whether they came from the hub, now or earlier."""
+    """Whether the files came from the hub, now or earlier."""
 
     @classmethod
     def find(cls, source: str | Checkpoint, *, hub: bool = True, model: bool = True) -> Checkpoint:
-        """Finds a checkpoint by a directory's path, or by a hub id, which is fetched: owner/name or hf://owner/name.
+        """Finds a checkpoint by path, or by a hub id, owner/name or hf://owner/name, whose files are fetched.
 
-        A directory that is there comes first. What looks like a path is never a hub id: what begins with /, . or ~, has
-        no slash or several, or begins with a folder that is here or is commonly called so, such as models/.
+        An existing directory takes precedence. A source that looks like a path is never a hub id: one that begins with
+        /, . or ~, has no slash or several, or whose first folder exists here or has a common name such as models/.
 
-        hub: whether hub ids are allowed. model: whether weights and a configuration are needed; a tokenizer does
-        without. Raises ModelLoadError, which names the source and the reason.
+        hub: whether hub ids are allowed. model: whether weights and a configuration are needed, not just a tokenizer.
+        Raises ModelLoadError, which names the source and the reason.
         """
         if isinstance(source, Checkpoint):
             return source
         found = _locate(source, hub=hub, model=model)
         if isinstance(found, Path):
             return cls(source, found, from_hub=False)
-        from speculative_engine.checkpoint.hub import HubError, fetch  # which takes a while to import
+        from speculative_engine.checkpoint.hub import HubError, fetch  # slow to import
 
         try:
             return cls(found, fetch(found, weights=model), from_hub=True)
@@ -70,15 +70,15 @@ class Checkpoint:
 
 
 def check_source(source: str, *, model: bool = True) -> None:
-    """Raises ModelLoadError for a source, of a model or of a tokenizer alone, that is neither a directory nor a hub id.
+    """Raises ModelLoadError for a source that is neither a directory nor a hub id, without contacting the hub.
 
-    Asks no hub.
+    model: whether the source is of a model, not of a tokenizer alone.
     """
     _locate(source, hub=True, model=model)
 
 
 def _locate(source: str, *, hub: bool, model: bool) -> Path | str:
-    """A source's directory, or the repository that it names. Raises ModelLoadError."""
+    """The source's directory, or the repository that it names. Raises ModelLoadError."""
     what = _what(source, model)
     try:
         path = Path(source).expanduser()
@@ -88,7 +88,7 @@ def _locate(source: str, *, hub: bool, model: bool) -> Path | str:
             return path
         if path.is_file():
             raise ModelLoadError(f"{what}: is a file; the directory of a checkpoint is needed")
-    except (OSError, RuntimeError) as error:  # a name that is too long, or the home of a user whom nobody knows
+    except (OSError, RuntimeError) as error:  # the name is too long, or ~ names an unknown user
         raise ModelLoadError(f"{what}: no such directory: {error}") from error
     repository = repository_of(source)
     if repository is None or not hub:
@@ -101,7 +101,7 @@ def _what(source: str, model: bool) -> str:
 
 
 def repository_of(source: str) -> str | None:
-    """The hub's repository that a source names where it is no directory; None for what can only be a path."""
+    """The hub repository that a source names, if it is not a directory; None for a source that can only be a path."""
     explicit = source.startswith(_HUB_SCHEME)
     repository = source.removeprefix(_HUB_SCHEME)
     parts = repository.split("/")
@@ -114,7 +114,7 @@ def repository_of(source: str) -> str | None:
 
 
 def _hint(source: str, repository: str | None, hub: bool) -> str:
-    """What else the source may have been meant for."""
+    """The end of the error message, with what the source may have been meant to be."""
     if repository is not None:
         return ", and models of the hub are not fetched for callers without --allow-hub-models"
     here = "" if source.startswith(("/", "~", _HUB_SCHEME)) or not hub else f" in {Path.cwd()}"

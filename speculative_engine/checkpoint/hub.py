@@ -1,6 +1,6 @@
-"""The Hugging Face hub: fetches the files of a model, which the hub's own cache keeps.
+"""Fetches the files of a model from the Hugging Face hub into the hub client's own cache.
 
-The hub is asked once whether it has a repository. Only the files of a download that has begun are tried again.
+The request for a repository's files is not retried; only downloads that have begun are.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from huggingface_hub.utils import disable_progress_bars
 log = logging.getLogger(__name__)
 
 _HTTP_ERROR: type[Exception] = HfHubHTTPError.__mro__[1]
-"""The base of its HTTP library's errors, whichever library this version of the hub's client has."""
+"""Base class of the errors of the HTTP library that the installed hub client uses."""
 _TEXTS = (".json", ".jinja", ".model", ".py", ".tiktoken", ".txt")
-"""Endings of the files beside the weights: configuration, tokenizer, code."""
+"""Suffixes of the files other than weights: configuration, tokenizer, code."""
 _CONFIG = "config.json"
 _MARKS = (_CONFIG, "tokenizer_config.json", "tokenizer.json")
-"""Files by which a cached copy is found."""
+"""Files by which a cached copy is found, in order."""
 
 
 class HubError(Exception):
-    """The hub does not give a repository; the message says why."""
+    """Raised if a repository cannot be fetched from the hub; the message says why."""
 
 
 def fetch(repository: str, *, weights: bool = True) -> Path:
-    """The directory with the files of a repository's main branch, in the hub's cache, fetched where they are not there.
+    """Returns the directory, in the hub's cache, of a repository's main branch; downloads missing files first.
 
-    weights: whether a model is wanted, weights included, or a tokenizer alone. With HF_HUB_OFFLINE only the cache is
-    looked at; also where the hub cannot be reached. Takes as long as the download. Raises HubError.
+    weights: whether to fetch a whole model, weights included, or only a tokenizer. With HF_HUB_OFFLINE, or if the hub
+    cannot be reached, only the cache is used. Takes as long as the download. Raises HubError.
     """
     _log_through_one_handler()
     if constants.HF_HUB_OFFLINE:
@@ -48,7 +48,7 @@ def fetch(repository: str, *, weights: bool = True) -> Path:
             raise HubError(f"HF_HUB_OFFLINE is set, and the hub's cache ({constants.HF_HUB_CACHE}) has no {repository}")
         return cached
     log.info("fetching from the hub", extra={"repository": repository, "hub": constants.ENDPOINT})
-    if not sys.stderr.isatty():  # a log has no use for progress bars
+    if not sys.stderr.isatty():  # progress bars would fill a log
         disable_progress_bars()
     try:
         files = _files(repository, weights=weights)
@@ -59,7 +59,7 @@ def fetch(repository: str, *, weights: bool = True) -> Path:
         log.warning("taking the copy in the hub's cache", extra={"repository": repository, "reason": str(error)})
         return cached
     try:
-        # Without a revision the first one also says in the cache which commit the main branch is at.
+        # Without a revision, the first download also records in the cache the main branch's commit.
         directory = Path(hf_hub_download(repository, files[0])).parent
         for name in files[1:]:
             hf_hub_download(repository, name, revision=directory.name)
@@ -69,11 +69,11 @@ def fetch(repository: str, *, weights: bool = True) -> Path:
 
 
 class _Unavailable(Exception):
-    """The hub does not answer, or not with what was asked for."""
+    """Raised if the hub does not answer, or answers with an error."""
 
 
 def _files(repository: str, *, weights: bool) -> list[str]:
-    """Names of the files to fetch; one request, with a time-out. Raises HubError and _Unavailable."""
+    """Names of the files to fetch, by one request with a timeout. Raises HubError and _Unavailable."""
     try:
         info = HfApi().model_info(repository, timeout=constants.HF_HUB_ETAG_TIMEOUT)
     except GatedRepoError as error:
@@ -90,7 +90,7 @@ def _files(repository: str, *, weights: bool) -> list[str]:
     texts = [name for name in names if name.endswith(_TEXTS)]
     if weights and _CONFIG not in texts:
         raise HubError(f"not a checkpoint: the repository has no {_CONFIG}")
-    # The first that is there shows later where the copy is.
+    # In the order in which `_cached` looks for them.
     texts.sort(key=lambda name: (_MARKS.index(name) if name in _MARKS else len(_MARKS), name))
     if not texts:
         raise HubError("the repository has no tokenizer")
@@ -98,7 +98,7 @@ def _files(repository: str, *, weights: bool) -> list[str]:
 
 
 def _weights(names: list[str]) -> list[str]:
-    """Files with weights in the form that loads best; those in a form of their owner's are left out."""
+    """Weight files in the preferred format, safetensors before PyTorch's; files with other names are left out."""
     for ending in (".safetensors", ".bin"):
         own = [name for name in names if name.endswith(ending) and name.startswith(("model", "pytorch_model"))]
         if own:
@@ -107,7 +107,7 @@ def _weights(names: list[str]) -> list[str]:
 
 
 def _cached(repository: str, *, weights: bool) -> Path | None:
-    """The copy in the cache; None where there is none, or one that was never finished."""
+    """The cached copy; None if there is none, or only an incomplete one."""
     for name in _MARKS:
         try:
             found = try_to_load_from_cache(repository, name)
@@ -119,19 +119,19 @@ def _cached(repository: str, *, weights: bool) -> Path | None:
 
 
 def _has_weights(directory: Path) -> bool:
-    """Return whether a copy has all the files with weights that its index names, or one at least."""
-    names = [each.name for each in directory.iterdir() if each.is_file()]  # a link whose file is missing is none
+    """Whether a copy has all weight files that its index names, or, without an index, at least one."""
+    names = [each.name for each in directory.iterdir() if each.is_file()]  # False for a link to a missing file
     indices = [name for name in names if name.endswith(".index.json")]
     parts = {part for name in indices for part in json.loads((directory / name).read_text())["weight_map"].values()}
     return parts <= set(names) if parts else any(name.endswith((".safetensors", ".bin")) for name in names)
 
 
 def _log_through_one_handler() -> None:
-    """Have the hub's lines go to the program's log alone where it has one: its library has a handler beside."""
+    """Removes the hub client's own log handler if the program's log has one, so that lines are not logged twice."""
     if logging.getLogger().handlers:
         logging.getLogger("huggingface_hub").handlers.clear()
 
 
 def _line(error: BaseException) -> str:
-    """The message of an error, in one line."""
+    """The message of an error, as one line of at most 300 characters."""
     return " ".join(str(error).split())[:300] or type(error).__name__

@@ -1,1 +1,1 @@
-"""The compiled part of the engine, for CPUs. Its sources are in `csrc`."""
+"""The engine's compiled kernels for CPUs. Their C sources are in `csrc`."""

@@ -1,7 +1,7 @@
-"""Attention over KV slots in compiled code, for CPUs: reads keys and values where they lie (`csrc/attention.c`).
+"""Attention over KV slots in compiled code, for CPUs; reads keys and values in place (`csrc/attention.c`).
 
-Without the compiled library, and for what it does not compute, `packed_attention` does the same with torch, a few times
-slower.
+Without the compiled library, and for tensors that it does not support, `packed_attention` computes the same with torch,
+a few times slower.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from speculative_engine.kernels.library import BF16, LANES, library, loaded
 from speculative_engine.kernels.structs import Attention
 
 _QUERIES = 16
-"""Queries of a tile of the compiled code."""
+"""Queries per tile in the compiled code."""
 MOST_DIM = 512
-"""Most dimensions of a head that the compiled code has room for."""
+"""Largest head dimension that the compiled code supports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,26 +27,26 @@ class SlotLanes:
     """The slots that each query of a batch sees. All arrays are int64."""
 
     seen: np.ndarray
-    """The slots of all lanes by position, one lane after the other."""
+    """The slots of all lanes, concatenated; by position within a lane."""
     lanes: np.ndarray
     """[lanes, 3]: start of the lane's slots in `seen`, its first query, the query after its last."""
     rows: np.ndarray
     """[queries]: the packed row of each query."""
     counts: np.ndarray
-    """[queries]: the number of its lane's slots that each query sees, the first ones."""
+    """[queries]: the number of slots that each query sees, the first ones of its lane."""
     longest: int
-    """The largest of `counts`."""
+    """The largest number of slots of a lane."""
     widest: int
     """The largest number of queries of a lane."""
 
 
 class ScratchSize(NamedTuple):
-    """The working memory that a call needs."""
+    """Size of the working memory of a call."""
 
     longest: int
-    """Room for positions in a query's scores, a multiple of LANES."""
+    """Positions that a query's scores have room for, a multiple of LANES."""
     scores: int
-    """Floats of each thread."""
+    """Floats per thread."""
 
     @classmethod
     def of(cls, lanes: SlotLanes, shared: int) -> ScratchSize:
@@ -56,7 +56,7 @@ class ScratchSize(NamedTuple):
 
 
 def fits(keys: torch.Tensor, values: torch.Tensor) -> bool:
-    """Whether the compiled code computes with keys and values like these."""
+    """Whether the compiled code supports keys and values of this device, dtype and shape."""
     return (
         keys.device.type == "cpu"
         and keys.dtype in BF16
@@ -76,7 +76,7 @@ def attend(
     softcap: float | None,
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Attention of each row to the slots that it sees; float32 [rows, heads, value_dim].
+    """Computes the attention of each row to the slots that it sees; float32 [rows, heads, value_dim].
 
     query: scaled, float32 [heads, rows, key_dim], contiguous. keys and values: [kv_heads, slots, dim], contiguous.
     """

@@ -1,7 +1,7 @@
-"""Builds the compiled library from `csrc`: the one command for installations, wheels, images, checkouts and tests.
+"""Builds the compiled library from `csrc`, for installations, wheels, images, checkouts and tests alike.
 
-Needs the standard library only, so that `hatch_build.py` can load this file where nothing else is installed. In a
-checkout, `python -m speculative_engine.kernels.build` builds the library again after a change of its sources.
+Needs only the standard library, so that `hatch_build.py` can load this file where nothing else is installed. In a
+checkout, `python -m speculative_engine.kernels.build` rebuilds the library after a change of its sources.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ COMPILE_SECONDS = 600
 
 
 class BuildError(Exception):
-    """The library cannot be built here; the message says why."""
+    """Raised if the library cannot be built on this machine; the message says why."""
 
 
 def source_hash(sources: Path = SOURCES) -> str:
-    """SHA-256 (hex) of the flags and of the names and contents of all C files, which the library holds, too.
+    """SHA-256 (hex) of the flags and of the names and contents of all C files; the library contains it as well.
 
-    Flags count since they decide bits as much as sources do.
+    Flags are included because they affect the computed bits as much as the sources do.
     """
     found = hashlib.sha256(" ".join(FLAGS + LINKED).encode())
     for file in sorted(file for file in sources.glob("*") if file.suffix in (".c", ".h")):
@@ -38,9 +38,9 @@ def source_hash(sources: Path = SOURCES) -> str:
 
 
 def build(library: Path = LIBRARY, sources: Path = SOURCES, *options: str) -> None:
-    """Compile `sources` into `library`, which is replaced at once when that has succeeded.
+    """Compiles `sources` and replaces `library` atomically on success. Raises BuildError.
 
-    options: further arguments of the compiler, which is $CC, or else cc, gcc or clang. Raises BuildError.
+    options: further arguments for the compiler, which is $CC, or else cc, gcc or clang.
     """
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
@@ -54,7 +54,7 @@ def build(library: Path = LIBRARY, sources: Path = SOURCES, *options: str) -> No
         subprocess.run(command, check=True, timeout=COMPILE_SECONDS)
     except (OSError, subprocess.SubprocessError) as error:
         raise BuildError(f"the C code does not compile here: {error}") from error
-    unfinished.replace(library)  # a process that has the old one open keeps it
+    unfinished.replace(library)  # a process that has loaded the old file keeps it
 
 
 if __name__ == "__main__":

@@ -8,15 +8,15 @@ import torch
 
 
 def set_cpu_threads(count: int) -> None:
-    """Give the forward passes of the calling thread `count` CPU threads. OpenMP keeps the number for each thread."""
+    """Sets the number of CPU threads for forward passes of the calling thread; OpenMP keeps it per thread."""
     torch.set_num_threads(count)
 
 
 def share_of_threads(ranks: int) -> int | None:
-    """CPU threads of each of several ranks, which share this machine's cores; None, torch's choice, for one rank."""
+    """CPU threads per rank when several share this machine's cores; None, torch's default, for a single rank."""
     return None if ranks == 1 else max(1, _cores() // ranks)
 
 
 def _cores() -> int:
-    """Cores that this process may run on."""
+    """Number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

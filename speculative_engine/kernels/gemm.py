@@ -1,7 +1,7 @@
 """Rows times a packed bfloat16 weight in compiled code, for few rows (`csrc/gemm.c`).
 
-It reads the weight at the memory's speed, has less overhead than oneDNN's call, and gives a row the same bits whatever
-the number of rows.
+The kernel reads the weight at memory bandwidth, has less call overhead than oneDNN, and gives a row the same bits
+whatever the number of rows.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from speculative_engine.kernels.library import gemm_kind, loaded
 from speculative_engine.kernels.structs import Gemm
 
 TILE = 16
-"""Outputs, and pairs of inputs, of a tile of a packed weight (`csrc/tiles.h`)."""
+"""Outputs per tile of a packed weight, and pairs of inputs per tile (`csrc/tiles.h`)."""
 INPUT_BLOCK = 2 * TILE
-"""Inputs of a block of a packed weight; a weight's inputs are a multiple of it."""
+"""Inputs per block of a packed weight; the number of inputs must be a multiple."""
 OUTPUT_GROUP = 2 * TILE
-"""Outputs of a group of a packed weight; the last group is filled up with zeros."""
+"""Outputs per group of a packed weight; the last group is padded with zeros."""
 
 
 def can_multiply(weight: torch.Tensor) -> bool:
-    """Whether `CompiledGemm` can take a weight [outputs, inputs]."""
+    """Whether `CompiledGemm` supports a weight [outputs, inputs] on this machine."""
     return (
         weight.dtype == torch.bfloat16
         and weight.device.type == "cpu"
@@ -34,10 +34,10 @@ def can_multiply(weight: torch.Tensor) -> bool:
 
 
 class CompiledGemm(nn.Module):
-    """Rows times a bfloat16 weight, which is packed once."""
+    """The product of rows and a bfloat16 weight that is packed once."""
 
     def __init__(self, weight: torch.Tensor):
-        """weight: bfloat16 [outputs, inputs], for which `can_multiply`"""
+        """weight: bfloat16 [outputs, inputs], supported by `can_multiply`"""
         super().__init__()
         self.outputs, self.inputs = weight.shape
         groups = -(-self.outputs // OUTPUT_GROUP)

@@ -1,6 +1,6 @@
 """Rows in bfloat16 times a packed int8 weight in compiled code, for few rows (`csrc/gemm_int8.c`).
 
-It reads half of the bytes that a bfloat16 weight has, at the memory's speed, and gives a row the same bits whatever the
+The kernel reads half the bytes of a bfloat16 weight, at memory bandwidth, and gives a row the same bits whatever the
 number of rows.
 """
 
@@ -18,15 +18,15 @@ from speculative_engine.kernels.structs import Gemm
 
 
 def can_multiply_int8(weight: torch.Tensor) -> bool:
-    """Whether `CompiledGemmInt8` can take a weight [outputs, inputs]."""
+    """Whether `CompiledGemmInt8` supports a weight [outputs, inputs] on this machine."""
     return weight.shape[1] % INPUT_BLOCK == 0 and gemm_kind() > 0
 
 
 class CompiledGemmInt8(nn.Module):
-    """Rows times an int8 weight with a scale for each output, which is packed once."""
+    """The product of rows and an int8 weight, with a scale per output, that is packed once."""
 
     def __init__(self, weight: torch.Tensor, scales: torch.Tensor):
-        """weight: int8 [outputs, inputs], for which `can_multiply_int8`; scales: bfloat16 [outputs]"""
+        """weight: int8 [outputs, inputs], supported by `can_multiply_int8`; scales: bfloat16 [outputs]"""
         super().__init__()
         self.outputs, self.inputs = weight.shape
         groups = -(-self.outputs // OUTPUT_GROUP)

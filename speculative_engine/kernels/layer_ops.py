@@ -1,7 +1,7 @@
-"""The operations of a decoder layer of the Llama kind between its gemms, in compiled code (`csrc/layer_ops.c`).
+"""The operations between the gemms of a Llama-style decoder layer, in compiled code (`csrc/layer_ops.c`).
 
-Unless a function says otherwise, tensors are contiguous, on a CPU, and of one type, bfloat16 or float32. A row of a
-result depends on the same row of the inputs alone, to the bit.
+Unless noted otherwise, tensors are contiguous, on a CPU, and share one dtype, bfloat16 or float32. A row of a result
+depends only on that row of the inputs, to the bit.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def rope(
     values: torch.Tensor,
     scale: float,
 ) -> torch.Tensor:
-    """Rotary positions of queries and keys (Su et al. 2021); writes keys and values to their slots.
+    """Applies rotary position embeddings to queries and keys (Su et al. 2021); writes keys and values to their slots.
 
     projected: [rows, (heads + 2 * kv_heads) * dim], queries, keys and values; may be overwritten. cosines and sines:
-    [rows, dim]. norms: in models that have them, the weights [dim] of the norms of query heads and of key heads, and
-    their epsilon. slots: int64 [rows]. keys and values: [kv_heads, capacity, dim]. Returns queries times `scale`,
+    [rows, dim]. norms: weights [dim] of the query-head norm and of the key-head norm, and their epsilon; None in models
+    without these norms. slots: int64 [rows]. keys and values: [kv_heads, capacity, dim]. Returns queries times `scale`,
     float32 [heads, rows, dim].
     """
     rows, width = projected.shape

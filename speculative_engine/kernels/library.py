@@ -1,8 +1,8 @@
-"""The compiled library of kernels for CPUs: loads it, checks that it fits, and chooses which of its kernels run.
+"""The compiled library of kernels for CPUs: loads it, checks that it matches its sources, and selects the kernels.
 
-It is built when the package is installed, where there is a C compiler (`build.py`). Without it, and for what it does
-not compute, torch does the same, slower, and with other last bits. A library of other sources is refused: it would read
-the structs of `structs.py` wrongly, or compute other bits than its sources say.
+The library is built when the package is installed, if there is a C compiler (`build.py`). Without it, and for
+operations that it lacks, torch computes the same, slower and with different last bits. A library built from other
+sources is refused: it could misread the structs of `structs.py` or compute different bits.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 
 LIBRARY = build.LIBRARY
 LANES = 16
-"""Widths that the library computes with are multiples of this."""
+"""Widths that the library supports are multiples of this."""
 BF16 = {torch.bfloat16: 1, torch.float32: 0}
-"""The types that the library computes with, and the value of its flag `bf16` for each."""
+"""The dtypes that the library supports, each with the value of the library's flag `bf16`."""
 
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwire_abi": (ctypes.POINTER(Abi), ()),
@@ -44,26 +44,26 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "draftwire_sample": (FLAG, (POINTER,)),
     "draftwire_parallel_for": (None, (TASK, POINTER, COUNT, COUNT, FLAG)),
 }
-"""Result and arguments of every function of the library that is called from Python, as in `csrc/ops.h`."""
+"""Result and argument types of every library function that Python calls, as in `csrc/ops.h`."""
 _VECTORS: tuple[Kernels, ...] = ("baseline", "avx2", "avx512")
-"""Kinds of vectors, each at the index that is the library's number for it."""
+"""Kinds of vectors; the index is the library's number for the kind."""
 _GEMMS: dict[Kernels, int] = {"avx512bf16": 1, "amx": 2}
 """The library's numbers for kinds of gemm kernels."""
 
 _chosen: list[Kernels] = []
-"""The kernels that this process uses, once they have been chosen."""
+"""The kernels that this process uses; empty until they have been chosen."""
 
 
 class KernelsError(Exception):
-    """Kernels that cannot run here; the message names those that can."""
+    """Raised for kernels that cannot run on this machine; the message names those that can."""
 
 
 class LibraryMismatchError(Exception):
-    """The compiled library is not what the sources beside it would build; the message says how to build it again."""
+    """Raised for a compiled library that does not match the sources beside it; the message says how to rebuild it."""
 
 
 def available_kernels() -> tuple[Kernels, ...]:
-    """The kernels that can run here, the least first. Raises LibraryMismatchError."""
+    """The kernels that can run on this machine, slowest first. Raises LibraryMismatchError."""
     compiled = _compiled()
     if compiled is None:
         return ("torch",)
@@ -73,7 +73,7 @@ def available_kernels() -> tuple[Kernels, ...]:
 
 
 def use_kernels(kernels: Kernels) -> None:
-    """Choose the kernels of this process, before a model is loaded. Raises KernelsError and LibraryMismatchError."""
+    """Chooses the kernels of this process, before any model is loaded. Raises KernelsError, LibraryMismatchError."""
     there = available_kernels()
     if kernels != "auto" and kernels not in there:
         missing = "" if _compiled() is not None else ", as there is no compiled library"
@@ -86,21 +86,21 @@ def use_kernels(kernels: Kernels) -> None:
 
 
 def kernels_in_use() -> Kernels:
-    """The kernels that run, never "auto"."""
+    """The kernels of this process, never "auto"; chooses the fastest if none have been chosen."""
     if not _chosen:
         use_kernels("auto")
     return _chosen[0]
 
 
 def loaded() -> ctypes.CDLL:
-    """The compiled library, for callers that have seen that it is there."""
+    """The compiled library, for callers that have checked that it exists."""
     compiled = _compiled()
     assert compiled is not None, "whoever calls this has asked for the library before"
     return compiled
 
 
 def library() -> ctypes.CDLL | None:
-    """The compiled library; None where it was not built or is not used. Raises LibraryMismatchError."""
+    """The compiled library; None if it was not built or is not used. Raises LibraryMismatchError."""
     return None if kernels_in_use() == "torch" else _compiled()
 
 
@@ -111,12 +111,12 @@ def gemm_kind() -> int:
 
 @cache
 def library_digest() -> str:
-    """SHA-256 (hex) of the library's file: builds of the same sources by the same compiler have the same one."""
+    """SHA-256 (hex) of the library's file, equal for builds of the same sources by the same compiler."""
     return hashlib.sha256(LIBRARY.read_bytes()).hexdigest()
 
 
 def fuses_products() -> bool | None:
-    """Whether the compiled attention fuses multiplication and addition; None where its build alone decides."""
+    """Whether the compiled attention fuses multiplication and addition; None where that depends on the build alone."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return None
     return kernels_in_use() not in ("baseline", "avx2")
@@ -138,10 +138,10 @@ def _compiled() -> ctypes.CDLL | None:
 
 
 def _check(compiled: ctypes.CDLL) -> None:
-    """Raises LibraryMismatchError for a library that does not fit the sources, or structs that do not fit it.
+    """Raises LibraryMismatchError if the source hash or the struct sizes differ from the library's.
 
-    Wheels hold the sources, too, so the check is the same wherever the package lies. A hash that the build writes to a
-    Python file would be one more thing that can be out of date.
+    Wheels contain the sources as well, so the check is the same for every installation. A hash that the build wrote to
+    a Python file could itself be out of date.
     """
     try:
         describe = compiled.draftwire_abi
@@ -171,7 +171,7 @@ def _mismatch(how: str) -> str:
 
 
 def warn_where_missing(device: str) -> None:
-    """Log a warning where a model on this device would use the library and it was not built."""
+    """Logs a warning if a model on this device would use the library but it was not built."""
     if device == "cpu" and not LIBRARY.exists():
         log.warning(
             "no compiled library; decoding is slower",

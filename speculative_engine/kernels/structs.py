@@ -1,6 +1,6 @@
-"""The structs that Python passes to the compiled library: twins of those in `csrc/ops.h`, by the same names.
+"""The structs that Python passes to the compiled library, mirrors of the structs of the same names in `csrc/ops.h`.
 
-Fields are described there. `library` compares the sizes when it loads the library.
+The header describes the fields. `library` compares the sizes when it loads the library.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ def _fields(kind: type[Any], names: str) -> tuple[tuple[str, type[Any]], ...]:
 
 
 class Gemm(ctypes.Structure):
-    """Rows times a packed weight, bfloat16, or int8 with a scale for each output."""
+    """A product of rows and a packed weight, bfloat16, or int8 with a scale per output."""
 
     _fields_ = (*_fields(POINTER, "rows weight scales bias out"), *_fields(COUNT, "row_count outputs inputs"))
 
 
 class Rope(ctypes.Structure):
-    """Rotary positions of queries and keys; keys and values are written to their slots."""
+    """Rotary position embedding of queries and keys; keys and values are written to their slots."""
 
     _fields_ = (
         *_fields(POINTER, "projected cosines sines query_weight key_weight slots query keys values"),
@@ -51,7 +51,7 @@ class Linear(ctypes.Structure):
 
 
 class Layer(ctypes.Structure):
-    """A decoder layer: its weights and sizes, the same for all passes."""
+    """The weights and sizes of a decoder layer, the same for all passes."""
 
     _fields_ = (
         *_fields(Linear, "project output gate_and_up down"),
@@ -63,7 +63,7 @@ class Layer(ctypes.Structure):
 
 
 class Pass(ctypes.Structure):
-    """A forward pass: its rows and its working memory, the same for all layers."""
+    """The rows and the working memory of a forward pass, the same for all layers."""
 
     _fields_ = (
         *_fields(POINTER, "hidden cosines sines slots seen lanes lane_rows counts"),
@@ -90,23 +90,23 @@ class Sample(ctypes.Structure):
 
 
 STRUCTS: tuple[type[ctypes.Structure], ...] = (Gemm, Rope, Attention, Linear, Layer, Pass, Filters, Sample)
-"""The structs whose sizes are compared, in no order."""
+"""The structs whose sizes are compared, in any order."""
 
 
 class StructSize(ctypes.Structure):
-    """A struct's name and its size in bytes as the library has it."""
+    """A struct's name and its size in bytes in the library."""
 
     _fields_ = (("name", ctypes.c_char_p), ("size", COUNT))
 
 
 class Abi(ctypes.Structure):
-    """The source hash that the library was built with, and its structs, ended by one without a name.
+    """The source hash that the library was built with, and its structs, terminated by one without a name.
 
-    The hash comes first and is compared first: the other fields may be different in a library of other sources.
+    The hash comes first and is compared first, since the other fields may differ in a library of other sources.
     """
 
     _fields_ = (("source_hash", ctypes.c_char_p), ("structs", ctypes.POINTER(StructSize)))
 
 
 TASK = ctypes.CFUNCTYPE(None, POINTER, COUNT, COUNT, FLAG)
-"""What `draftwire_parallel_for` runs: work, first item, the item after the last, thread id."""
+"""The function that `draftwire_parallel_for` runs, of the work, the first item, the item after the last, the thread."""

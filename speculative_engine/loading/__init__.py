@@ -1,1 +1,1 @@
-"""Models and drafters made ready to serve: loaded, tested and timed."""
+"""Prepares models and drafters for serving: loads, tests and times them."""

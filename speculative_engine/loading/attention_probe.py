@@ -1,4 +1,4 @@
-"""An attention function that notes who calls it: what a model really does, whatever its name."""
+"""An attention function that records its calls, to find out how a model really attends, whatever its name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class AttentionCall:
     """One call of the attention function."""
 
     layer: int | None
-    """Index by which the layer's keys and values are kept; None if it has none."""
+    """Index under which the layer's keys and values are cached; None if it has none."""
     sliding_window: int | None
 
 
@@ -30,7 +30,7 @@ _calls: ContextVar[list[AttentionCall]] = ContextVar("draftwire_attention_calls"
 
 @contextmanager
 def noted_calls() -> Iterator[list[AttentionCall]]:
-    """The list that fills with the calls made by model passes inside."""
+    """Records the calls of model passes within the context in the list it yields."""
     calls: list[AttentionCall] = []
     token = _calls.set(calls)
     try:

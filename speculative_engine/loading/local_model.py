@@ -1,4 +1,4 @@
-"""A draft model in the verifier, as its address names it: found, compared with the target, and tested."""
+"""Loads the draft model of `local:draft` in the verifier, compares its tokenizer with the target's, and tests it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class LocalModelOptions:
     """Options of `local:draft`."""
 
     model: str = ""
-    """Directory or hub id of a causal model with the target's tokenizer; to be given."""
+    """Directory or hub id of a causal model with the target's tokenizer; required."""
     weights: str = "checkpoint"
-    """As the drafter service's `--weights`."""
+    """Weights of the linear layers, as for the drafter service's `--weights`."""
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -30,7 +30,7 @@ class LocalModelOptions:
 
 
 def local_model_drafter(options: LocalModelOptions, target: PackedModel, hub: bool = True) -> LocalModelDrafter:
-    """The drafter `local:draft`. hub: whether its model may be a hub id. Raises ModelLoadError."""
+    """Makes the drafter `local:draft`. hub: whether its model may be a hub id. Raises ModelLoadError."""
     checkpoint = Checkpoint.find(options.model, hub=hub)
     model = PackedModel.load(
         checkpoint,

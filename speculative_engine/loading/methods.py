@@ -1,4 +1,4 @@
-"""The speculation methods that run beside the target, by the names they have in drafters' addresses."""
+"""The speculation methods that run in the verifier's process, by their names in drafter addresses."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from speculative_engine.model.packed_model import PackedModel
 
 
 class Method(NamedTuple):
-    """How a drafter is made."""
+    """A speculation method: its options and the function that makes its drafters."""
 
     options: type[Any]
-    """A dataclass of whole numbers, truth values and texts, all with defaults; raises FieldError for one out of
-    range."""
+    """A dataclass of ints, bools and strings, all with defaults; raises FieldError for a value out of range."""
     make: Callable[[Any, PackedModel, bool], Drafter]
-    """The drafter, from its options, the target that it drafts for, and whether its model may be a hub id. May read
-    files and take its time: called in a thread of its own, while the target runs. Raises ModelLoadError."""
+    """Makes a drafter from its options, its target, and whether its model may be a hub id. May read files and block: it
+    is called in a separate thread while the target runs. Raises ModelLoadError."""
 
 
 METHODS = {

@@ -1,4 +1,4 @@
-"""The processes of a group's ranks: started by rank 0, or all by torchrun."""
+"""The processes of a rank group, started by rank 0 or by torchrun."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from speculative_engine.model.ranks.split_check import SplitError, check_devices
 
 _START_SECONDS = 300.0
 _STOP_SECONDS = 5.0
-"""Time that ranks have to end once they were told, or have lost rank 0."""
+"""Grace period for ranks to exit after they were dismissed, before they are killed."""
 _POLL_SECONDS = 0.05
 
 LAUNCHED = "TORCHELASTIC_RUN_ID"
-"""The variable by which a process knows that it was started as one of several ranks; torchrun sets it."""
+"""The environment variable that marks a process started as one of several ranks; torchrun sets it."""
 
 RANK_ERRORS = (ModelLoadError, SplitError, RankLostError)
-"""What can prevent a model from being held by several processes."""
+"""Errors raised when a model cannot be split among several processes."""
 
 
 class SplitSettings(Protocol):
-    """What a service's settings say of the processes that hold its model."""
+    """A service's settings of the processes that its model is split among."""
 
     @property
     def model(self) -> str: ...
@@ -51,15 +51,15 @@ class SplitSettings(Protocol):
 def running_ranks(
     settings: SplitSettings, children: list[subprocess.Popen[bytes]] | None = None
 ) -> Iterator[RankGroup | None]:
-    """This process's place among the ranks, which all end with the `with`; None where the model is whole.
+    """Starts or joins the ranks and yields this process's group; the group ends with the context. Raises RANK_ERRORS.
 
-    children: where to note each process that is started, for a caller that may have to end them in its place. Raises
-    RANK_ERRORS.
+    Yields None if the model is not split. children: list to which started processes are appended, for a caller that may
+    have to end them itself.
     """
     if settings.tensor_parallel == 1:
         yield None
         return
-    # Before there is more than one process to tell of it.
+    # Checked before starting processes, so that only one reports the error.
     check_model_splits(settings.model, settings.tensor_parallel, trust_remote_code=settings.trust_remote_code)
     processes = RankProcesses.open(
         settings.tensor_parallel,
@@ -76,9 +76,9 @@ def running_ranks(
 def follow_ranks(
     settings: SplitSettings, load_part: Callable[[RankGroup], PackedModel], loaded: Callable[[], None]
 ) -> None:
-    """What a rank beside rank 0 does: loads its part of the model, and runs the passes that rank 0 announces.
+    """Runs a rank other than rank 0: loads its part of the model, then runs the passes that rank 0 announces.
 
-    loaded: called between the two. Raises RANK_ERRORS.
+    loaded: called once the model is loaded. Raises RANK_ERRORS.
     """
     with running_ranks(settings) as ranks:
         assert ranks is not None
@@ -89,7 +89,7 @@ def follow_ranks(
 
 
 class RankProcesses:
-    """A group of ranks, and at rank 0 the processes that it started for it."""
+    """A rank group, with the processes that rank 0 started for it."""
 
     def __init__(self, ranks: RankGroup, children: list[subprocess.Popen[bytes]]):
         self.ranks = ranks
@@ -99,11 +99,11 @@ class RankProcesses:
     def open(
         cls, size: int, *, device: str, timeout_seconds: float, children: list[subprocess.Popen[bytes]] | None = None
     ) -> RankProcesses:
-        """Joins the group of this process. The first process of a group starts the others: its own command again, with
-        the variables that torchrun sets, which also may have started all of them.
+        """Joins the group; takes seconds. Raises SplitError for more ranks than GPUs, and RankLostError.
 
-        device, timeout_seconds: see RankGroup. children: where to note each process that is started. Takes seconds.
-        Raises SplitError for more ranks than GPUs, and RankLostError.
+        Unless torchrun has started all processes, the first one starts the others, by running its own command again
+        with the variables that torchrun sets. device, timeout_seconds: see RankGroup. children: list to which started
+        processes are appended.
         """
         check_devices(device, size)
         if LAUNCHED in os.environ:
@@ -114,7 +114,7 @@ class RankProcesses:
             return cls(RankGroup(store, rank, size, device=device, timeout_seconds=timeout_seconds), [])
         listener = socket.create_server(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-        # By itself the store would listen on all of this machine's addresses.
+        # Without a listener of ours, the store would listen on all of this machine's addresses.
         store = dist.TCPStore(
             "127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
         )
@@ -129,7 +129,7 @@ class RankProcesses:
             raise
 
     def close(self) -> None:
-        """Ends the group: the others end when they are told, or by force."""
+        """Ends the group: dismisses the other ranks and kills those that do not exit in time."""
         told = self.ranks.leads
         self.ranks.close()
         _end(self._children, _STOP_SECONDS if told else 0.0)
@@ -148,7 +148,7 @@ def _start(rank: int, size: int, port: int) -> subprocess.Popen[bytes]:
 
 
 def _await_joining(store: dist.Store, children: list[subprocess.Popen[bytes]]) -> None:
-    """Raises RankLostError for one that ends before it has joined."""
+    """Waits until all ranks have joined. Raises RankLostError if one exits before that or takes too long."""
     deadline = time.monotonic() + _START_SECONDS
     while not store.check([f"pid/{rank}" for rank, _ in enumerate(children, start=1)]):
         for rank, child in enumerate(children, start=1):

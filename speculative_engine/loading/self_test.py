@@ -1,7 +1,7 @@
-"""The self-test at load: refuses a model that packed passes cannot serve right, by trying it and not by its name.
+"""The self-test at load: refuses a model that packed passes cannot serve correctly, by trying it, not by its name.
 
-A short script of passes (prompts in chunks, ragged sequences side by side, a tree with siblings, rollback, going on)
-runs over the real weights and is compared with the library's own forwards of each path through another attention.
+A short script of passes (chunked prompts, sequences of different lengths in one batch, a tree with siblings, rollback,
+continuation) runs on the real weights. Its logits are compared with transformers' own forwards of each path.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ _SLOTS = 160
 _ONLY_ATTENTION = "layers of another kind (linear attention, state space, convolution) cannot be rolled back"
 _PROMPT = 20
 _ROUNDING = {torch.float32: 1e-3, torch.float64: 1e-6}
-"""Errors that rounding may cause, in units of the logits' spread; `_COARSE` for 16-bit types."""
+"""Largest error due to rounding by dtype, in units of the logits' standard deviation; `_COARSE` for 16-bit types."""
 _COARSE = 0.04
 _COARSE_EXPERTS = 0.5
-"""The same where rounding can send a token to another expert, layer after layer."""
+"""Largest error of 16-bit types in models where rounding can route a token to another expert, layer after layer."""
 _NOISE_FACTOR = 4.0
-"""How much further packed logits may be from the library's than the library's are between two of its attentions."""
+"""Additional tolerance, in units of the difference between two of transformers' own attention functions."""
 _FAR_ERROR = {torch.float32: 1e-4, torch.float64: 1e-8}
 _FAR_COARSE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class SelfTestReport:
-    """What the self-test measured on a model that passed it."""
+    """Measurements of the self-test on a model that passed it."""
 
     bit_exact: bool
-    """Whether a row had the same bits alone, in a batch, in a prompt chunk and as a node of a tree. Where not, outputs
-    may differ between batches when two tokens are all but tied."""
+    """Whether a row had the same bits alone, in a batch, in a prompt chunk and as a node of a tree. If not, outputs may
+    differ between batches where two tokens are nearly tied."""
     error: float
-    """Distance from the library's own forwards, in units of the logits' spread."""
+    """Distance from transformers' own forwards, in units of the logits' standard deviation."""
     tolerance: float
-    """The distance from which on the model would have been refused."""
+    """Largest distance at which the model is accepted."""
     seconds: float
 
 
 def run_self_test(model: PackedModel) -> SelfTestReport:
-    """Try the model. Raises UnsupportedModelError; leaves the model, its pool and its cache as they were."""
+    """Runs the self-test. Raises UnsupportedModelError; leaves the model, its pool and its cache as they were."""
     started = time.perf_counter()
     with _workbench(model):
         try:
@@ -70,7 +70,7 @@ def run_self_test(model: PackedModel) -> SelfTestReport:
         except UnsupportedModelError:
             raise
         except Exception as problem:
-            # Whatever foreign model code raises when it is run in a way it was not written for.
+            # Model code may raise anything when it is run in a way that it was not written for.
             raise _refusal(model, f"its code fails in a packed pass: {type(problem).__name__}: {problem}") from problem
     same = all(torch.equal(row.logits, alone[row.path][row.index]) for row in found)
     return SelfTestReport(same and far_exact, error, tolerance, time.perf_counter() - started)
@@ -82,7 +82,7 @@ def _refusal(model: PackedModel, reason: str) -> UnsupportedModelError:
 
 @contextmanager
 def _workbench(model: PackedModel) -> Iterator[None]:
-    """Give the model a small pool and cache of its own, with gaps between its slots, while the test runs."""
+    """Gives the model a small pool, with gaps between its slots, and a small cache within the context."""
     pool, cache = model.pool, model.cache
     model.pool, model.cache = SlotPool(2 * _SLOTS), KvCache(2 * _SLOTS)
     model.pool.give_back(np.random.default_rng(_SEED).permutation(model.pool.take(2 * _SLOTS))[:_SLOTS])
@@ -94,7 +94,7 @@ def _workbench(model: PackedModel) -> Iterator[None]:
 
 
 def _probe_layers(model: PackedModel) -> None:
-    """Every decoder layer must call our attention once, with an index of its own and the window it is said to have."""
+    """Checks that every decoder layer calls our attention once, with its own index and its configured window."""
     model.model.set_attn_implementation(PROBE_NAME)
     layers = int(model.config.num_hidden_layers)
     with noted_calls() as calls:
@@ -132,7 +132,7 @@ def _probe_layers(model: PackedModel) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Logits of one row of the script: those after token `index` of path number `path`."""
+    """Logits of one row of the script, after token `index` of path number `path`."""
 
     scene: str
     path: int
@@ -141,10 +141,10 @@ class _Row:
 
 
 class _Script:
-    """Two sequences through chunks, a tree, a rollback and single steps.
+    """A script that runs two sequences through chunks, a tree, a rollback and single steps.
 
-    paths: token lists; 0 is what the first sequence becomes, 1 and 2 are branches of its tree that are rolled back, 3
-    is the second sequence.
+    paths: token lists; 0 is the final first sequence, 1 and 2 are branches of its tree that are rolled back, 3 is the
+    second sequence.
     """
 
     def __init__(self, model: PackedModel):
@@ -173,14 +173,14 @@ class _Script:
         self._rows: list[_Row] = []
 
     def run(self) -> list[_Row]:
-        """All passes; returns every row whose logits were asked for."""
+        """Runs all passes; returns every row whose logits were requested."""
         path, other = self.paths[0], self.paths[3]
         n, m = self._length, len(other) - 3
         one = _sequence(0, path[:n], len(path) + 1)
         two = _sequence(1, other[:m], len(other) + 1)
         self._pass("prompt", [_part(one, n // 2 + 3)])
         tree, root = one.tree, one.tree.root
-        # Siblings come before the right branch, so that its rows would see them under a merely causal mask.
+        # Siblings come before the right branch, so that its rows would see them under a plain causal mask.
         wrong_first, _ = tree.add(root, self.paths[2][n])
         first, _ = tree.add(root, path[n])
         wrong_second, _ = tree.add(first, self.paths[1][n + 1])
@@ -204,7 +204,7 @@ class _Script:
         return self._rows
 
     def _pass(self, scene: str, parts: list[tuple[VerificationJob, list[tuple[int, int] | None]]]) -> None:
-        """Run jobs side by side and note their logits; jobs without nodes keep their slots."""
+        """Runs jobs in one batch and records their logits; jobs without nodes are committed."""
         builder = BatchBuilder()
         for job, _ in parts:
             job.lay_out(builder, self._model.pool)
@@ -223,17 +223,17 @@ def _sequence(sequence_id: int, tokens: list[int], max_length: int) -> Sequence:
 
 
 def _part(sequence: Sequence, count: int) -> tuple[VerificationJob, list[tuple[int, int] | None]]:
-    """The first `count` pending tokens: no logits."""
+    """A job of the first `count` pending tokens, without logits."""
     return VerificationJob(sequence, count, []), []
 
 
 def _whole(sequence: Sequence, path: int) -> tuple[VerificationJob, list[tuple[int, int] | None]]:
-    """All pending tokens: the logits after the last."""
+    """A job of all pending tokens, with the logits after the last."""
     return VerificationJob(sequence, sequence.pending, []), [(path, len(sequence.tokens) - 1)]
 
 
 def _chain(model: PackedModel, builder: BatchBuilder, tokens: list[int]) -> np.ndarray:
-    """Add a sequence that has nothing computed yet, with logits for all rows; returns its slots."""
+    """Adds a sequence without computed tokens, with logits for all rows; returns its slots."""
     slots = model.pool.take(len(tokens))
     rows = [builder.add_row(token, index, int(slots[index]), True) for index, token in enumerate(tokens)]
     builder.add_lane(np.empty(0, dtype=np.int64), rows)
@@ -241,7 +241,7 @@ def _chain(model: PackedModel, builder: BatchBuilder, tokens: list[int]) -> np.n
 
 
 def _chain_logits(model: PackedModel, tokens: list[int]) -> torch.Tensor:
-    """Packed logits after each token of a sequence that is alone: [tokens, vocabulary]."""
+    """Packed logits after each token of a sequence that runs alone, [tokens, vocabulary]."""
     builder = BatchBuilder()
     slots = _chain(model, builder, tokens)
     logits = model.forward(builder.build(model.group_size, model.device))
@@ -250,10 +250,10 @@ def _chain_logits(model: PackedModel, tokens: list[int]) -> torch.Tensor:
 
 
 def _compare(model: PackedModel, script: _Script, found: list[_Row]) -> tuple[float, float]:
-    """Measure the script's rows against the library's plain forwards; returns the worst scene's error, and the limit.
+    """Compares the script's rows with transformers' plain forwards; returns the worst scene's error and the tolerance.
 
-    A scene's error is that of its second worst row: a wrong mask or slot shows in several, while rounding that sends
-    one token to another expert may show in one.
+    A scene's error is that of its second worst row: a wrong mask or slot affects several rows, while rounding that
+    routes a token to another expert may affect only one.
     """
     plain = _plain_logits(model, script.paths, "eager")
     again = _plain_logits(model, script.paths, "sdpa")
@@ -273,7 +273,7 @@ def _compare(model: PackedModel, script: _Script, found: list[_Row]) -> tuple[fl
     worst = 0.0
     for scene, errors in scenes.items():
         error = _second_worst(errors)
-        if not error <= tolerance:  # NaN, too
+        if not error <= tolerance:  # also true of NaN
             raise _refusal(
                 model,
                 f"logits of the scene {scene!r} are {error:.3g} spreads away from those of a plain forward (up to "
@@ -294,13 +294,13 @@ def _second_worst(errors: list[float]) -> float:
 
 
 def _plain_logits(model: PackedModel, paths: list[list[int]], attention: str) -> torch.Tensor | None:
-    """The library's logits after each token: [paths, longest path, vocabulary]; None if it lacks that attention."""
+    """Transformers' logits after each token, [paths, longest path, vocabulary]; None if it lacks that attention."""
     try:
         model.model.set_attn_implementation(attention)
     except (ValueError, ImportError):
         return None
     longest = max(map(len, paths))
-    # Shorter paths go on with any token: in a causal model nothing before sees it.
+    # Shorter paths are padded with any token, which no earlier token of a causal model sees.
     padded = torch.tensor([path + [0] * (longest - len(path)) for path in paths], device=model.device)
     with torch.inference_mode():
         logits: torch.Tensor = model.model(input_ids=padded, use_cache=False).logits
@@ -314,7 +314,7 @@ def _error(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def _try_far_neighbour(model: PackedModel, tokens: list[int]) -> bool:
-    """A neighbour at the end of the context must not change a row; returns whether it changes not even a bit."""
+    """Checks that a neighbour at the end of the context does not change a row; returns whether all bits are equal."""
     last = model.context_length - 1
 
     def logits_beside(position: int) -> torch.Tensor:

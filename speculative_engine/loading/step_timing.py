@@ -1,4 +1,4 @@
-"""Measures c(n) of a loaded model."""
+"""Measures the step cost c(n) of a loaded model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from speculative_engine.planning.step_cost import StepCost
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 _LEAST_ROUNDS, _MOST_ROUNDS = 5, 20
 _SECONDS = 2.0
-"""Time for further rounds, which small models, whose times a busy moment bends most, have enough of."""
+"""Time for rounds beyond the least. Small models, whose times a busy moment distorts most, get more rounds in it."""
 _CONTEXT = 128
 _LONG_CONTEXT = 1024
 _ROWS_OF_LONG_CONTEXT = 16
@@ -23,12 +23,13 @@ _MOST_SEQUENCES = 16
 
 
 def measure_step_cost(model: PackedModel) -> StepCost:
-    """Time forward passes of 1 to 128 rows after a context of 128 tokens (less if the KV cache is smaller); of 16 rows
-    after one of 1024, which tells what each position costs that a row sees; and of 16 rows that each have a context of
-    their own, which tells what one costs that has to be read.
+    """Times forward passes to determine the cost per row, per position that a row sees, and per position read.
 
-    The passes take turns, and the best of some rounds counts: what is slower is the machine, not the model, and a
-    moment in which it is busy must not bend the curve. Leaves the slots as they were.
+    Times 1 to 128 rows after a context of 128 tokens (less if the KV cache is smaller), 16 rows after a context of 1024
+    (cost per position seen), and 16 rows that each have their own context (cost per position read).
+
+    Passes alternate, and the fastest of several rounds counts: slower ones measure a busy machine, not the model. Frees
+    the slots that it takes.
     """
     most = min(model.pool.capacity, model.context_length)
     context = max(0, min(_CONTEXT, model.pool.capacity // 2, most - _ROWS[-1]))
@@ -54,7 +55,7 @@ def measure_step_cost(model: PackedModel) -> StepCost:
     per_seen = 0.0
     if longer > context:
         per_seen = max(0.0, at_longer - seconds[rows.index(few)]) / (few * (longer - context))
-    # A row of a batch sees half of the others, on average, beside the context.
+    # Besides the context, a row of a batch sees half of the other rows on average.
     unseeing = [
         max(time - per_seen * count * (context + (count + 1) / 2), time / 2)
         for count, time in zip(rows, seconds, strict=True)
@@ -67,7 +68,7 @@ def measure_step_cost(model: PackedModel) -> StepCost:
 
 
 def _batch(model: PackedModel, contexts: Sequence[np.ndarray], slots: np.ndarray) -> PackedBatch:
-    """A row for each slot, divided equally among the contexts."""
+    """A batch with a row for each slot, divided equally among the contexts."""
     builder = BatchBuilder()
     for context, own in zip(contexts, np.split(slots, len(contexts)), strict=True):
         rows = [

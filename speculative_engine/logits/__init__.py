@@ -1,1 +1,1 @@
-"""Changes of the target's logits that a request may ask for, one kind a file; and structured output."""
+"""Changes to the target's logits that a request may ask for: logits processors and structured output."""

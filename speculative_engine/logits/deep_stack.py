@@ -1,4 +1,4 @@
-"""Runs a function in a thread with a stack of its own size, for native code that recurses."""
+"""Runs a function in a thread with a stack of a given size, for native code that recurses."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import TypeVar
 ResultT = TypeVar("ResultT")
 
 _SETTING = threading.Lock()
-"""The size is the process's, for all threads that begin while it is set."""
+"""Held while the stack size is set, which applies to every thread that the process starts meanwhile."""
 
 
 def run_deep(function: Callable[[], ResultT], stack_bytes: int) -> ResultT:
-    """Return what a function returns, or raise what it raises, from a thread with a stack of this size.
+    """Runs a function in a thread with a stack of this size; returns or raises what the function does.
 
-    The stack is address space alone until it is used, and is given back when the thread ends.
+    The stack is only address space until it is used, and is freed when the thread ends.
     """
     outcome: Future[ResultT] = Future()
 
     def run() -> None:
         try:
             outcome.set_result(function())
-        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
             outcome.set_exception(error)
 
     thread = threading.Thread(target=run, name=f"{threading.current_thread().name}-deep", daemon=True)

@@ -1,4 +1,4 @@
-"""The forms an output may be asked to have, in the one notation that the library of grammars reads."""
+"""The forms that a request may require of its output, converted to the grammar library's notation."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from speculative_engine.logits.grammar_depth import MOST_LEVELS, gbnf_levels, la
 
 
 class FormKind(enum.Enum):
-    """How a form is told."""
+    """The notation of a form."""
 
     JSON_SCHEMA = "json_schema"
     REGEX = "regex"
     LARK = "lark"
     EBNF = "ebnf"
     CHOICE = "choice"
-    """The text is a JSON list of texts."""
+    """One of several texts, given as a JSON list."""
 
 
 class GrammarError(ValueError):
-    """The form cannot be had; the message says why."""
+    """Raised for a form that is invalid or not supported; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A form as it was asked for."""
+    """A form as the request specifies it."""
 
     kind: FormKind
     text: str
 
     def check_depth(self) -> None:
-        """See that the library need not go too deep for it. Raises GrammarError."""
+        """Raises GrammarError if the library would recurse too deeply to compile the form."""
         if self.kind is FormKind.JSON_SCHEMA:
             levels = schema_levels(self._schema())
         elif self.kind is FormKind.LARK:
@@ -44,7 +44,7 @@ class Grammar:
         elif self.kind is FormKind.EBNF:
             levels = gbnf_levels(self.text)
         else:
-            return  # nothing in it leads elsewhere, and the library bounds the groups of an expression itself
+            return  # has no references, and the library itself bounds the groups of an expression
         if levels > MOST_LEVELS:
             raise GrammarError(
                 f"has references and groups that lead {levels} levels deep, at most {MOST_LEVELS} are allowed"
@@ -57,7 +57,7 @@ class Grammar:
             raise GrammarError(f"has JSON in it that cannot be read: {error}") from error
 
     def notation(self) -> str:
-        """The form in the library's notation. Raises GrammarError for text that is not even of its kind."""
+        """The form in the library's notation. Raises GrammarError for text that is not of its kind."""
         if self.kind is FormKind.JSON_SCHEMA:
             return self._json_schema()
         if self.kind is FormKind.REGEX:
@@ -72,7 +72,7 @@ class Grammar:
     def _json_schema(self) -> str:
         self._schema()
         try:
-            # One way to set white space, Python's own: no model loses itself in it, and more is left without a choice.
+            # Whitespace is fixed, as Python writes it: models cannot loop in it, and more tokens are forced.
             return LLMatcher.grammar_from_json_schema(
                 self.text, defaults={"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
             )
@@ -93,12 +93,12 @@ class Grammar:
     def _lark_of_ebnf(self) -> str:
         try:
             return gbnf_to_lark(self.text)
-        except Exception as error:  # the library raises no other
+        except Exception as error:  # the library raises no narrower type
             raise GrammarError(str(error) or "is nested too deeply") from error
 
 
 def _without_anchors(regex: str) -> str:
-    """An expression is matched as a whole anyway, and the library takes no anchors."""
+    """Removes anchors, which the library does not support; it matches whole texts anyway."""
     start = 1 if regex.startswith("^") else 0
     slashes = len(regex[:-1]) - len(regex[:-1].rstrip("\\"))
     end = -1 if regex.endswith("$") and slashes % 2 == 0 else None

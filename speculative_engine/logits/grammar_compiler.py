@@ -1,9 +1,9 @@
-"""Compiles forms of output for one tokenizer, and keeps those that were asked for last.
+"""Compiles forms of output for one tokenizer, and caches the most recently used.
 
-The library (llguidance) works out what may come next while it goes, so compiling is a matter of milliseconds. What a
-hostile form can take is bounded three times: its depth, time, memory and crashes in a process where it is tried first
-(`grammar_trial`); the stack, which here is four times the one that it was tried with; and each step by limits of the
-library's own (`grammar_library`).
+The library (llguidance) computes allowed tokens lazily, so compiling takes milliseconds. A hostile form is contained in
+three ways. It is first tried in a separate process, which bounds its depth, time and memory and absorbs crashes
+(`grammar_trial`). It is compiled with four times the stack of that trial. Each step has limits of the library's own
+(`grammar_library`).
 """
 
 from __future__ import annotations
@@ -27,28 +27,29 @@ from speculative_engine.logits.grammar_trial_process import TRIAL_STACK
 _KEPT = 32
 _KEPT_TEXT = 1024 * 1024
 _KEPT_MEMORY = 512 * 1024 * 1024
-"""Most forms that are kept, and most bytes of text and of memory they have together."""
+"""Limits of the cache: number of forms, their bytes of text, and their bytes of memory."""
 _STACK = 4 * TRIAL_STACK
-"""Bytes of stack for compiling, which recurses. Nothing else that is done with a form does (`STEP_STACK`)."""
+"""Bytes of stack for compiling, the only operation on a form that recurses (compare `STEP_STACK`)."""
 _QUICK = 0.05
-"""Seconds: what takes no longer may be compiled while a step waits."""
+"""Seconds that compiling may take at most to be done while a step waits."""
 
 
 class _Compiled(NamedTuple):
-    """A form at its beginning. Copies of the matcher share the states that the library has found, and their limit."""
+    """A compiled form. Copies of its matcher share the states that the library has found, and their limit."""
 
     matcher: LLMatcher
     seconds: float
+    """Time that compiling took."""
     memory: int
-    """Cost of compiling, in seconds and bytes."""
+    """Bytes of memory that compiling took."""
 
 
 class GrammarCompiler:
-    """Knows the target's vocabulary. Its methods may be called by several threads."""
+    """Compiles forms for the target's vocabulary. Several threads may call its methods."""
 
     def __init__(self, tokenizer: Callable[[], str], vocab_size: int):
-        """tokenizer: gives the text of its tokenizer.json, when the first form is compiled. vocab_size: the target's,
-        with ids that no token has."""
+        """tokenizer: returns the content of the target's tokenizer.json; called for the first form. vocab_size: the
+        target's, including ids without a token."""
         self._source = tokenizer
         self._vocab_size = vocab_size
         self._tokenizer: LLTokenizer | None = None
@@ -59,11 +60,11 @@ class GrammarCompiler:
         self._helper = ThreadPoolExecutor(1, "token-masks")
 
     def form(self, grammar: Grammar, end_token_ids: Iterable[int]) -> GrammarForm:
-        """The form for one sequence, whose end these tokens may tell. Raises GrammarError."""
+        """The form for one sequence, compiled if necessary. end_token_ids: tokens that end it. Raises GrammarError."""
         return self._begin(grammar, self._find(grammar) or self._compiled(grammar), end_token_ids)
 
     def kept_form(self, grammar: Grammar, end_token_ids: Iterable[int]) -> GrammarForm | None:
-        """The same where it is compiled already, else None."""
+        """The form for one sequence if it is in the cache, else None."""
         kept = self._find(grammar)
         return None if kept is None else self._begin(grammar, kept, end_token_ids)
 
@@ -101,7 +102,7 @@ class GrammarCompiler:
         return compiled
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
-        """The matcher of a form that was tried."""
+        """Compiles a form that has passed its trial."""
         return run_deep(lambda: compile_form(self._loaded(), grammar), _STACK)
 
     def _too_much_kept(self) -> bool:
@@ -119,7 +120,7 @@ class GrammarCompiler:
 
 
 def _used_up(matcher: LLMatcher) -> bool:
-    """Whether a limit is reached that all copies share."""
+    """Whether the limit that all copies of a matcher share is reached."""
     copy = matcher.deep_copy()
     copy.compute_bitmask()
     return bool(copy.is_error())

@@ -1,8 +1,8 @@
-"""Bounds how deep the library of grammars has to go for a form, before the library sees it.
+"""Bounds the recursion depth that a form needs in the grammar library (llguidance), before the library sees it.
 
-The library compiles what a rule, a definition or a schema refers to while it compiles that one, on the thread's stack;
-what it has begun it does not begin again. So the longest chain of references counts, with the nesting on its way, and
-a cycle counts with all that is in it. Nothing here recurses, and the time is linear in the text.
+While the library compiles a rule, definition or schema, it compiles recursively whatever that refers to, each item
+once. The depth is therefore bounded by the longest chain of references, including the nesting along it; a cycle counts
+with all its members. Nothing here recurses, and the time is linear in the text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import unquote, urljoin
 from speculative_engine.logits.longest_path import longest_path
 
 MOST_LEVELS = 2000
-"""Longest chain of references and nesting. A level takes the library 6 KiB of stack at most, see `deep_stack`."""
+"""Longest allowed chain of references and nesting. A level takes the library at most 6 KiB of stack (`deep_stack`)."""
 
 _LARK = re.compile(
     r"""(?P<space>[ \t\r]+|(?:\#|//)[^\n]*)
@@ -32,7 +32,8 @@ _LARK = re.compile(
     |.""",
     re.VERBOSE,
 )
-"""The closing mark of a text is not needed: to look for one that is not there would take time again and again."""
+"""Tokens of Lark's notation. A string's closing mark is optional: searching for a missing one at every opening mark
+would take quadratic time."""
 _GBNF = re.compile(
     r"""(?P<space>[ \t\r\n]+|\#[^\n]*)
     |"[^"\\]*(?:\\.[^"\\]*)*"?
@@ -47,11 +48,11 @@ _DECODER = json.JSONDecoder()
 
 
 def schema_levels(schema: Any) -> int:
-    """Return the levels of a JSON schema: of objects in one another, and of references (`$ref`) between them."""
+    """Returns the levels of a JSON schema: of nested objects, and of references (`$ref`) between them."""
     document = _Document(schema)
     successors: list[list[int]] = [[] for _ in document.heights]
-    """Of the objects, and behind them of the references, each as it is spelled: the library begins what it knows by
-    another spelling once more."""
+    """Successors of the objects, followed by those of the references by spelling: the library compiles an object again
+    for each spelling of its address."""
     weights = [0] * len(successors)
     numbers: dict[tuple[str, str], int] = {}
     referred: set[int] = {0}
@@ -65,7 +66,7 @@ def schema_levels(schema: Any) -> int:
         weights.append(0 if target is None else document.heights[target])
         if target is not None:
             referred.add(target)
-    # An object that nothing refers to stands for no more than the one that it is in.
+    # An object without references to it is merged with the object that contains it.
     nearest = [0] * len(document.heights)
     for number, parent in enumerate(document.parents):
         nearest[number] = number if number in referred else nearest[parent]
@@ -77,20 +78,20 @@ def schema_levels(schema: Any) -> int:
 
 
 def lark_levels(text: str) -> int:
-    """Return the levels of a grammar in Lark's notation: of rules and terminals that lead to one another, of groups in
-    them, and of the schemas in them.
+    """Returns the levels of a grammar in Lark's notation: of references between rules and terminals, and of the groups
+    and schemas in them.
 
     Raises:
-        ValueError, RecursionError: JSON in it cannot be read.
+        ValueError, RecursionError: JSON in the grammar cannot be read.
     """
     rules = _Rules()
     line: str | None = None
-    """The first name on the line, which a colon may show to be defined there."""
+    """The first name on the line, which the line defines if a colon follows."""
     begun = False
     at, end = 0, len(text)
     while at < end:
         found = _LARK.match(text, at)
-        if found is None:  # not reached: the expression takes any character
+        if found is None:  # not reached: the expression matches any character
             break
         at = found.end()
         kind = found.lastgroup
@@ -123,7 +124,7 @@ def lark_levels(text: str) -> int:
 
 
 def gbnf_levels(text: str) -> int:
-    """Return the levels of a grammar in GBNF: of rules that lead to one another, and of groups in them."""
+    """Returns the levels of a grammar in GBNF: of references between rules, and of the groups in them."""
     rules = _Rules()
     for found in _GBNF.finditer(text):
         name = found["name"]
@@ -144,13 +145,13 @@ class _Document:
 
     def __init__(self, value: Any) -> None:
         self.parents: list[int] = []
-        """By object the one that it is in; 0 for the outermost."""
+        """Number of the object that contains each object; 0 for the outermost."""
         self.heights: list[int] = []
-        """By object how many are in one another from it on."""
+        """Levels of nested objects from each object on, itself included."""
         self.references: list[tuple[int, str, str]] = []
-        """Each `$ref`: the object it is in, the base of its address, and the address."""
+        """Each `$ref`: the object that contains it, the base of its address, and the address."""
         self._numbers: dict[int, int] = {}
-        """By the identity of an object, which `_root` keeps alive, its number."""
+        """Number of each object, by the identity of the object, which `_root` keeps alive."""
         self._resources: dict[str, Any] = {"": value}
         self._anchors: dict[tuple[str, str], Any] = {}
         self._root = value
@@ -185,7 +186,7 @@ class _Document:
         self.heights = [most - depth + 1 for most, depth in zip(deepest, depths, strict=True)]
 
     def _base(self, value: dict[str, Any], base: str) -> str:
-        """The base of addresses in an object, whose names are kept."""
+        """The base of addresses in an object; records the object's identifier and anchors."""
         name = value.get(self._id)
         if isinstance(name, str):
             address, _, anchor = _joined(base, name).partition("#")
@@ -201,7 +202,7 @@ class _Document:
         return base
 
     def find(self, base: str, reference: str) -> int | None:
-        """The object that a reference leads to; None where there is none in the document."""
+        """The number of the object that a reference points to; None if there is none in the document."""
         address, _, fragment = _joined(base, reference).partition("#")
         if fragment and not fragment.startswith("/"):
             return self._numbers.get(id(self._anchors.get((address, unquote(fragment)))))
@@ -218,17 +219,17 @@ class _Document:
 
 
 def _joined(base: str, reference: str) -> str:
-    """An address in a document with this base."""
+    """Resolves a reference against a base address."""
     if reference.startswith("#"):
         return base + reference
     try:
         return urljoin(base, reference)
     except ValueError:
-        return reference  # no address: the library refuses it
+        return reference  # not an address; the library refuses it
 
 
 class _Rules:
-    """The rules of a grammar as far as they are read."""
+    """The rules of a grammar, collected while it is read."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -245,25 +246,25 @@ class _Rules:
         return number
 
     def begins(self, name: str) -> None:
-        """What follows defines this rule."""
+        """Begins the definition of a rule."""
         self._current = self._number(name)
         self._depth = 0
 
     def refers(self, name: str) -> None:
-        """The rule refers to another."""
+        """Adds a reference of the current rule to another."""
         self._successors[self._current].add(self._number(name))
 
     def opens(self) -> None:
-        """A group begins."""
+        """Begins a group."""
         self._depth += 1
         self._weights[self._current] = max(self._weights[self._current], self._depth + 1)
 
     def closes(self) -> None:
-        """A group ends."""
+        """Ends a group."""
         self._depth = max(0, self._depth - 1)
 
     def holds(self, text: str, at: int, schema: bool) -> int:
-        """Take a JSON value that is part of the rule; return where it ends. Raises ValueError, RecursionError."""
+        """Reads a JSON value that is part of the rule; returns its end. Raises ValueError, RecursionError."""
         while at < len(text) and text[at].isspace():
             at += 1
         value, end = _DECODER.raw_decode(text, at)

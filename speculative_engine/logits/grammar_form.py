@@ -1,4 +1,4 @@
-"""One sequence's place in its grammar: what may come next, after its tokens and after each path of its tree."""
+"""One sequence's position in its grammar, and the tokens allowed after it and after each path of its tree."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from speculative_engine.logits.grammar_library import allows_any
 from speculative_engine.logits.logit_editor import TreeRows
 
 _WORTH_A_THREAD = 1e-3
-"""Seconds that masks take: below it, waking another thread costs a busy machine more than it saves."""
+"""Seconds of mask computation below which waking another thread costs a busy machine more than it saves."""
 
 _USED_UP = "too many states"
-"""How the library tells that there is no more room for what copies of a matcher share."""
+"""Part of the library's error message when the states shared by copies of a matcher have reached their limit."""
 
 
 class TokenMisfitError(ValueError):
-    """One of the tokens, `index`, is not allowed after those before it."""
+    """Raised if the token at `index` is not allowed after those before it."""
 
     def __init__(self, index: int):
         super().__init__(f"token {index} is not allowed after those before it")
@@ -30,10 +30,10 @@ class TokenMisfitError(ValueError):
 
 
 class GrammarForm:
-    """An OutputForm (see `output_form.OutputForm`).
+    """A grammar's `OutputForm` for one sequence.
 
-    What may come next depends on the tokens before it alone, not on how the library came to them: it goes down each
-    path of the tree and back again.
+    The allowed tokens depend only on the tokens before them, not on the order in which the matcher visits the paths of
+    the tree.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class GrammarForm:
         end_token_ids: Iterable[int],
         helper: ThreadPoolExecutor,
     ):
-        """matcher: at the form's beginning; it shares what the library remembers with others of its form. renew: gives
-        another one, for when they have used up the room for that. end: the library's token for the end; ids from it on
-        are no tokens. end_token_ids: the target's, where they end the output. helper: computes masks that take long
+        """matcher: at the form's beginning; it shares the library's states with other matchers of the form. renew:
+        returns a new matcher for when these states have reached their limit. end: the library's token for the end; ids
+        from it on are not tokens. end_token_ids: the target's tokens that end the output. helper: computes slow masks
         while the target computes logits."""
         self._matcher = matcher
         self._renew = renew
@@ -57,13 +57,13 @@ class GrammarForm:
         self._helper = helper
         self._output: list[int] = []
         self._lost = False
-        """The library has reached one of its limits with the committed tokens: nothing may come next."""
+        """Whether the library has reached a limit on the committed tokens, so that no token is allowed."""
         self._blocked: torch.Tensor | Future[torch.Tensor] | None = None
         self._seconds = 0.0
-        """How long the masks of the last step took."""
+        """Time that the masks of the last step took."""
 
     def resume(self, tokens: Sequence[int]) -> None:
-        """Begin after these tokens, an end among them. Raises TokenMisfitError."""
+        """Continues after tokens generated earlier, which may include an end token. Raises TokenMisfitError."""
         self.commit(tokens)
         taken = len(self._output)
         ends = taken < len(tokens) and tokens[taken] in self._end_token_ids and self._matcher.is_accepting()
@@ -72,11 +72,11 @@ class GrammarForm:
 
     @property
     def ended(self) -> bool:
-        """See OutputForm.ended."""
+        """Whether the output is complete; see OutputForm.ended."""
         return self._is_over(self._matcher)
 
     def ends_after(self, tokens: Sequence[int]) -> int | None:
-        """See OutputForm.ends_after."""
+        """Number of these tokens that complete the output, or None; see OutputForm.ends_after."""
         taken = self._follow(tokens)
         if self._begins_anew(self._matcher):
             taken = self._follow(tokens)
@@ -85,29 +85,29 @@ class GrammarForm:
         return taken if ended else None
 
     def allows(self, tokens: Sequence[int]) -> bool:
-        """See OutputForm.allows."""
+        """Whether the form allows these tokens next; see OutputForm.allows."""
         if self._lost or max(tokens) >= self._end:
             return False
         return self._matcher.validate_tokens(list(tokens)) == len(tokens)
 
     def forced(self) -> list[int]:
-        """See OutputForm.forced."""
+        """The next tokens, as long as there is no choice; see OutputForm.forced."""
         tokens = [] if self._lost else self._matcher.compute_ff_tokens()
         return tokens[: tokens.index(self._end)] if self._end in tokens else tokens
 
     def prepare(self, rows: TreeRows) -> None:
-        """See LogitEditor.prepare."""
+        """Computes the rows' masks, on the helper if the last ones were slow; see LogitEditor.prepare."""
         slow = self._seconds > _WORTH_A_THREAD
         self._blocked = self._helper.submit(self._block, rows) if slow else self._block(rows)
 
     def edit(self, logits: torch.Tensor, rows: TreeRows) -> None:
-        """See LogitEditor.edit."""
+        """Sets the logits of disallowed tokens to -inf; see LogitEditor.edit."""
         assert self._blocked is not None
         blocked = self._blocked.result() if isinstance(self._blocked, Future) else self._blocked
         logits.masked_fill_(blocked.to(logits.device), -math.inf)
 
     def commit(self, tokens: Sequence[int]) -> None:
-        """See LogitEditor.commit. What comes after the end is no part of the form."""
+        """Appends committed tokens; those after the end of the form are ignored. See LogitEditor.commit."""
         for token in tokens:
             taken = self._take(self._matcher, token)
             if self._begins_anew(self._matcher):
@@ -128,7 +128,7 @@ class GrammarForm:
         return matcher.is_accepting() and not allows_any(matcher.compute_bitmask(), self._end)
 
     def _follow(self, tokens: Sequence[int]) -> int:
-        """Take tokens up to the end of the form, or to what is no part of it; how many."""
+        """Consumes tokens up to the end of the form, or to one that it does not allow; returns their number."""
         taken = 0
         for token in tokens:
             if not self._take(self._matcher, token):
@@ -139,7 +139,10 @@ class GrammarForm:
         return taken
 
     def _begins_anew(self, failed: LLMatcher) -> bool:
-        """Leave the state of error, in which a matcher would stay, if it may be that of others of the same form."""
+        """Replaces the matcher if `failed` has reached the limit of the shared states; returns whether it succeeded.
+
+        A matcher never recovers from an error.
+        """
         if self._lost or _USED_UP not in failed.get_error():
             return False
         self._matcher = self._renew()
@@ -147,7 +150,7 @@ class GrammarForm:
         return not self._lost
 
     def _block(self, rows: TreeRows) -> torch.Tensor:
-        """For each row [rows, V] the tokens that must not come: none where the row decides nothing."""
+        """Mask of the disallowed tokens of each row, bool [rows, V]; empty in rows that decide nothing."""
         started = time.perf_counter()
         masks = self._masks(rows)
         blocked = np.zeros((len(rows), self._vocab_size), dtype=bool)
@@ -167,15 +170,14 @@ class GrammarForm:
         return torch.from_numpy(blocked)
 
     def _masks(self, rows: TreeRows) -> dict[int, bytes]:
-        """By row a bit for each token that may come. Rows behind tokens that must not come, and those behind the end,
-        have none.
+        """Masks of the allowed tokens by row, a bit each. Rows after a disallowed token or after the end have none.
 
-        Should the library reach one of its limits, the rows it has not come to allow nothing: where they decide
-        anything, the engine asks for them alone.
+        If the library reaches a limit, the rows not yet visited allow nothing. If such a row matters, the engine asks
+        for it alone.
         """
         masks: dict[int, bytes] = {}
         for _ in range(2):
-            # A matcher does not come back from an error, so a tree has one of its own.
+            # A matcher does not recover from an error, so a tree is walked with a copy.
             matcher = self._matcher if len(rows) == 1 else self._matcher.deep_copy()
             if not self._lost and self._walk(matcher, rows, masks):
                 return masks
@@ -186,7 +188,7 @@ class GrammarForm:
         return dict.fromkeys(range(len(rows)), nothing) | masks
 
     def _walk(self, matcher: LLMatcher, rows: TreeRows, masks: dict[int, bytes]) -> bool:
-        """Find the masks, path by path; whether no limit was reached."""
+        """Adds the masks, path by path; returns whether no limit was reached."""
         children: list[list[int]] = [[] for _ in rows.parents]
         for row, parent in enumerate(rows.parents[1:], start=1):
             children[parent].append(row)

@@ -1,5 +1,7 @@
-"""The library of grammars (llguidance), with the limits that bound what a form takes of it. Knows no torch: the process
-that tries forms (`grammar_trial_process`) imports it."""
+"""The grammar library (llguidance), with limits on a form's resources.
+
+Does not import torch, since the trial process (`grammar_trial_process`) imports this module.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ LIMITS = LLParserLimits(
 
 
 def tokenizer_with_end(source: str) -> LLTokenizer:
-    """Return the tokenizer of a tokenizer.json with one token more, which stands for the end and which no model says.
+    """Returns the tokenizer of a tokenizer.json, with an additional token for the end that no model produces.
 
-    So forms end alike whatever tokens a request takes for the end. Takes a second for a large vocabulary.
+    Forms then end alike, whichever tokens end a request. Takes a second for a large vocabulary.
 
     Raises:
         GrammarError: the library cannot work with this tokenizer.
@@ -41,10 +43,10 @@ def tokenizer_with_end(source: str) -> LLTokenizer:
 
 
 def compile_form(tokenizer: LLTokenizer, grammar: Grammar) -> LLMatcher:
-    """Return a form's matcher at its beginning. Needs a deep stack (`deep_stack`).
+    """Compiles a form; returns its matcher at the beginning. Needs a deep stack (`deep_stack`).
 
     Raises:
-        GrammarError: the form cannot be had.
+        GrammarError: the form is invalid or not supported.
     """
     compiled = LLMatcher(tokenizer, grammar.notation(), log_level=0, limits=LIMITS)
     if compiled.is_error():
@@ -53,10 +55,10 @@ def compile_form(tokenizer: LLTokenizer, grammar: Grammar) -> LLMatcher:
 
 
 def first_mask(matcher: LLMatcher) -> bytes:
-    """Return which tokens may come first, a bit each.
+    """Returns the mask of the tokens that may come first, a bit each.
 
     Raises:
-        GrammarError: what is wrong with a form may show only here.
+        GrammarError: the form has an error that compiling did not show.
     """
     first = matcher.deep_copy()
     mask: bytes = first.compute_bitmask()
@@ -66,11 +68,11 @@ def first_mask(matcher: LLMatcher) -> bytes:
 
 
 def allows_any(mask: bytes, end: int) -> bool:
-    """Return whether a mask, a bit for each token, has any below the one for the end."""
+    """Whether a mask, a bit for each token, allows any token below the one for the end."""
     place, bit = divmod(end, 8)
     return any(mask[:place]) or bool(mask[place] & ((1 << bit) - 1))
 
 
 def one_line(message: str) -> str:
-    """Return the library's message, on one line and of a reasonable length."""
+    """Returns a message of the library on one line, cut at 500 characters."""
     return " ".join(message.split())[:500]

@@ -1,4 +1,4 @@
-"""Tries forms in a process of their own, where a crash, endless work and all memory taken end that process alone."""
+"""Tries forms in a separate process, so that a crash, an endless loop or exhausted memory ends only that process."""
 
 from __future__ import annotations
 
@@ -21,31 +21,33 @@ from speculative_engine.logits.grammar_trial_process import receive, send
 log = logging.getLogger(__name__)
 
 MOST_SECONDS = 4.0
-"""Of processor time for trying one form."""
+"""Limit of processor time for trying one form."""
 _CLOCK_SECONDS = 8.0
-"""For the same where the processor is busy."""
+"""Limit of wall-clock time for trying one form, for a busy processor."""
 _START_SECONDS = 60.0
-"""For the process to start and to read the tokenizer."""
+"""Limit for the process to start and to read the tokenizer."""
 _GRACE_SECONDS = 5.0
-"""For an answer beyond the time that the process itself keeps."""
+"""Wait for an answer beyond the limit that the process itself enforces."""
 
 
 class GrammarTrial:
-    """Starts its process when the first form is tried, and again should it have ended. Its methods may be called by
-    several threads, whose forms are tried side by side."""
+    """The trial process, started for the first form, and again if it has ended.
+
+    Several threads may call its methods; their forms are tried in parallel.
+    """
 
     def __init__(self, tokenizer: Callable[[], str]) -> None:
-        """tokenizer: gives the text of the target's tokenizer.json."""
+        """tokenizer: returns the content of the target's tokenizer.json."""
         self._tokenizer = tokenizer
         self._control: socket.socket | None = None
         self._starting = threading.Lock()
         self._end: weakref.finalize[[socket.socket, subprocess.Popen[bytes]], GrammarTrial] | None = None
 
     def check(self, grammar: Grammar) -> int:
-        """Compile a form there; return the bytes of memory that took.
+        """Compiles a form in the process; returns the bytes of memory that it took.
 
         Raises:
-            GrammarError: the form cannot be had, or what it takes is too much.
+            GrammarError: the form is invalid, or takes too much time or memory.
             RuntimeError: the process does not start.
         """
         ours, theirs = socket.socketpair()
@@ -80,7 +82,7 @@ class GrammarTrial:
         return int(outcome["bytes"])
 
     def _hand_over(self, answer: socket.socket) -> None:
-        """Give the process the socket for an answer."""
+        """Passes the socket for an answer to the process."""
         with self._starting:
             if self._control is not None:
                 try:
@@ -96,7 +98,7 @@ class GrammarTrial:
         ours, theirs = socket.socketpair()
         environment = {
             "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-            "MALLOC_ARENA_MAX": "1",  # address space that threads reserve would count as memory
+            "MALLOC_ARENA_MAX": "1",  # else address space reserved by threads counts as memory
         }
         with theirs:
             process = subprocess.Popen(
@@ -123,7 +125,7 @@ class GrammarTrial:
 
 
 def _end(control: socket.socket, process: subprocess.Popen[bytes]) -> None:
-    """End the process, whose children end by themselves."""
+    """Ends the process; its children end by themselves."""
     control.close()
     process.kill()
     process.wait()

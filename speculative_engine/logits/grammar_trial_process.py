@@ -1,8 +1,8 @@
 """The process in which forms are tried before a service compiles them.
 
-It holds the tokenizer. For each form it forks, and the child ends by itself: with the work, by a crash, or by a limit
-of time or memory. Messages are lengths and bytes over Unix sockets: on the one it is given first the tokenizer.json,
-then for each form a byte with the socket of the answer; on that one the form as JSON, and back the outcome.
+It holds the tokenizer and forks for each form. The child ends when its work is done, by a crash, or by a limit of time
+or memory. Messages are length-prefixed bytes on Unix sockets. The control socket carries the tokenizer.json, then for
+each form a byte with the answer's socket; the answer's socket carries the form as JSON, then the outcome.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from speculative_engine.logits.grammar import FormKind, Grammar, GrammarError
 from speculative_engine.logits.grammar_library import compile_form, first_mask, tokenizer_with_end
 
 TRIAL_STACK = 64 * 1024 * 1024
-"""Bytes of stack for compiling a form here; the service has more, see `grammar_compiler`."""
+"""Bytes of stack for compiling a form in this process; the service uses more, see `grammar_compiler`."""
 STEP_STACK = 1024 * 1024
-"""Bytes of stack for what the service's other threads do with a form: copy it, compute masks, drop it."""
+"""Bytes of stack within which the service's other threads must be able to copy a form, compute masks and drop it."""
 TRIAL_MEMORY = 256 * 1024 * 1024
 """Bytes of memory that trying a form may take."""
 _STATM = Path("/proc/self/statm")
 
 
 def send(sender: socket.socket, data: bytes) -> None:
-    """Send a message."""
+    """Sends a message."""
     sender.sendall(len(data).to_bytes(8) + data)
 
 
 def receive(receiver: socket.socket) -> bytes:
-    """Return a message. Raises EOFError when the other side has gone."""
+    """Receives a message. Raises EOFError if the peer has closed the socket."""
     data = bytearray()
     size = 8
     header = True
@@ -52,9 +52,9 @@ def receive(receiver: socket.socket) -> bytes:
 
 
 def main(descriptor: int) -> None:
-    """Try forms until the service has gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's, which ends this process with itself
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children: their answers tell
+    """Tries forms until the service closes the control socket."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service handles Ctrl-C and ends this process
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for, since they send answers
     control = socket.socket(fileno=descriptor)
     try:
         tokenizer = tokenizer_with_end(receive(control).decode())
@@ -65,29 +65,29 @@ def main(descriptor: int) -> None:
                 control.close()
                 _try(tokenizer, socket.socket(fileno=answer))
             os.close(answer)
-    except (EOFError, ValueError):  # nothing was received: the service has gone
+    except (EOFError, ValueError):  # nothing was received: the service has ended
         return
 
 
 def _try(tokenizer: LLTokenizer, answer: socket.socket) -> None:
-    """Try one form, and end the process."""
+    """Tries one form and ends the process."""
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, sys.stdout.fileno())
-    os.dup2(silence, sys.stderr.fileno())  # a library that dies says so; the service's log is not for that
+    os.dup2(silence, sys.stderr.fileno())  # keeps a crashing library's output out of the service's log
     outcome: dict[str, str | int | None] = {"error": None}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         asked = json.loads(receive(answer))
-        # Either ends the process, in the library too.
+        # Either timer ends the process, even within the library.
         signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
         signal.setitimer(signal.ITIMER_REAL, asked["clock_seconds"])
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if _STATM.exists():  # elsewhere than on Linux the limit is not kept
+        if _STATM.exists():  # only Linux has it; elsewhere memory is not limited
             space = int(_STATM.read_text().split()[0]) * resource.getpagesize()
             _, hard = resource.getrlimit(resource.RLIMIT_AS)
             resource.setrlimit(resource.RLIMIT_AS, (space + TRIAL_STACK + TRIAL_MEMORY, hard))
         grammar = Grammar(FormKind(asked["kind"]), asked["text"])
-        grammar.check_depth()  # here, since to work out the depth of a hostile form may itself take time and memory
+        grammar.check_depth()  # here, since finding a hostile form's depth may itself take time and memory
         compiled = [run_deep(lambda: compile_form(tokenizer, grammar), TRIAL_STACK)]
         run_deep(lambda: first_mask(compiled.pop()), STEP_STACK)
     except GrammarError as error:

@@ -16,34 +16,34 @@ MOST_BIASES = 1024
 
 @dataclass(frozen=True, slots=True)
 class LogitChanges:
-    """In the order in which they are made; see `editors_of`."""
+    """A request's changes to the logits, in the order in which they apply; see `editors_of`."""
 
     repetition_penalty: float = 1.0
-    """Divides the logits above 0, and multiplies those below, of tokens in prompt or output. Finite and above 0."""
+    """Divisor of positive logits, and factor of others, of tokens in prompt or output. Finite and above 0."""
     presence_penalty: float = 0.0
     """Subtracted from the logits of tokens in the output, in [-2, 2]."""
     frequency_penalty: float = 0.0
-    """Subtracted from a token's logit once for each time it is in the output, in [-2, 2]."""
+    """Subtracted from a token's logit for each occurrence in the output, in [-2, 2]."""
     logit_bias: Mapping[int, float] = field(default_factory=dict)
-    """Added to the logits of tokens, in [-100, 100]; at most 1024."""
+    """Added to the logits of tokens, in [-100, 100]; at most 1024 tokens."""
     allowed_token_ids: Sequence[int] = ()
-    """The only tokens that may come; empty allows all."""
+    """The only tokens that may be drawn; empty allows all."""
     banned_token_ids: Sequence[int] = ()
-    """Tokens that must not come."""
+    """Tokens that are never drawn."""
     bad_words: Sequence[Sequence[int]] = ()
-    """Tokens that must not follow each other in the output: the last of them does not come after the others."""
+    """Sequences of tokens that must not occur in the output."""
     min_tokens: int = 0
-    """Fewest output tokens: before, no token comes that ends the output."""
+    """Fewest output tokens; before that, no token that ends the output is drawn."""
 
     def validate(self, prefix: str = "sampling") -> Self:
-        """Return self, or raise `FieldError` for the first number out of range, named ``<prefix>.<field>``."""
+        """Returns self; raises `FieldError` for the first number out of range, named ``<prefix>.<field>``."""
         if not (math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0):
             raise FieldError(
                 f"{prefix}.repetition_penalty", f"must be finite and above 0, got {self.repetition_penalty}"
             )
         for name in ("presence_penalty", "frequency_penalty"):
             value = getattr(self, name)
-            if not -MOST_PENALTY <= value <= MOST_PENALTY:  # NaN fails every comparison, so it lands here too
+            if not -MOST_PENALTY <= value <= MOST_PENALTY:  # also true of NaN, which fails every comparison
                 raise FieldError(f"{prefix}.{name}", f"must be in [-{MOST_PENALTY:g}, {MOST_PENALTY:g}], got {value}")
         if len(self.logit_bias) > MOST_BIASES:
             raise FieldError(

@@ -1,8 +1,7 @@
-"""What a request does to the target's logits before a token is drawn from them.
+"""The interface of logits processors, which change the target's logits before a token is drawn.
 
-With a token tree, one step asks for logits after several texts: the committed one, and each path of nodes below it. An
-editor changes each row by that row's own text alone, so a token is the same whether its row was one of a tree or the
-only one.
+With a token tree, one step computes logits after several texts: the committed one, and each path of nodes below it. An
+editor changes each row by that row's own text alone, so a token is the same whether its row was part of a tree or not.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class TreeRows:
-    """Rows of one sequence in a step: the first follows its committed tokens, each other one a node below it."""
+    """The rows of one sequence in a step: the first follows the committed tokens, every other one a node."""
 
     parents: list[int]
-    """Of each row the row that its node's parent has; -1 for the first row. Parents come before their children."""
+    """Index of the row of each node's parent; -1 for the first row. Parents come before their children."""
     tokens: list[int]
     """The token of each row's node; -1 for the first row."""
 
@@ -36,14 +35,16 @@ class TreeRows:
 
 
 class LogitEditor(Protocol):
-    """One kind of change for one sequence. The engine's thread calls it."""
+    """One kind of change to the logits of one sequence. Called by the engine's thread."""
 
     def prepare(self, rows: TreeRows) -> None:
-        """Begin with what does not need the logits: the target computes meanwhile. `edit` of the same rows follows, or
-        never comes. Sequences that are to be edited are prepared one after the other."""
+        """Begins the work that does not need the logits, while the target computes them.
+
+        `edit` of the same rows follows, or is skipped. Sequences are prepared one after the other.
+        """
 
     def edit(self, logits: Tensor, rows: TreeRows) -> None:
-        """Change logits [rows, V] float32 in place. May be done again for the same committed tokens."""
+        """Changes logits [rows, V] float32 in place. May be repeated for the same committed tokens."""
 
     def commit(self, tokens: Sequence[int]) -> None:
-        """Follow the sequence: these tokens were appended to it."""
+        """Appends committed tokens to the sequence."""

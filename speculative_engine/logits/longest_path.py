@@ -1,4 +1,4 @@
-"""The longest way through a graph that a walk may take which enters each node once, or a bound for it."""
+"""A bound on the longest walk through a graph that enters each node at most once."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Sequence
 
 
 def longest_path(successors: Sequence[Sequence[int]], weights: Sequence[int]) -> int:
-    """Return the largest sum of weights on a path, an upper bound where there are cycles.
+    """Returns the largest sum of weights on a path; an upper bound if there are cycles.
 
-    Nodes that reach one another count with the sum of their weights, whichever of them a walk enters first. Takes time
-    linear in nodes and edges, and does not recurse (Tarjan's algorithm on a stack of its own).
+    Nodes of a strongly connected component count with the sum of their weights. Takes time linear in nodes and edges,
+    and does not recurse (Tarjan's algorithm with an explicit stack).
 
     Args:
-        successors: by node the nodes that it leads to.
-        weights: by node, not negative.
+        successors: the successors of each node.
+        weights: the weight of each node, not negative.
     """
     count = len(weights)
     order = [0] * count
-    """By node when it was entered, from 1; 0 for one that was not."""
+    """Order in which each node was entered, from 1; 0 if it was not."""
     lowest = [0] * count
     best = [0] * count
-    """By node the longest path from its component on, once that is complete."""
+    """Longest path from each node's component on, once the component is complete."""
     complete = [False] * count
     open_nodes: list[int] = []
     entered = longest = 0

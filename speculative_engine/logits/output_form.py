@@ -1,4 +1,4 @@
-"""What the engine asks of the form that a sequence's output has to have."""
+"""The engine's interface to structured output."""
 
 from __future__ import annotations
 
@@ -10,25 +10,30 @@ from speculative_engine.tree.token_tree import Node, TokenTree
 
 
 class OutputForm(LogitEditor, Protocol):
-    """The form of one sequence's output, which follows its committed tokens. As an editor it leaves the tokens that may
-    come next. The engine's thread calls it."""
+    """The required form of one sequence's output, at the position after its committed tokens.
+
+    As an editor it masks the tokens that the form does not allow next. Called by the engine's thread.
+    """
 
     @property
     def ended(self) -> bool:
-        """Whether the output is complete, and nothing may follow."""
+        """Whether the output is complete, so that nothing may follow."""
 
     def ends_after(self, tokens: Sequence[int]) -> int | None:
-        """After how many of these tokens, which are about to be committed, it is; None if it is not."""
+        """Number of these tokens, which are about to be committed, that complete the output; None if they do not."""
 
     def allows(self, tokens: Sequence[int]) -> bool:
-        """Whether these may be the next tokens."""
+        """Whether the form allows these tokens next."""
 
     def forced(self) -> list[int]:
-        """The next tokens as far as there is no choice."""
+        """The next tokens, as long as the form leaves no choice."""
 
 
 def allowed_nodes(form: OutputForm, tree: TokenTree) -> Callable[[Node], bool]:
-    """Which nodes of a sequence's tree may come to be committed, asked of parents before their children."""
+    """Returns a function that checks whether the form allows a node of a sequence's tree.
+
+    It must be called for a node's parent before the node.
+    """
 
     def allows(node: Node) -> bool:
         if node.allowed is None:

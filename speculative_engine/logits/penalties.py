@@ -1,9 +1,9 @@
-"""Penalties for tokens that the text has already.
+"""Penalties for tokens that already occur in the text.
 
     z  <-  z / r  where z > 0, else z * r                          tokens of prompt and output (repetition, r)
     z  <-  z - (presence + frequency * times in the output)        tokens of the output
 
-The first is Keskar et al.'s, arXiv 1909.05858; the others are those of OpenAI's interface. All is element-wise.
+The first is Keskar et al.'s, arXiv 1909.05858; the others are those of OpenAI's API. All operations are element-wise.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from speculative_engine.logits.logit_changes import LogitChanges
 from speculative_engine.logits.logit_editor import TreeRows
 
 _LARGEST = 1e30
-"""No penalty takes a logit further from 0: divided by any temperature it is still a number."""
+"""Largest absolute value of a penalised logit, which stays finite when divided by any temperature."""
 
 
 class Penalties:
-    """See the module. A row's text is the committed one and the row's path."""
+    """Applies repetition, presence and frequency penalties; a row's text is the committed one plus the row's path."""
 
     def __init__(self, changes: LogitChanges, prompt: Iterable[int], output: Sequence[int]):
-        """output: what it has already."""
+        """output: tokens committed so far."""
         self._repetition = min(max(changes.repetition_penalty, 1 / _LARGEST), _LARGEST)
         self._presence, self._frequency = changes.presence_penalty, changes.frequency_penalty
         seen = dict.fromkeys(prompt if self._repetition != 1 else ())
         self._places = {token: place for place, token in enumerate(seen)}
-        """Where in the following lists a token of the committed text is."""
+        """Index of each token of the committed text in the following arrays."""
         self._ids = np.fromiter(self._places, dtype=np.int64, count=len(self._places))
         self._counts = np.zeros(len(self._places), dtype=np.int64)
-        """Times in the output."""
+        """Occurrences of each token in the output."""
         self._amounts = np.zeros(len(self._places), dtype=np.float32)
-        """What is subtracted for them."""
+        """Presence and frequency penalty of each token."""
         self._path_places = np.empty((2, 0), dtype=np.int64)
-        """Rows and tokens where the row's path makes a difference."""
+        """Rows, and tokens on these rows' paths, whose penalty differs from that of the committed text."""
         self._path_amounts = np.empty(0, dtype=np.float32)
         self.commit(output)
 
     def prepare(self, rows: TreeRows) -> None:
-        """See LogitEditor."""
+        """Computes the penalties of tokens on the rows' paths."""
         places: list[tuple[int, int]] = []
         amounts: list[float] = []
         for row in range(1, len(rows)):
@@ -56,7 +56,7 @@ class Penalties:
         self._path_amounts = np.array(amounts, dtype=np.float32)
 
     def edit(self, logits: Tensor, rows: TreeRows) -> None:
-        """See LogitEditor."""
+        """Applies the penalties to all rows."""
         device, count = logits.device, len(self._places)
         ids = torch.from_numpy(self._ids[:count]).to(device)
         amounts = torch.from_numpy(self._amounts[:count]).to(device)
@@ -65,13 +65,13 @@ class Penalties:
             logits.index_copy_(1, ids, penalized)
             return
         row, token = torch.from_numpy(self._path_places).to(device)
-        # Read before the first change: a token may be both in the committed text and on a row's path.
+        # Read before the first change, since a token may be both in the committed text and on a row's path.
         on_paths = self._penalized(logits[row, token], torch.from_numpy(self._path_amounts).to(device))
         logits.index_copy_(1, ids, penalized)
         logits[row, token] = on_paths
 
     def commit(self, tokens: Sequence[int]) -> None:
-        """See LogitEditor."""
+        """Counts the committed tokens."""
         for token in tokens:
             place = self._places.setdefault(token, len(self._places))
             if place == len(self._ids):
@@ -84,12 +84,12 @@ class Penalties:
         return self._presence + self._frequency * count
 
     def _penalized(self, logits: Tensor, amounts: Tensor) -> Tensor:
-        """logits [..., n] with the penalties of n tokens."""
+        """Returns logits [..., n] with the penalties of n tokens applied."""
         changed = logits
         if self._repetition != 1:
             changed = torch.where(logits > 0, logits / self._repetition, logits * self._repetition)
         changed = (changed - amounts).clamp_(-_LARGEST, _LARGEST)
-        return torch.where(logits.isfinite(), changed, logits)  # what is no number stays none
+        return torch.where(logits.isfinite(), changed, logits)  # NaN and infinities stay
 
     def _make_room(self) -> None:
         room = len(self._ids) + 64

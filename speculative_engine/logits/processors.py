@@ -1,4 +1,4 @@
-"""Logits processors: the editors that make a request's changes to the logits, but for penalties and forms."""
+"""Logits processors: the editors for a request's changes to the logits, except penalties and forms."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from speculative_engine.logits.penalties import Penalties
 
 
 class ConstantEditor:
-    """The part of a LogitEditor beside `edit` of those that do the same to every row, whatever its text."""
+    """Base of editors that change every row alike, whatever its text; everything of a LogitEditor but `edit`."""
 
     def prepare(self, rows: TreeRows) -> None:
-        """See LogitEditor. Nothing depends on the rows."""
+        """Does nothing, since no change depends on the rows."""
 
     def commit(self, tokens: Sequence[int]) -> None:
-        """See LogitEditor. Nothing depends on the tokens."""
+        """Does nothing, since no change depends on the tokens."""
 
 
 class LogitBias(ConstantEditor):
-    """Adds a request's own numbers to the logits of some tokens."""
+    """Adds a request's biases to the logits of tokens."""
 
     def __init__(self, bias: Mapping[int, float]):
         """bias: by token id."""
@@ -31,53 +31,53 @@ class LogitBias(ConstantEditor):
         self._bias = torch.tensor(list(bias.values()), dtype=torch.float32)
 
     def edit(self, logits: Tensor, rows: TreeRows) -> None:
-        """See LogitEditor."""
+        """Adds the biases."""
         self._ids, self._bias = self._ids.to(logits.device), self._bias.to(logits.device)
         logits.index_add_(1, self._ids, self._bias.expand(len(rows), -1))
 
 
 class AllowedTokens(ConstantEditor):
-    """Leaves the logits of some tokens and no others."""
+    """Masks all tokens except the allowed ones."""
 
     def __init__(self, token_ids: Iterable[int]):
         self._ids = torch.tensor(list(token_ids), dtype=torch.int64).unique()
 
     def edit(self, logits: Tensor, rows: TreeRows) -> None:
-        """See LogitEditor."""
+        """Sets the logits of all other tokens to -inf."""
         self._ids = self._ids.to(logits.device)
         allowed = logits.index_select(1, self._ids)
         logits.fill_(-torch.inf).index_copy_(1, self._ids, allowed)
 
 
 class BannedTokens(ConstantEditor):
-    """Keeps some tokens from coming."""
+    """Masks banned tokens."""
 
     def __init__(self, token_ids: Iterable[int]):
         self._ids = torch.tensor(list(token_ids), dtype=torch.int64).unique()
 
     def edit(self, logits: Tensor, rows: TreeRows) -> None:
-        """See LogitEditor."""
+        """Sets the logits of the banned tokens to -inf."""
         self._ids = self._ids.to(logits.device)
         logits.index_fill_(1, self._ids, -torch.inf)
 
 
 class BadWords:
-    """Where an output ends with all tokens of a word but the last one, that one does not come."""
+    """Masks the last token of a bad word where the output ends with all of the word's other tokens."""
 
     def __init__(self, words: Iterable[Sequence[int]], output: Sequence[int]):
-        """words: of two tokens and more; output: what it has already."""
+        """words: of at least two tokens each; output: tokens committed so far."""
         self._last: dict[tuple[int, ...], set[int]] = {}
         for word in words:
             self._last.setdefault(tuple(word[:-1]), set()).add(word[-1])
         self._lengths = sorted({len(begun) for begun in self._last})
         self._tail: list[int] = []
-        """The committed output's last tokens, as many as count."""
+        """The last committed output tokens, as many as the longest word needs."""
         self._masked: list[tuple[int, int]] = []
-        """Rows and the tokens that do not come there."""
+        """Pairs of a row and a token that is masked in it."""
         self.commit(output)
 
     def prepare(self, rows: TreeRows) -> None:
-        """See LogitEditor."""
+        """Finds the tokens to mask in each row."""
         self._masked = []
         for row in range(len(rows)):
             text = tuple(self._tail + rows.path(row))
@@ -86,53 +86,53 @@ class BadWords:
                     self._masked += [(row, token) for token in self._last.get(text[-length:], ())]
 
     def edit(self, logits: Tensor, rows: TreeRows) -> None:
-        """See LogitEditor."""
+        """Sets the logits of the tokens that `prepare` found to -inf."""
         if self._masked:
             places = torch.tensor(self._masked, dtype=torch.int64, device=logits.device)
             logits[places[:, 0], places[:, 1]] = -torch.inf
 
     def commit(self, tokens: Sequence[int]) -> None:
-        """See LogitEditor."""
+        """Appends tokens to the end of the output."""
         self._tail = [*self._tail, *tokens][-self._lengths[-1] :]
 
 
 class MinTokens:
-    """Keeps tokens that would end the output from coming before it has its least length.
+    """Masks tokens that end the output until it has its least length.
 
-    A row's own output is as long as the committed one and the row's path together.
+    The length of a row's output is that of the committed output plus that of the row's path.
     """
 
     def __init__(self, least: int, ends: Iterable[int], output_length: int):
-        """least: fewest tokens of the output; ends: tokens that end it; output_length: what it has already."""
+        """least: fewest tokens of the output; ends: tokens that end it; output_length: tokens committed so far."""
         self._ends = torch.tensor(sorted(ends), dtype=torch.int64)
         self._missing = least - output_length
         self._rows = torch.empty(0, dtype=torch.int64)
 
     def prepare(self, rows: TreeRows) -> None:
-        """See LogitEditor."""
+        """Finds the rows whose output is too short to end."""
         missing: list[int] = []
         for parent in rows.parents:
             missing.append(missing[parent] - 1 if parent >= 0 else self._missing)
         self._rows = torch.tensor([row for row, tokens in enumerate(missing) if tokens > 0], dtype=torch.int64)
 
     def edit(self, logits: Tensor, rows: TreeRows) -> None:
-        """See LogitEditor."""
+        """Sets the logits of the ending tokens to -inf in the rows that `prepare` found."""
         if len(self._rows):
-            # A checkpoint may name ends that its vocabulary lacks.
+            # A checkpoint may name end tokens that its vocabulary lacks.
             self._ends = self._ends[self._ends < logits.shape[1]].to(logits.device)
             logits[self._rows.to(logits.device).unsqueeze(1), self._ends] = -torch.inf
 
     def commit(self, tokens: Sequence[int]) -> None:
-        """See LogitEditor."""
+        """Counts the committed tokens."""
         self._missing -= len(tokens)
 
 
 def editors_of(
     changes: LogitChanges, prompt: Sequence[int], output: Sequence[int], ends: Collection[int]
 ) -> tuple[LogitEditor, ...]:
-    """Returns the editors of one sequence, in their order; only those that do something.
+    """Returns the editors that one sequence needs, in the order in which they apply.
 
-    output: what it has already. ends: tokens that end it.
+    output: tokens committed so far. ends: tokens that end the output.
     """
     editors: list[LogitEditor] = []
     if changes.repetition_penalty != 1 or changes.presence_penalty or changes.frequency_penalty:

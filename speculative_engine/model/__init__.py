@@ -1,1 +1,1 @@
-"""Passes of a Hugging Face decoder over rows of many sequences, packed into one batch."""
+"""Forward passes of a Hugging Face decoder over the rows of many sequences, packed into one batch."""

@@ -1,8 +1,7 @@
-"""A decoder layer of the Llama kind in one compiled call, in bfloat16 (`csrc/decoder_layer.c`).
+"""A Llama-style decoder layer in one compiled call, in bfloat16 (`csrc/decoder_layer.c`).
 
-It runs the same operations with the same bits as one call for each. It saves the time between calls: a call from Python
-takes microseconds, and many more when a step has just read a model's weights through all caches, while other threads
-idle.
+It gives the same bits as one call per operation, and saves the time between calls, in which other threads idle. A call
+from Python takes microseconds, and many more right after a step has read a model's weights through all caches.
 """
 
 from __future__ import annotations
@@ -26,29 +25,29 @@ Angles = tuple[torch.Tensor, torch.Tensor]
 
 
 class _Shared(NamedTuple):
-    """The part of a call that is the same for all layers of a forward pass, which overwrite the same tensor in turn."""
+    """The part of a call that is the same for all layers of a forward pass, which all overwrite one tensor."""
 
     hidden: torch.Tensor
     angles: Angles
     held: tuple[object, ...]
-    """Objects that `about` points into."""
+    """Objects whose memory `about` points to, kept alive."""
     about: Pass
     address: int
 
 
 @dataclass(frozen=True, slots=True)
 class LayerParts:
-    """The parts of a layer. Norms are weights and epsilons."""
+    """The parts of a decoder layer. A norm is its weight and its epsilon."""
 
     project: nn.Module
-    """One of the four linear layers, each with `product`, a compiled gemm, and `bias`."""
+    """The first of four linear layers, each with `bias` and, if it can be compiled, a compiled gemm as `product`."""
     output: nn.Module
     gate_and_up: nn.Module
     down: nn.Module
     input_norm: tuple[torch.Tensor, float]
     output_norm: tuple[torch.Tensor, float]
     head_norms: tuple[torch.Tensor, torch.Tensor, float] | None
-    """Weights of the norms of query heads and of key heads, and the epsilon of both."""
+    """Weights of the query-head norm and of the key-head norm, and the epsilon of both; None without these norms."""
     kv_heads: int
     dim: int
     scaling: float
@@ -56,15 +55,15 @@ class LayerParts:
 
     @property
     def linears(self) -> tuple[nn.Module, ...]:
-        """The linear layers."""
+        """The four linear layers."""
         return self.project, self.output, self.gate_and_up, self.down
 
 
 class CompiledLayer:
-    """A decoder layer; keeps its parts alive."""
+    """A decoder layer that runs as one compiled call; keeps its parts alive."""
 
     def __init__(self, parts: LayerParts):
-        """parts: for which `can_compile`"""
+        """parts: supported by `can_compile`"""
         self._parts = parts
         query_norm, key_norm, head_eps = parts.head_norms or (None, None, 0.0)
         heads = parts.output.product.inputs // parts.dim
@@ -117,8 +116,7 @@ class CompiledLayer:
 
 
 def can_compile(parts: LayerParts) -> bool:
-    """Whether a layer can run as one compiled call: its gemms are compiled, for any number of rows, and ranks exchange
-    nothing between them."""
+    """Whether a layer can run as one compiled call: its gemms are compiled and no ranks exchange data between them."""
     kinds = (CompiledGemm, CompiledGemmInt8)
     return all(isinstance(getattr(linear, "product", None), kinds) for linear in parts.linears)
 

@@ -1,8 +1,8 @@
-"""Decoder layers of the Llama kind in four matrix products and what is between them in compiled code. Where the
-products are ours, too, all of it is one call.
+"""Llama-style decoder layers as four matrix products, with compiled code between them.
 
-The library's own layers run some sixty small operations, of which each costs microseconds whatever its size: at one
-row, more than half of a small draft model's time. The products that share an input become one.
+Products that share an input are joined. If the products are compiled as well, a layer is a single call. The layers of
+transformers run some sixty small operations, each of which costs microseconds whatever its size: at one row, more than
+half of a small draft model's time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from speculative_engine.model.packed_attention import ATTENTION_NAME, current_pa
 from speculative_engine.model.ranks.sharded_layers import SummedLinear
 
 MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], nn.Module]
-"""Takes a weight [outputs, inputs] and a bias [outputs], returns a linear layer."""
+"""Makes a linear layer from a weight [outputs, inputs] and a bias [outputs]."""
 
 _WINDOWS: dict[str, Callable[[nn.Module], int | None]] = {
     "LlamaDecoderLayer": lambda attention: None,
@@ -30,12 +30,12 @@ _WINDOWS: dict[str, Callable[[nn.Module], int | None]] = {
     "Qwen2DecoderLayer": lambda attention: attention.sliding_window,
     "Qwen3DecoderLayer": lambda attention: attention.sliding_window,
 }
-"""Layers that compute the same but for norms of heads, biases, and windows, which is where the library's code finds
-theirs. Others are left as they are."""
+"""The supported layers, each with a function that returns its sliding window. They differ only in windows, biases and
+norms of heads. Other layers are left unchanged."""
 
 
 def fuse_layers(model: PreTrainedModel, make_linear: MakeLinear) -> None:
-    """Replace the decoder layers and the last norm of `model`, in place, where compiled code can do what they do."""
+    """Replaces the decoder layers and the last norm of `model`, in place, if compiled code supports all of them."""
     if library() is None or model.dtype not in BF16:
         return
     decoder = model.get_decoder()
@@ -75,11 +75,11 @@ class FusedNorm(nn.Module):
 
 
 class _Outputs(nn.Module):
-    """Some outputs of a linear layer, for the library's own code of a layer."""
+    """A range of a joined linear layer's outputs, for transformers' own code of a layer."""
 
     def __init__(self, linear: nn.Module, first: int, last: int):
         super().__init__()
-        self._linear = (linear,)  # not registered twice
+        self._linear = (linear,)  # in a tuple, so that it is not registered twice
         self._first, self._last = first, last
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -87,10 +87,10 @@ class _Outputs(nn.Module):
 
 
 class FusedLayer(nn.Module):
-    """A decoder layer. Under another attention than the packed one it is the library's own."""
+    """A fused decoder layer; with another attention function than ours it runs transformers' own layer."""
 
     def __init__(self, layer: nn.Module, make_linear: MakeLinear):
-        """layer: taken over; its linear layers are replaced."""
+        """layer: owned by this one from now on; its linear layers are replaced."""
         super().__init__()
         attention, mlp = layer.self_attn, layer.mlp
         self.library_layer = layer
@@ -129,7 +129,7 @@ class FusedLayer(nn.Module):
         position_embeddings: tuple[torch.Tensor, torch.Tensor],
         **kwargs: object,
     ) -> torch.Tensor:
-        """hidden_states [1, rows, width], which are changed; position_embeddings: cosines and sines [1, rows, dim]."""
+        """Overwrites and returns hidden_states [1, rows, width]. position_embeddings: cosines, sines [1, rows, dim]."""
         if self._config._attn_implementation != ATTENTION_NAME:
             given: torch.Tensor = self.library_layer(
                 hidden_states, *args, position_embeddings=position_embeddings, **kwargs
@@ -142,7 +142,7 @@ class FusedLayer(nn.Module):
         return hidden_states
 
     def _in_parts(self, hidden: torch.Tensor, position_embeddings: tuple[torch.Tensor, torch.Tensor]) -> None:
-        """Where the products are the library's. hidden [rows, width] is changed."""
+        """Runs the layer as separate operations, if it is not compiled. Overwrites hidden [rows, width]."""
         under_way, parts = current_pass(), self._parts
         batch, cache = under_way.packed_batch, under_way.cache
         cosines, sines = position_embeddings
@@ -156,7 +156,7 @@ class FusedLayer(nn.Module):
 
 
 def _last(parent: nn.Module, name: str, make_linear: MakeLinear) -> nn.Module:
-    """The last linear layer of an attention or feed-forward part, whose outputs ranks add up where it is split."""
+    """The last linear layer of an attention or feed-forward block; among ranks its outputs are summed."""
     part = getattr(parent, name)
     if not isinstance(part, SummedLinear):
         return _joined(parent, (name,), make_linear)
@@ -165,7 +165,7 @@ def _last(parent: nn.Module, name: str, make_linear: MakeLinear) -> nn.Module:
 
 
 def _joined(parent: nn.Module, names: tuple[str, ...], make_linear: MakeLinear) -> nn.Module:
-    """One linear layer for all of the named ones of `parent`, which get their outputs from it."""
+    """Joins the named linear layers of `parent` into one, and replaces each by its range of the outputs."""
     parts = [getattr(parent, name) for name in names]
     biases = [part.bias.data for part in parts if part.bias is not None]
     joined = make_linear(torch.cat([part.weight.data for part in parts]), torch.cat(biases) if biases else None)

@@ -1,7 +1,7 @@
-"""Linear layers of drafters with weights of 8-bit integers, which take half of the memory traffic of bfloat16 ones.
+"""Linear layers for drafters with int8 weights, which need half the memory traffic of bfloat16 weights.
 
-A step of few rows takes as long as reading the weights does. Rows and results stay bfloat16. What the rounding of the
-weights changes costs acceptance, never an output: a drafter's bits decide no token.
+A step of few rows takes as long as reading the weights. Rows and results stay bfloat16. Rounding the weights may cost
+acceptance but changes no output, since a drafter's bits decide no token.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from torch import nn
 from speculative_engine.kernels.gemm_int8 import CompiledGemmInt8, can_multiply_int8
 
 _LARGEST = 127
-"""-128 is left out, so that weights are rounded alike on both sides of zero."""
+"""Largest integer of a weight; -128 is not used, so that rounding is symmetric."""
 _FEW_ROWS = 8
-"""Up to which the library's own product of integers is faster than widening the whole weight first."""
+"""Largest number of rows for which torch's int8 product is faster than widening the whole weight first."""
 _LIBRARY_BLOCK = 16
-"""Inputs that the library's product takes at a time; it reads beyond the end of a weight that has no multiple of it."""
+"""Inputs per block of torch's int8 product, which reads past the end of a weight whose inputs are not a multiple."""
 
 
 def quantised(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The nearest integers to a weight [outputs, inputs] in units of each output's scale.
+    """Quantises a weight [outputs, inputs], with a scale per output.
 
     Returns int8 [outputs, inputs] from -127 to 127, and scales, bfloat16 [outputs].
     """
@@ -32,7 +32,7 @@ def quantised(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class LibraryInt8Product(nn.Module):
-    """Rows times a weight of integers by the library's own products."""
+    """The product of rows and an int8 weight by torch's own products."""
 
     def __init__(self, weight: torch.Tensor, scales: torch.Tensor):
         """weight: int8 [outputs, inputs], scales: bfloat16 [outputs]"""
@@ -51,7 +51,7 @@ class LibraryInt8Product(nn.Module):
 
 
 class Int8Linear(nn.Module):
-    """A linear layer over a weight that is rounded to integers when it is made."""
+    """A linear layer that quantises its weight to int8."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
         """weight: bfloat16 [outputs, inputs], bias: bfloat16 [outputs]; on a CPU"""

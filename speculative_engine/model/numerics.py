@@ -1,13 +1,14 @@
-"""The numerics of a target: what decides the bits of its logits, and with them which of two all but tied tokens comes.
+"""The numerics of a target: everything besides the weights that determines the bits of its logits.
 
-The weights alone do not: the same ones, multiplied or added up in another order, give other last bits. Two processes of
-equal numerics over equal weights give the same tokens, so that one can go on with what the other has begun.
+The bits decide between two nearly tied tokens, and they depend on the order in which the weights are multiplied and
+summed. Two processes with equal numerics and equal weights give the same tokens, so one can continue a request that
+the other has begun.
 
-The hash covers two things. What is declared says which code computes: it stands for numbers of rows and lengths of
-context that nobody tries. What is tried is that code on this processor: sums of each linear layer's shape that are
-nothing but rounding, for 1 to 256 rows (see `row_range`), and the model's own logits, of prompts and single rows, after
-short and long contexts. So the processor's model need not be declared: another one that gives other bits shows in what
-is tried. Threads, KV slots and limits are in neither, as they change no bit.
+The hash covers a declaration and a trial. The declaration names the code that computes; it stands for numbers of rows
+and lengths of context that are not tried. The trial runs this code on this processor: sums of each linear layer's shape
+that consist of rounding errors alone, for 1 to 256 rows (see `row_range`), and the model's own logits, of prompts and
+single rows, after short and long contexts. The processor's model is not declared, since a processor that gives other
+bits shows in the trial. Threads, KV slots and limits are in neither, since they change no bit.
 """
 
 from __future__ import annotations
@@ -33,27 +34,26 @@ from speculative_engine.sampling.sampling_params import SamplingParams
 _SEED = 20261123
 _PROMPT = 24
 _SHORT_CONTEXT, _LONG_CONTEXT = 40, 300
-"""Positions that rows of the probe see: within one block of keys where torch attends, and beyond two."""
+"""Lengths of the probe's contexts: within one block of keys of torch's attention, and beyond two."""
 _CHAIN = 3
 _CANDIDATES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Numerics:
-    """The numerics of a loaded model: what decides the bits of its logits."""
+    """The numerics of a loaded model, which determine the bits of its logits."""
 
     digest: str
-    """SHA-256 (hex) of what was declared and tried: where it is equal, so are the bits."""
+    """SHA-256 (hex) of the declaration and the trial. Equal digests mean equal bits."""
     description: str
-    """What was declared, for people who wonder why two digests differ. Where it is equal and the digests are not, the
-    processors or the libraries below torch compute differently."""
+    """The declaration, for people, to explain why two digests differ. If two descriptions are equal and the digests are
+    not, the processors or the libraries below torch compute differently."""
 
 
 def model_numerics(model: PackedModel, ranks: int = 1) -> Numerics:
-    """Take the numerics of a model that is loaded and may run passes. Takes as long as a few of them.
+    """Determines the numerics of a loaded model by running a few passes. Frees the KV slots that it takes.
 
-    ranks: among how many processes its layers are split. Leaves the model's KV slots as they were. Raises RankLostError
-    where it is split and a rank is lost.
+    ranks: number of processes that the layers are split among. Raises RankLostError if one of them is lost.
     """
     description = ", ".join(_declared(model, ranks))
     found = hashlib.sha256(description.encode())
@@ -66,8 +66,7 @@ def model_numerics(model: PackedModel, ranks: int = 1) -> Numerics:
 
 
 def _declared(model: PackedModel, ranks: int) -> list[str]:
-    """What selects the arithmetic. Whatever changes bits for rows and contexts that the probe does not try belongs
-    here."""
+    """The declaration: everything that may change bits for rows and contexts that the probe does not try."""
     found = [str(model.dtype).removeprefix("torch.")]
     if model.device.type == "cuda":
         found += _declared_of_gpu(model)
@@ -86,7 +85,7 @@ def _declared(model: PackedModel, ranks: int) -> list[str]:
 def _declared_of_library() -> list[str]:
     if compiled_library.library() is None:
         return ["no compiled library"]
-    # Not the kind of vectors: they give the same bits, but for products that are fused with sums or are not.
+    # Kinds of vectors are not declared: their bits differ only by whether products are fused with sums.
     fused = compiled_library.fuses_products()
     how = "" if fused is None else ", fused sums" if fused else ", plain sums"
     return [f"compiled library {compiled_library.library_digest()[:12]}{how}"]
@@ -111,7 +110,7 @@ def _name(product: type[torch.nn.Module]) -> str:
 
 
 def _tried_sums(model: PackedModel) -> set[str]:
-    """A line for each shape of linear layers."""
+    """A line of text for each shape of linear layer, with its product and the digest of its sums."""
     return {
         f"{layer.out_features} {layer.in_features} {_name(type(layer.product))} {layer.rows.digest}\n"
         for layer in _linear_layers(model)
@@ -119,9 +118,9 @@ def _tried_sums(model: PackedModel) -> set[str]:
 
 
 def _probe(model: PackedModel) -> list[torch.Tensor]:
-    """Logits, on the host, of a prompt, of one row after a long context, and of a chain and a row side by side.
+    """Logits, on the host, of a prompt, of one row after a long context, and of a chain beside a row.
 
-    Contexts repeat the prompt's keys, so that a long one need not be computed.
+    Contexts repeat the prompt's keys, so that no long context has to be computed.
     """
     most = model.context_length - _CHAIN
     long, short = (max(1, min(length, most)) for length in (_LONG_CONTEXT, _SHORT_CONTEXT))
@@ -130,7 +129,7 @@ def _probe(model: PackedModel) -> list[torch.Tensor]:
     slots = model.pool.take(len(tokens))
 
     def lane(builder: BatchBuilder, context: int, first: int, rows: int) -> None:
-        """So many rows, from the `first` of the tokens on, after a context of that length."""
+        """Adds a lane of `rows` tokens, from index `first` on, after `context` positions."""
         added = [
             builder.add_row(tokens[index], context + index - first, int(slots[index]), wants_logits=True)
             for index in range(first, first + rows)
@@ -151,7 +150,7 @@ def _probe(model: PackedModel) -> list[torch.Tensor]:
 
 
 def _candidates(logits: torch.Tensor) -> torch.Tensor:
-    """Scores of the best tokens after filters and noise, float32 [rows, candidates], for the sampler's part."""
+    """Scores of the best tokens after filters and noise, float32 [rows, candidates], to cover the sampler."""
     params = SamplingParams(temperature=0.8, top_k=64, top_p=0.95, seed=_SEED)
     batch = SamplingBatch.build([params] * len(logits), list(range(len(logits))))
     return top_candidates(logits, batch, min(_CANDIDATES, logits.shape[1])).scores

@@ -1,10 +1,10 @@
 """Attention over KV slots for packed batches, behind transformers' attention interface.
 
-Every row's sums run in an order that depends on the row's own context alone (law 1), so that a row gets the same bits
-alone, beside other sequences, in a prompt chunk, or as a node of a drafted tree. On CPUs compiled code goes through
-each row's positions in turn (attention.py). Where it was not built, and on GPUs in reproducible mode, scores and
-values are multiplied in blocks of a fixed number of positions, and the blocks are added up in a fixed order. Only the
-steps of fixed sizes on GPUs do without such an order (bucketed_attention.py).
+The order of every row's sums depends on the row's own context alone (law 1). A row therefore gets the same bits alone,
+beside other sequences, in a prompt chunk, or as a node of a drafted tree. On CPUs, compiled code processes each row's
+positions in order (attention.py). Without it, and on GPUs in reproducible mode, scores and values are multiplied in
+blocks of a fixed number of positions, and the blocks are summed in a fixed order. Only bucketed steps on GPUs have no
+such order (bucketed_attention.py).
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from speculative_engine.model.packed_batch import KEY_BLOCK, LaneGroup, PackedBa
 ATTENTION_NAME = "draftwire_packed"
 
 _LEAST_EXPONENT = -80.0
-"""Weights below e^-80 of the greatest count as that: they vanish in float32 sums, and smaller ones are denormal."""
+"""Attention weights are at least e^-80 of the greatest: these vanish in float32 sums, and smaller ones get denormal."""
 
 _PIECE_ELEMENTS = 1 << 17
-"""Keys or values widened at a time: half a megabyte, which a core's second-level cache holds."""
+"""Elements of keys or values widened at a time: half a megabyte, which fits into a core's second-level cache."""
 
 
 @dataclass(slots=True)
 class ForwardPass:
-    """A model call under way."""
+    """A running model call."""
 
     batch: PackedBatch | BucketedBatch
     cache: KvCache
     shared: object = None
-    """What the first layer found out for those after it."""
+    """Data that the first layer prepares for the layers after it."""
 
     @property
     def packed_batch(self) -> PackedBatch:
-        """The batch, for layers that are compiled: no batch of fixed sizes comes to them."""
+        """The batch, for compiled layers, which never run bucketed batches."""
         return cast(PackedBatch, self.batch)
 
 
-# Not passed as keyword arguments: some model classes drop those they do not know.
+# Not passed as keyword arguments, since some model classes drop unknown ones.
 _current: ContextVar[ForwardPass] = ContextVar("draftwire_packed_batch")
 
 
 @contextmanager
 def packed_context(batch: PackedBatch | BucketedBatch, cache: KvCache) -> Iterator[None]:
-    """Make `batch` and `cache` those of the model calls inside."""
+    """Sets the batch and the cache of model calls within the context."""
     token = _current.set(ForwardPass(batch, cache))
     try:
         yield
@@ -63,7 +63,7 @@ def packed_context(batch: PackedBatch | BucketedBatch, cache: KvCache) -> Iterat
 
 
 def current_pass() -> ForwardPass:
-    """The model call under way."""
+    """The running model call."""
     return _current.get()
 
 
@@ -80,10 +80,10 @@ def packed_attention(
     s_aux: torch.Tensor | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Write the rows' keys and values into their slots, then let each row attend to what it may see.
+    """Writes the rows' keys and values to their slots and computes each row's attention to its visible slots.
 
     query [1, heads, rows, dim], key and value [1, kv_heads, rows, dim]; returns [1, rows, heads, value dim].
-    `s_aux` [heads] are attention sinks: extra scores that take probability and give no value.
+    `s_aux` [heads] are attention sinks: extra scores that take probability but have no value.
     """
     under_way = current_pass()
     batch, cache = under_way.batch, under_way.cache
@@ -113,10 +113,10 @@ def packed_attention(
 def _multiply_blocks(
     cache: KvCache, stored: torch.Tensor, group: LaneGroup, left: torch.Tensor, transposed: bool, out: torch.Tensor
 ) -> torch.Tensor:
-    """Multiply `left` [kv_heads * lanes * blocks, rows, inner] with the group's blocks of `stored` keys or values.
+    """Multiplies `left` [kv_heads * lanes * blocks, rows, inner] by the group's blocks of `stored` keys or values.
 
-    Goes through a few heads at a time: what was gathered and widened to float32 is multiplied while it is still in
-    the processor's cache. Each block is a product of its own, so the pieces change no bits.
+    Processes a few heads at a time, so that gathered and widened blocks are multiplied while still in the processor's
+    cache. Each block is a separate product, so this changes no bits.
     """
     kv_heads, _, dim = stored.shape
     blocks = group.lanes * group.blocks
@@ -167,7 +167,7 @@ def _attend(
     if s_aux is not None:
         sinks = s_aux.float().view(kv_heads, 1, 1, shared, 1, 1)
         highest = torch.maximum(highest, sinks)
-    # exp of -inf is slow; what is hidden gets its exact zero from the mask instead.
+    # exp of -inf is slow; hidden positions get their exact zeros from the mask instead.
     weights = scores.sub_(highest).clamp_(min=_LEAST_EXPONENT).exp_().mul_(visible)
     total = _sum_blocks(weights.sum(dim=-1, keepdim=True))
     if s_aux is not None:
@@ -179,10 +179,10 @@ def _attend(
 
 
 def _sum_blocks(parts: torch.Tensor) -> torch.Tensor:
-    """Sum over the blocks, dimension 2, in pairs, pairs of pairs, and so on.
+    """Sums over the blocks, dimension 2, pairwise.
 
-    torch.sum adds in an order that depends on the other dimensions; this one depends on nothing, and empty blocks at
-    the end, there for a longer lane beside this one, add exact zeros.
+    The order of torch.sum depends on the other dimensions; this order is fixed. Trailing empty blocks, which pad a lane
+    to the longest of its group, add exact zeros.
     """
     while (count := parts.shape[2]) > 1:
         paired = parts[:, :, 0 : count - 1 : 2] + parts[:, :, 1:count:2]

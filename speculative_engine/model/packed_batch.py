@@ -1,4 +1,4 @@
-"""The layout of one packed forward pass: all tokens of all sequences in one row."""
+"""The layout of one packed forward pass: the tokens of all sequences in a single batch of rows."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from speculative_engine.kernels.attention import SlotLanes
 from speculative_engine.kv.kv_slots import PADDING_SLOT
 
 KEY_BLOCK = 128
-"""Keys are summed in blocks of this many positions, so that every matrix product has the same inner size."""
+"""Positions of a block of keys. Attention sums by blocks, so that every matrix product has the same inner size."""
 
 
 @dataclass(slots=True)
 class Lane:
-    """A path from a sequence's first token to a leaf of its tree.
+    """A path from a sequence's first token to a leaf of its token tree.
 
-    Its keys are the committed tokens before the rows (`context`, int64 slots by position) and then `rows`, indices
-    of packed rows in the order of their positions. Queries are the rows from `first_query` on: a branch of a tree
-    repeats its ancestors as keys, and asks only for what no earlier lane has asked. Because the keys of a lane lie
-    in the order of positions, a row sums its attention in the same order whether it was drafted or decoded plainly.
+    Its keys are the committed tokens before its rows (`context`, int64 slots by position), followed by `rows`, indices
+    of packed rows in order of position. Its queries are the rows from `first_query` on: a branch of a tree repeats its
+    ancestors as keys, but queries only rows that no earlier lane has queried. Since keys are in order of position, a
+    row sums its attention in the same order whether it was drafted or decoded plainly.
     """
 
     context: np.ndarray
@@ -36,13 +36,13 @@ class LaneGroup:
     """Lanes of similar size, padded to one shape."""
 
     keys: torch.Tensor
-    """Slots by position, int64 [lanes * key_length]; padding points at PADDING_SLOT."""
+    """Slots by position, int64 [lanes * blocks * KEY_BLOCK]; padding points at PADDING_SLOT."""
     rows: torch.Tensor
     """Packed row of each query, int64 [lanes * queries]; padding repeats row 0."""
     positions: torch.Tensor
     """Position of each query, int64 [lanes, queries]; 0 for padding."""
     results: torch.Tensor
-    """Index into lanes * queries of each real query, int64 [real]."""
+    """Index of each real query among all lanes * queries, int64 [real]."""
     result_rows: torch.Tensor
     """Packed row of each real query, int64 [real]."""
     lanes: int
@@ -52,10 +52,10 @@ class LaneGroup:
     _masks: dict[int | None, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
 
     def mask(self, window: int | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """What a query sees: its own and earlier positions, of which a sliding `window` keeps the last.
+        """The attention mask: a query sees its own and earlier positions, with a sliding `window` only the last ones.
 
-        Returns two float32 tensors [lanes, blocks, 1, queries, KEY_BLOCK]: 0 where visible and else -inf, to add to
-        scores; 1 where visible and else 0, to multiply weights with.
+        Returns two float32 tensors [lanes, blocks, 1, queries, KEY_BLOCK]. The first is 0 where visible and else -inf,
+        to be added to scores; the second is 1 where visible and else 0, to multiply weights by.
         """
         pair = self._masks.get(window)
         if pair is None:
@@ -74,39 +74,39 @@ class LaneGroup:
 
 @dataclass
 class PackedBatch:
-    """Everything one forward pass needs to know about its rows."""
+    """The rows of one forward pass: tokens, positions, KV slots and lanes."""
 
     host: torch.Tensor
-    """Of each row its token, its absolute position and the KV slot it writes, int64 [3, rows], on the host."""
+    """Token, absolute position and written KV slot of each row, int64 [3, rows], on the host."""
     wanted: list[int]
-    """Rows whose logits are wanted."""
+    """Rows whose logits are wanted, in order of the results."""
     lanes: list[Lane]
     group_size: int
     """Query heads per key-value head."""
     device: torch.device
-    """Where the model is."""
+    """The model's device."""
 
     def __len__(self) -> int:
         return int(self.host.shape[1])
 
     @cached_property
     def token_ids(self) -> torch.Tensor:
-        """int64 [rows], at the model."""
+        """Token of each row, int64 [rows], on the model's device."""
         return self._placed[0]
 
     @cached_property
     def positions(self) -> torch.Tensor:
-        """Absolute position of each row, int64 [rows], at the model."""
+        """Absolute position of each row, int64 [rows], on the model's device."""
         return self._placed[1]
 
     @cached_property
     def slots(self) -> torch.Tensor:
-        """KV slot each row writes, int64 [rows], at the model."""
+        """KV slot that each row writes, int64 [rows], on the model's device."""
         return self._placed[2]
 
     @cached_property
     def logit_rows(self) -> torch.Tensor:
-        """Rows whose logits are wanted, int64 [wanted], at the model."""
+        """Rows whose logits are wanted, int64 [wanted], on the model's device."""
         return torch.tensor(self.wanted, dtype=torch.int64).to(self.device)
 
     @cached_property
@@ -115,22 +115,22 @@ class PackedBatch:
 
     @cached_property
     def groups(self) -> list[LaneGroup]:
-        """The lanes in groups of similar size, for attention in blocks."""
-        # Scores come from products with queries * group_size rows; products of 8 rows and more give a row the same
-        # bits whatever the number of rows.
+        """The lanes in groups of similar size, for attention by blocks of keys."""
+        # Scores are products with queries * group_size rows; from 8 rows up, a product gives a row the same bits
+        # whatever the number of rows.
         multiple = 8 // math.gcd(8, self.group_size)
         buckets: dict[tuple[int, int], list[Lane]] = {}
         for lane in self.lanes:
             queries = -(-(len(lane.rows) - lane.first_query) // multiple) * multiple
             blocks = -(-(len(lane.context) + len(lane.rows)) // KEY_BLOCK)
-            # Lanes of up to 4 blocks share a group, longer ones share it with lanes up to twice as long.
+            # Lanes of up to 4 blocks share a group; the lengths of longer ones in a group differ by less than 2x.
             buckets.setdefault((_power_of_two(queries), max(4, _power_of_two(blocks))), []).append(lane)
         _, positions, slots = self.host.numpy()
         return [_group(lanes, multiple, slots, positions, self.device) for lanes in buckets.values()]
 
     @cached_property
     def slot_lanes(self) -> SlotLanes:
-        """The lanes for attention row by row."""
+        """The lanes in the form of the compiled attention, which computes row by row."""
         slots = self.host[2].numpy()
         total = sum(len(lane.context) + len(lane.rows) for lane in self.lanes)
         asked_for = sum(len(lane.rows) - lane.first_query for lane in self.lanes)
@@ -154,7 +154,7 @@ class PackedBatch:
 
 
 class BatchBuilder:
-    """Collects rows and lanes, then lays them out."""
+    """Collects rows and lanes and lays them out as a `PackedBatch`."""
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
@@ -168,11 +168,11 @@ class BatchBuilder:
 
     @property
     def seen(self) -> int:
-        """Positions that the rows see, all together."""
+        """Total number of positions that the rows see."""
         return sum(self._positions) + len(self._positions)
 
     def add_row(self, token: int, position: int, slot: int, wants_logits: bool) -> int:
-        """Add a row and return its index."""
+        """Adds a row and returns its index."""
         row = len(self.tokens)
         self.tokens.append(token)
         self._positions.append(position)
@@ -182,16 +182,16 @@ class BatchBuilder:
         return row
 
     def want(self, row: int) -> None:
-        """Want the logits of a row that was added before, after all that are wanted so far."""
+        """Requests the logits of a row added before; they come after all requested so far."""
         self._logit_rows.append(row)
 
     def add_lane(self, context: np.ndarray, rows: list[int], first_query: int = 0) -> None:
-        """Add a lane over rows that were added before; see Lane."""
+        """Adds a `Lane` over rows added before."""
         self._lanes.append(Lane(context, rows, first_query))
 
     def build(self, group_size: int, device: torch.device) -> PackedBatch:
-        """Lay out the batch. group_size: query heads per key-value head of the model; device: where it is."""
-        # One tensor for all: to make one costs more than to fill it.
+        """Lays out the batch. group_size: query heads per key-value head of the model; device: the model's."""
+        # A single tensor, since making one costs more than filling it.
         host = torch.tensor([self.tokens, self._positions, self._slots], dtype=torch.int64)
         return PackedBatch(host, self._logit_rows, self._lanes, group_size, device)
 

@@ -1,7 +1,6 @@
-"""Linear layers of drafters: weights packed once, and whatever bits the fastest product gives.
+"""Linear layers for drafters: weights packed once, multiplied by the fastest product, without row-exactness.
 
-A drafter's bits decide no token, so it need not pay what `row_exact` pays for its promise: up to half of a small
-layer's time.
+A drafter's bits decide no token, so it need not pay the cost of `row_exact`, up to half of a small layer's time.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from speculative_engine.model.row_exact import product_for
 
 
 class PackedLinear(nn.Module):
-    """A linear layer over a weight that is packed where it can be."""
+    """A linear layer whose weight is packed where possible."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
         super().__init__()
@@ -30,7 +29,7 @@ class PackedLinear(nn.Module):
 
 
 def replace_linears(model: nn.Module, make_linear: MakeLinear) -> None:
-    """Replace the linear layers of `model` by such as `make_linear` makes, in place."""
+    """Replaces the linear layers of `model` by those that `make_linear` makes, in place."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, Conv1D):

@@ -35,8 +35,8 @@ from speculative_engine.model.shallow_model import check_layers, first_layers, k
 from speculative_engine.model.weights_fingerprint import weights_fingerprint
 
 Weights = Literal["checkpoint", "int8", "int4"]
-"""What linear layers keep: the checkpoint's weights as the model's type says, 8-bit integers with one scale for each
-output, or, on GPUs, 4-bit integers with one for each 64 inputs of an output."""
+"""Weights of the linear layers: the checkpoint's, in the model's dtype; 8-bit integers with a scale per output; or, on
+GPUs, 4-bit integers with a scale per 64 inputs of an output."""
 
 __all__ = [
     "ModelLoadError",
@@ -51,12 +51,14 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 
 class UnsupportedModelError(ModelLoadError):
-    """The model loads, but packed passes over it would not say what the model says."""
+    """Raised for a model that loads, but whose packed passes would not give the model's own output."""
 
 
 def check_model_splits(source: str | Checkpoint, ranks: int, *, trust_remote_code: bool = False) -> None:
-    """Raises UnsupportedModelError for a model that cannot be split among so many ranks, by its configuration alone,
-    and ModelLoadError for what has none."""
+    """Checks by its configuration alone that a model can be split among `ranks` ranks.
+
+    Raises UnsupportedModelError if it cannot, and ModelLoadError if the configuration cannot be read.
+    """
     checkpoint = Checkpoint.find(source)
     source = checkpoint.name
     try:
@@ -71,7 +73,7 @@ def check_model_splits(source: str | Checkpoint, ranks: int, *, trust_remote_cod
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The weight type a `--dtype` setting means. "auto" is bfloat16 where the device computes in it, else float32."""
+    """The dtype that a `--dtype` setting selects. "auto" is bfloat16 where the device computes in it, else float32."""
     if name != "auto":
         return _DTYPES[name]
     if device.type == "cuda":
@@ -80,11 +82,11 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 class PackedModel:
-    """A decoder, its KV cache and the pool of its slots.
+    """A decoder with its KV cache and the pool of its KV slots.
 
-    The library's model code runs as it is; only its attention function is ours, and on CPUs its linear layers are
-    replaced by packed ones, for a target by row-exact ones, and its activations too; for a drafter they may be of 8-bit
-    integers. One thread at a time may call it.
+    The model code of transformers runs unchanged with our attention function. On CPUs its linear layers are replaced as
+    well: by packed ones, and for a target by row-exact ones, together with its activations. A drafter's may be int8.
+    One thread at a time may call it.
     """
 
     def __init__(
@@ -99,18 +101,17 @@ class PackedModel:
         reproducible: bool = False,
         ranks: RankGroup | None = None,
     ):
-        """row_exact: whether a row has the same bits in any company, on CPUs; drafters do without, and are faster.
+        """Prepares a loaded model for packed passes. Raises UnsupportedModelError.
 
-        buckets: sizes of steps; by default those there are on GPUs, and none on CPUs, nor among ranks, whose exchanges
-        are not captured. reproducible: make every pass of the same number of rows, in place of buckets, so that a row
-        has the same bits in any company on GPUs, too.
-
-        weights: integers are for drafters, in bfloat16; int4 on GPUs only. ranks: among whom from_pretrained has split
-        the model, one of whom this process is. Raises UnsupportedModelError.
+        row_exact: on CPUs, give a row the same bits whatever rows share its batch; drafters do without, for speed.
+        weights: integers are for drafters in bfloat16; int4 is for GPUs only. buckets: sizes of steps; by default
+        those for `slots` on GPUs, and none on CPUs nor with ranks, whose collectives are not captured. reproducible:
+        give all passes the same number of rows, instead of buckets, so that a row has the same bits in any batch on
+        GPUs as well. ranks: the group of ranks that from_pretrained has split the model among, seen from this one.
         """
         self.name = name or type(model).__name__
         self.checkpoint: Checkpoint | None = None
-        """The checkpoint it was loaded from."""
+        """The checkpoint that the model was loaded from."""
         on_cpu = model.device.type == "cpu"
         if weights != "checkpoint" and (model.dtype != torch.bfloat16 or (weights == "int4" and on_cpu)):
             needed = "bfloat16 on a GPU" if weights == "int4" else "bfloat16"
@@ -138,7 +139,7 @@ class PackedModel:
         self._group_size = heads // int(getattr(self.config, "num_key_value_heads", None) or heads)
         with ranks.exchange() if ranks is not None else nullcontext():
             self.fingerprint = weights_fingerprint(model, weights)
-        """Differs where models would differ in what they say; see `weights_fingerprint`."""
+        """Differs between models whose output would differ; see `weights_fingerprint`."""
         self._ranks = ranks
         if ranks is not None:
             try:
@@ -162,7 +163,7 @@ class PackedModel:
         self.pool = SlotPool(slots)
         self.cache = KvCache(slots)
         self.steps: BucketedSteps | FixedRows | None = None
-        """Runs steps in fixed sizes, where they are."""
+        """Runs steps in fixed sizes; None where steps have any size."""
         if reproducible:
             self.steps = FixedRows(self._run)
         elif buckets is not None or not (on_cpu or ranks):
@@ -183,11 +184,11 @@ class PackedModel:
         reproducible: bool = False,
         ranks: RankGroup | None = None,
     ) -> PackedModel:
-        """Load from a directory or hub id; see `Checkpoint.find`.
+        """Loads a model from a directory or hub id; see `Checkpoint.find`. Raises ModelLoadError.
 
-        slots: tokens that fit into the KV cache. row_exact, weights, reproducible: see the constructor. layers: load so
-        many first layers of the checkpoint, and read none of the others; None for all. ranks: load this rank's part, as
-        all of them have to; returns when all have, and raises RankLostError when one is lost. Raises ModelLoadError.
+        slots: tokens that fit into the KV cache. row_exact, weights, reproducible: see the constructor. layers: number
+        of first layers to load, without reading the others; None for all. ranks: the group of which this process loads
+        its own part; all ranks must load, and the call returns when all have. Raises RankLostError if one is lost.
         """
         place = torch.device(device if ranks is None else ranks.device)
         if place.type == "cuda" and not torch.cuda.is_available():
@@ -197,11 +198,11 @@ class PackedModel:
                 library()
             except LibraryMismatchError as error:
                 raise ModelLoadError(str(error)) from error
-        if not sys.stderr.isatty():  # a log has no use for progress bars
+        if not sys.stderr.isatty():  # progress bars would fill a log
             logging.disable_progress_bar()
         checkpoint = Checkpoint.find(source)
         source = checkpoint.name
-        local = not checkpoint.from_hub  # what the hub gave is here, too, but its code may be in other repositories
+        local = not checkpoint.from_hub  # a hub checkpoint is local by now, but its code may be in other repositories
         try:
             config = AutoConfig.from_pretrained(
                 checkpoint.directory, local_files_only=local, trust_remote_code=trust_remote_code
@@ -241,14 +242,14 @@ class PackedModel:
 
     @property
     def layers(self) -> int:
-        """Number of decoder layers of the checkpoint, or of the part of it that was loaded."""
+        """Number of decoder layers that were loaded."""
         return int(self.config.num_hidden_layers)
 
     def first_layers(self, count: int) -> PackedModel:
-        """A view of the first `count` layers, with last norm and output head: it shares weights, cache and slots.
+        """A view of the first `count` layers, the last norm and the output head. Raises ModelLoadError.
 
-        What it computes for a token in these layers is what the whole model computes, so it goes on from keys and
-        values that the whole model wrote. Raises ModelLoadError.
+        The view shares weights, cache and slots. In these layers it computes what the whole model computes, so it can
+        continue from keys and values that the whole model wrote.
         """
         if self._ranks is not None:
             raise ModelLoadError(
@@ -270,7 +271,7 @@ class PackedModel:
 
     @property
     def weight_type(self) -> str:
-        """The type of the weights, by name."""
+        """Name of the weights' type: the model's dtype, or "int8" or "int4"."""
         return _name_of(self.dtype) if self.weights == "checkpoint" else self.weights
 
     @property
@@ -280,9 +281,9 @@ class PackedModel:
 
     @torch.inference_mode()
     def forward(self, batch: PackedBatch) -> torch.Tensor:
-        """One forward pass: writes the rows' keys and values, returns logits [wanted rows, vocabulary].
+        """Runs one forward pass: writes the rows' keys and values and returns logits [wanted rows, vocabulary].
 
-        Raises RankLostError where the model is split among ranks and one is lost.
+        Raises RankLostError if the model is split among ranks and one is lost.
         """
         self._announce(batch)
         if self.steps is not None:
@@ -292,15 +293,14 @@ class PackedModel:
 
     @torch.inference_mode()
     def forward_with_states(self, batch: PackedBatch) -> Rows:
-        """As `forward`, and what the output head got: last hidden states [wanted rows, hidden]."""
+        """Runs `forward` and also returns the output head's inputs, the last hidden states [wanted rows, hidden]."""
         self._announce(batch)
         return self._run(batch) if self.steps is None else self.steps.forward(batch)
 
     def capture_graphs(self) -> None:
-        """Capture steps of fixed sizes as CUDA graphs, where there are any; see `graphs`. Passes have to be over the
-        cache there is now.
+        """Captures the bucketed steps as CUDA graphs, if there are any; see `graphs`.
 
-        Raises ModelLoadError if there is no memory for them.
+        Later passes must use the KV cache that exists now. Raises ModelLoadError if there is no memory for them.
         """
         if not isinstance(self.steps, BucketedSteps):
             return
@@ -313,12 +313,12 @@ class PackedModel:
 
     @property
     def captured(self) -> int:
-        """Number of sizes whose steps were captured."""
+        """Number of step sizes that were captured as CUDA graphs."""
         return self.steps.captured if isinstance(self.steps, BucketedSteps) else 0
 
     @property
     def graphs(self) -> str:
-        """What became of CUDA graphs, for logs: how many there are, or why there are none."""
+        """State of the CUDA graphs, for logs: their number, or why there are none."""
         unavailable = self.steps.unavailable if isinstance(self.steps, BucketedSteps) else None
         return unavailable or str(self.captured if self.device.type == "cuda" else 0)
 
@@ -334,7 +334,7 @@ class PackedModel:
         return logits, states[0].reshape(len(logits), self.hidden_size)
 
     def _call(self, batch: PackedBatch | BucketedBatch, wanted: torch.Tensor | int) -> torch.Tensor:
-        """The library's model, in the context of a pass. wanted: rows whose logits to return, 0 for all."""
+        """Calls the model of transformers within a packed context. wanted: rows whose logits to return, 0 for all."""
         out = self.model(
             input_ids=batch.token_ids.unsqueeze(0),
             position_ids=batch.positions.unsqueeze(0),
@@ -345,8 +345,9 @@ class PackedModel:
         return logits
 
     def keep_alive(self) -> float | None:
-        """To be called between passes: returns the seconds after which to call again if there is none until then, None
-        for never. Raises RankLostError.
+        """Keeps idle ranks alive; to be called between passes. Raises RankLostError.
+
+        Returns the seconds after which to call it again unless a pass comes first; None for never.
         """
         return None if self._ranks is None else self._ranks.keep_alive()
 
@@ -356,7 +357,7 @@ class PackedModel:
 
     @contextmanager
     def _states(self) -> Iterator[list[torch.Tensor]]:
-        """The list that the output head's inputs go to in passes inside."""
+        """Collects the output head's inputs, in passes within this context, in the list it yields."""
         states: list[torch.Tensor] = []
         hook = self.model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
         try:
@@ -367,7 +368,7 @@ class PackedModel:
 
 @contextmanager
 def _without_report() -> Iterator[None]:
-    """Keep transformers from listing what it passes over in a checkpoint, where that is meant."""
+    """Silences the list of weights that transformers skips in a checkpoint, where skipping them is intended."""
     before = logging.get_verbosity()
     logging.set_verbosity_error()
     try:

@@ -1,8 +1,8 @@
-"""A packed batch as one row of numbers, so that other processes can run the same forward pass.
+"""Encodes packed batches as arrays of integers, so that other processes can run the same forward passes.
 
-What a row may see changes little from step to step: a lane's context is told as the beginning of one that was told
-before (in this step or the last one), and the slots that follow it. Committed tokens are slots added, a rollback is a
-shorter beginning; what is told does not grow with the context.
+A lane's context changes little from step to step. It is encoded as a prefix of an earlier context, of this step or the
+last, and the slots that follow it: committed tokens add slots, a rollback shortens the prefix. The size of the encoding
+therefore does not grow with the context.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from speculative_engine.model.packed_batch import Lane, PackedBatch
 _HEAD = 4
 _LANE = 5
 _MARK = 64
-"""Contexts are found again by their slot at the last multiple of this position, or the one before it: slots between
-are told anew."""
+"""Contexts are matched by their slots at the last two multiples of this position."""
 
 
 class StepEncoder:
-    """Writes the batches of one process, in their order, for a `StepDecoder`."""
+    """Encodes the batches of one process, in order, for a `StepDecoder`."""
 
     def __init__(self) -> None:
         self._before: list[np.ndarray] = []
         self._marks: dict[tuple[int, int], int] = {}
 
     def encode(self, batch: PackedBatch) -> np.ndarray:
-        """The batch as int64 [numbers]."""
+        """Returns the batch as int64 [numbers]."""
         known, marks = list(self._before), dict(self._marks)
         told: list[np.ndarray] = []
         lanes = np.empty((len(batch.lanes), _LANE), dtype=np.int64)
@@ -53,13 +52,13 @@ class StepEncoder:
 
 
 class StepDecoder:
-    """Reads what a `StepEncoder` wrote, all of it and in its order."""
+    """Decodes the batches of a `StepEncoder`; needs all of them, in order."""
 
     def __init__(self) -> None:
         self._before: list[np.ndarray] = []
 
     def decode(self, numbers: np.ndarray, device: torch.device) -> PackedBatch:
-        """The batch of int64 [numbers], whose memory it uses on. Raises ValueError for another length."""
+        """Returns the batch, which shares the memory of `numbers`, int64 [n]. Raises ValueError for a wrong length."""
         rows, wanted, lane_count, group_size = (int(each) for each in numbers[:_HEAD])
         lengths = [3 * rows, wanted, lane_count * _LANE]
         *parts, rest = np.split(numbers[_HEAD:], np.cumsum(lengths))
@@ -82,7 +81,7 @@ class StepDecoder:
 
 
 def _begun(context: np.ndarray, known: list[np.ndarray], marks: dict[tuple[int, int], int]) -> tuple[int, int]:
-    """Which known context begins as this one does, and for how many slots; 0 slots if none is found."""
+    """The index of a known context that shares a prefix with this one, and the prefix's length; 0 if none is found."""
     last = (len(context) - 1) // _MARK * _MARK
     for position in (last, last - _MARK):
         if position < 0:

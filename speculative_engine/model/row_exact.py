@@ -1,8 +1,8 @@
-"""Layers that give a row the same bits whatever rows are beside it (law 1), on CPUs.
+"""Row-exact layers for CPUs: they give a row the same bits whatever rows share its batch (law 1).
 
-Libraries choose kernels by shape: a product of few rows may sum in another order than one of many, and the last
-elements of a tensor, those that fill no vector register, go through scalar code whose exponential differs in the last
-bit. The replacements here keep each row on one path. They are also faster: weights are packed for oneDNN once, where
+Libraries choose kernels by shape. A product of few rows may sum in another order than one of many, and the last
+elements of a tensor, which do not fill a vector register, go through scalar code whose exponential differs in the last
+bit. The layers here keep every row on one path. They are also faster: weights are packed for oneDNN once, whereas
 `torch.nn.functional.linear` repacks bfloat16 weights at every call.
 """
 
@@ -17,13 +17,13 @@ from speculative_engine.kernels.gemm import CompiledGemm, can_multiply
 from speculative_engine.model.row_range import MOST_ROWS, row_range
 
 _SERIAL_ELEMENTS = 32768
-"""torch splits longer element-wise work among threads, at places that depend on the whole tensor's size."""
+"""torch splits longer element-wise operations among threads, at points that depend on the whole tensor's size."""
 _VECTOR_ELEMENTS = 64
-"""A multiple of every vectorised loop's step, so that no element is left over for scalar code."""
+"""A multiple of every vectorised loop's step, so that no element is left to scalar code."""
 
 
 def can_pack(dtype: torch.dtype) -> bool:
-    """Whether oneDNN's packed linear layer exists here for weights of `dtype`."""
+    """Whether oneDNN has a packed linear layer for weights of `dtype` on this machine."""
     if not torch.backends.mkldnn.is_available():
         return False
     if dtype == torch.bfloat16:
@@ -32,7 +32,7 @@ def can_pack(dtype: torch.dtype) -> bool:
 
 
 class PackedProduct(nn.Module):
-    """Rows times a weight that was packed for oneDNN once."""
+    """The product of rows and a weight that is packed for oneDNN once."""
 
     def __init__(self, weight: torch.Tensor):
         super().__init__()
@@ -44,8 +44,10 @@ class PackedProduct(nn.Module):
 
 
 class TurnedProduct(nn.Module):
-    """The weight times the rows, and the result turned: to the library the number of rows is then the number of
-    outputs, by which it does not choose the order of the sums."""
+    """The product computed as the weight times the transposed rows, with the result transposed back.
+
+    The number of rows is then the library's number of outputs, which does not affect its order of sums.
+    """
 
     def __init__(self, weight: torch.Tensor):
         super().__init__()
@@ -53,14 +55,14 @@ class TurnedProduct(nn.Module):
 
     def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """rows [rows, inputs] -> [rows, outputs]"""
-        # One row would go the way of a matrix times a vector, which takes a fifth longer than two rows.
+        # A single row would become a matrix-vector product, which takes a fifth longer than two rows.
         wide = rows if len(rows) > 1 else torch.cat([rows, rows])
         out = nn.functional.linear(self.stored, wide).t()[: len(rows)].contiguous()
         return out if bias is None else out.add_(bias)
 
 
 class PlainProduct(TurnedProduct):
-    """The library's own linear layer."""
+    """The product by torch's own linear layer."""
 
     def forward(self, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """rows [rows, inputs] -> [rows, outputs]"""
@@ -68,16 +70,16 @@ class PlainProduct(TurnedProduct):
 
 
 def product_for(weight: torch.Tensor) -> type[nn.Module]:
-    """The fastest product there is for few rows and a weight [outputs, inputs]."""
+    """The fastest available class of product for few rows and a weight [outputs, inputs]."""
     if can_multiply(weight):
         return CompiledGemm
     return PackedProduct if can_pack(weight.dtype) else PlainProduct
 
 
 class RowExactLinear(nn.Module):
-    """A linear layer that multiplies as many rows at a time as give each the same bits: fewer are padded, more split.
+    """A linear layer that gives each row the same bits: it pads or splits batches outside its exact range of rows.
 
-    Where the usual product would have to be split on this processor, it takes the turned one, if that need not be.
+    Where the usual product has a short range on this processor, `TurnedProduct` replaces it if its range is longer.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
@@ -111,7 +113,7 @@ class RowExactLinear(nn.Module):
 
 
 class RowExactActivation(nn.Module):
-    """An element-wise function applied in whole vectors, in pieces too short to be split among threads."""
+    """An element-wise function, applied in whole vectors and in pieces too short to be split among threads."""
 
     def __init__(self, function: nn.Module):
         super().__init__()
@@ -138,13 +140,13 @@ _ACTIVATIONS = tuple(
 
 
 def make_row_exact(model: nn.Module) -> None:
-    """Replace the linear layers and activation functions of `model` by row-exact ones, in place."""
+    """Replaces the linear layers and activation functions of `model` by row-exact ones, in place."""
     for parent in list(model.modules()):
         if isinstance(parent, RowExactActivation):
             continue
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
-                # A copy, as weights in a mapped file are read a tenth slower than memory.
+                # A copy, since reading weights from a mapped file is a tenth slower than from memory.
                 replacement: nn.Module = RowExactLinear(child.weight.data.clone(), _data(child.bias))
             elif isinstance(child, Conv1D):
                 replacement = RowExactLinear(child.weight.data.t().contiguous(), _data(child.bias))

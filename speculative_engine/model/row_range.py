@@ -1,8 +1,8 @@
-"""How many rows a matrix product may have so that each gets the bits it would get beside any others, by trial.
+"""The range of row counts for which a matrix product gives each row the same bits, determined by trial.
 
-Libraries choose kernels by the number of rows, and kernels differ in the order of their sums: which numbers go together
-depends on the processor (oneDNN's AMX kernels change order beyond 32 rows where its AVX-512 ones do not) and on the
-shape of the weight. So it is measured and not assumed.
+Libraries choose kernels by the number of rows, and kernels differ in the order of their sums. The counts that share an
+order depend on the processor (oneDNN's AMX kernels change order beyond 32 rows, its AVX-512 kernels do not) and on the
+weight's shape. The range is therefore measured, not assumed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from speculative_engine.kernels.library import kernels_in_use
 Product = Callable[[torch.Tensor], torch.Tensor]
 
 _USUAL = 16
-"""The number of rows whose bits are the measure: steps have about so many."""
+"""Number of rows whose bits are the reference; a typical number for a step."""
 MOST_ROWS = 256
-"""Rows beyond which products are always split; nobody looks further."""
+"""Largest number of rows that is tried; larger products are always split."""
 _LEAST = (1, 2, 4, 8, _USUAL)
 _MOST = (_USUAL, 32, 64, 128, MOST_ROWS)
 _TRIED = (
@@ -29,24 +29,24 @@ _TRIED = (
     96, 97, 112, 127, 128, 129, 160, 161, 192, 224, 255, 256,
 )  # fmt: skip
 _MOST_OUTPUTS = 16384
-"""Outputs beyond it repeat what fewer do, and trying them all takes seconds."""
+"""Largest number of outputs that is tried; more give the same result, and trying all of them takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """Numbers of rows, from `least` to `most`, that give a row the same bits."""
+    """The numbers of rows, from `least` to `most`, that give a row the same bits."""
 
     least: int
     most: int
     digest: str = field(default="", compare=False)
-    """SHA-256 (hex) of the sums that were tried: another order of them is another digest. Products beyond the tried
-    numbers of outputs and rows repeat these."""
+    """SHA-256 (hex) of the sums that were tried, which another order of summation changes. Products beyond the tried
+    numbers of outputs and rows behave alike."""
 
 
 def row_range(make: Callable[[torch.Tensor], Product], outputs: int, inputs: int, dtype: torch.dtype) -> RowRange:
-    """Try products with a weight [outputs, inputs] of `dtype` on the calling thread, with its number of threads.
+    """Tries products with a weight [outputs, inputs] of `dtype`, with the calling thread's number of threads.
 
-    make: takes such a weight and returns the product with it, of rows [rows, inputs]. Results are remembered.
+    make: takes a weight and returns its product, a function of rows [rows, inputs]. Results are cached.
     """
     return _tried(make, min(outputs, _MOST_OUTPUTS), inputs, dtype, torch.get_num_threads(), kernels_in_use())
 
@@ -71,7 +71,7 @@ def _tried(
 
 
 def _sensitive(outputs: int, inputs: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """A weight and rows whose products are zero but for rounding, so that another order of a sum shows at once."""
+    """A weight and rows whose products consist of rounding errors alone, so that any other order of a sum shows."""
     generator = torch.Generator().manual_seed(inputs * 31 + outputs)
     half = -(-inputs // 2)
     order = torch.randperm(2 * half, generator=generator)[:inputs]

@@ -1,4 +1,4 @@
-"""The first layers of a decoder, with its last norm and its output head: a view that shares all weights."""
+"""Views of a decoder's first layers, with its last norm and output head, that share all weights with it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from speculative_engine.field_error import FieldError
 
 
 def check_layers(count: int, layers: int) -> None:
-    """Raises FieldError where `count` is no number of first layers, fewer than all `layers`."""
+    """Raises FieldError unless `count` is at least 1 and below `layers`."""
     if not 1 <= count < layers:
         raise FieldError("layers", f"must be from 1 to {layers - 1}, since the model has {layers} layers, got {count}")
 
 
 def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
-    """A model of the first `count` layers of `model`, which stays as it is.
+    """Returns a model of the first `count` layers of `model`, which is not changed.
 
-    Modules are shared but for those that hold the list of layers. Raises ValueError if there is no such list.
+    Modules are shared, except the ancestors of the list of layers. Raises ValueError if there is no such list.
     """
     layers = int(model.config.get_text_config(decoder=True).num_hidden_layers)
     paths = [
@@ -27,7 +27,7 @@ def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
     ]
     if not paths:
         raise ValueError(f"{type(model).__name__} has no list of {layers} layers")
-    # Where a layer holds as many parts as there are layers, its list lies deeper.
+    # The shallowest list: a layer may itself hold a list of that length.
     *parents, last = min(paths, key=lambda path: path.count(".")).split(".")
     view = holder = _copied(model)
     for name in parents:
@@ -39,18 +39,18 @@ def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
 
 
 def keep_first_layers(config: PretrainedConfig, count: int) -> None:
-    """Make a model's configuration that of its first `count` layers, in place. Raises FieldError."""
+    """Reduces a model's configuration to its first `count` layers, in place. Raises FieldError."""
     text = config.get_text_config(decoder=True)
     layers = int(text.num_hidden_layers)
     check_layers(count, layers)
     text.num_hidden_layers = count
     for name, value in list(vars(text).items()):
-        if "layer" in name and isinstance(value, list) and len(value) == layers:  # one entry a layer: layer_types
+        if "layer" in name and isinstance(value, list) and len(value) == layers:  # one entry per layer: layer_types
             setattr(text, name, value[:count])
 
 
 def _copied(module: nn.Module) -> nn.Module:
-    """The module itself, with a table of its own of the modules below it."""
+    """A shallow copy of a module with its own table of submodules."""
     copied = copy.copy(module)
     copied._modules = dict(module._modules)
     return copied

@@ -1,8 +1,7 @@
-"""Attention in parts: over what was committed before a step, and over the rows of the step, put together by their
-log-sum-exps.
+"""Attention in two parts, over committed keys and over the rows of the step, merged by their log-sum-exps.
 
-All shapes are fixed by the tensors', nothing is asked of the device, so the same calls can be captured as a CUDA graph.
-Sums run in an order that depends on what else is in the step: a row is the same within rounding, not to the bit.
+All shapes follow from those of the tensors and nothing synchronises with the device, so the calls can be captured as a
+CUDA graph. The order of sums depends on the rest of the step: a row is reproducible within rounding, not to the bit.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from torch import Tensor
 
 
 class Part(NamedTuple):
-    """Attention over some of a row's keys."""
+    """Attention of rows over some of their keys."""
 
     out: Tensor
     """[rows, heads, value dim] float32; 0 where a row sees none of the keys."""
@@ -25,10 +24,10 @@ class Part(NamedTuple):
 def attend_seen(
     query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scaling: float, softcap: float | None = None
 ) -> Part:
-    """Let each row attend to the keys that it sees, with a product over all of them.
+    """Computes each row's attention to the keys that it sees, by a masked product over all keys.
 
     query [heads, rows, key dim]; keys [kv_heads, n, key dim], values [kv_heads, n, value dim]; seen [rows, n] bool. A
-    value that is no number spoils the rows that see it and no others.
+    value that is not finite makes NaN of the rows that see it, and of no others.
     """
     heads, rows, dim = query.shape
     kv_heads = len(keys)
@@ -43,7 +42,7 @@ def attend_seen(
     total = weights.sum(-1, keepdim=True)
     wide = values.float()
     finite = wide.isfinite()
-    # A weight of 0 times what is no number would be no number.
+    # A weight of 0 times a value that is not finite would be NaN.
     summed = torch.bmm(weights.view(kv_heads, -1, seen.shape[1]), torch.where(finite, wide, 0.0))
     spoilt = torch.mm(seen.float(), (~finite.all(-1)).any(0).float().unsqueeze(1)) > 0
     summed = summed.view(kv_heads, heads // kv_heads, rows, -1) / torch.where(total > 0, total, 1.0)
@@ -52,9 +51,9 @@ def attend_seen(
 
 
 def merge(parts: list[Part], sinks: Tensor | None = None) -> Tensor:
-    """Attention over the keys of all parts together, float32 [rows, heads, value dim].
+    """Merges parts into the attention over all their keys, float32 [rows, heads, value dim].
 
-    sinks [heads]: scores that take probability and give no value. Every row sees a key of some part.
+    sinks [heads]: scores that take probability but have no value. Every row must see a key in some part.
     """
     weights = torch.stack([part.weight for part in parts])
     if sinks is not None:

@@ -1,7 +1,7 @@
 """Attention over committed keys by torch's `varlen_attn`, the flash attention kernel for sequences of any lengths.
 
-torch's own kernel takes keys one sequence after the other; it reads keys where they lie, by block tables, only with
-FlashAttention 3 or 4 installed beside it. So the keys are gathered first.
+The keys are gathered first, since torch's own kernel needs those of a sequence to be contiguous; it reads keys in
+place, by block tables, only if FlashAttention 3 or 4 is installed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from torch import Tensor
 from speculative_engine.model.split_attention import Part
 
 MOST_DIM = 256
-"""Longest head that the kernel takes."""
+"""Largest head dimension that the kernel supports."""
 _HALF = (torch.bfloat16, torch.float16)
 
 
 @cache
 def _options() -> dict[str, object] | None:
-    """Options by which this version of torch is called, None where it has no such attention."""
+    """Options for this version of torch's kernel; None if the version lacks it."""
     try:
         from torch.nn.attention.varlen import AuxRequest, varlen_attn
     except ImportError:
@@ -34,8 +34,10 @@ def _options() -> dict[str, object] | None:
 
 
 def fits(keys: Tensor, values: Tensor, window: int | None, softcap: float | None) -> bool:
-    """Whether the kernel computes with keys and values like these. It knows windows, but not those of a tree's rows,
-    whose positions are not one after the other."""
+    """Whether the kernel supports keys and values of this device, dtype and shape.
+
+    Its windows are not used: they assume consecutive positions, which the rows of a tree do not have.
+    """
     return (
         keys.device.type == "cuda"
         and keys.dtype in _HALF
@@ -57,10 +59,10 @@ def attend_ranges(
     empty: Tensor,
     scaling: float,
 ) -> Part:
-    """Let the rows first_rows[i] to first_rows[i + 1] attend to the keys first_keys[i] to first_keys[i + 1], for all i.
+    """Computes the attention of rows first_rows[i] to first_rows[i + 1] to keys first_keys[i] to first_keys[i + 1].
 
-    query [heads, rows, dim]; keys and values, for which `fits`: [kv_heads, n, dim]; first_rows and first_keys int32,
-    ascending, of one length; the last of first_rows is the number of rows. empty [rows] bool: rows without keys.
+    query [heads, rows, dim]; keys and values, supported by `fits`: [kv_heads, n, dim]; first_rows and first_keys int32,
+    ascending, of the same length; the last of first_rows is the number of rows. empty [rows] bool: rows without keys.
     """
     from torch.nn.attention.varlen import varlen_attn
 
@@ -80,14 +82,14 @@ def attend_ranges(
     )
     if _by_head(keys.device, keys.dtype):
         weight = weight.t()
-    # What the kernel tells of rows without keys has changed between its versions.
+    # The kernel's results for rows without keys differ between versions.
     none = empty.unsqueeze(1)
     return Part(out.float().masked_fill(none.unsqueeze(2), 0.0), weight.masked_fill(none, -torch.inf))
 
 
 @cache
 def _by_head(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether the kernel's log-sum-exps are [heads, rows]: its documentation and its code have disagreed."""
+    """Whether the kernel's log-sum-exps are [heads, rows]; tried out, as its documentation and code have disagreed."""
     from torch.nn.attention.varlen import varlen_attn
 
     rows, heads = 3, 2

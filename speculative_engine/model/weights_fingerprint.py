@@ -1,4 +1,4 @@
-"""Tells models apart by their weights, without reading all of them."""
+"""Fingerprints of models, taken from a sample of their weights."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import torch
 from torch.distributed.tensor import DTensor
 
 _SAMPLES = 256
-"""Weights looked at in each tensor; training on changes nearly all of them."""
+"""Weights sampled from each tensor; further training changes nearly all of them."""
 
 
 @torch.no_grad()
 def weights_fingerprint(model: torch.nn.Module, kept: str = "checkpoint") -> str:
-    """Hash (hex) of the architecture's name and every tensor's name, shape, type and a sample of its values.
+    """SHA-256 (hex) of the architecture's name and of each tensor's name, shape, dtype and a sample of its values.
 
-    To be taken before the weights are laid out anew for speed. The same for a model on any device, and split among
-    ranks, all of which have to ask. kept: what of the weights the model will keep, if that is not the checkpoint's.
+    Must be called before the weights are packed. Equal on every device, and for a model split among ranks, all of which
+    must call it. kept: the `Weights` that linear layers will keep.
     """
     found = hashlib.sha256(type(model).__name__.encode())
     if kept != "checkpoint":

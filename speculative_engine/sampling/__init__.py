@@ -1,1 +1,1 @@
-"""Tokens drawn from logits, under noise that drafters share."""
+"""Sampling of tokens from logits, with noise that drafters can reproduce."""

@@ -1,6 +1,6 @@
-"""The best tokens of each row under coupled noise in compiled code, for CPUs (`kernels/csrc/sampler.c`).
+"""The coupled sampler in compiled code, for CPUs (`kernels/csrc/sampler.c`).
 
-Without the compiled library, and on GPUs, `coupled_sampler` does the same with torch, in some hundred small calls.
+Without the compiled library, and on GPUs, `coupled_sampler` computes the same with about a hundred small torch calls.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from speculative_engine.sampling.sampling_batch import SamplingBatch
 
 
 def fits(logits: Tensor) -> bool:
-    """Whether the compiled code can take logits [R, V]."""
+    """Whether the compiled code supports these logits [R, V]."""
     return (
         logits.device.type == "cpu"
         and logits.dtype in BF16
@@ -30,11 +30,11 @@ def fits(logits: Tensor) -> bool:
 def best_tokens(
     logits: Tensor, batch: SamplingBatch, k: int, *, log_probs: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The k best tokens of each row, best first, the lowest id first among equals.
+    """The k best tokens of each row, best first, the lowest id first among equals. Raises MemoryError.
 
-    logits [R, V], for which `fits`. Returns ids [R, k] int64, scores z / T + g [R, k] float32, and, if asked for,
-    log softmax(z / T) [R, k] float32; -1, -inf and -inf where a row has fewer, and throughout a row that holds NaN or
-    +inf, or nothing finite. Raises MemoryError.
+    logits [R, V], supported by `fits`. Returns ids [R, k] int64, scores z / T + g [R, k] float32, and, with
+    `log_probs`, log softmax(z / T) [R, k] float32. Entries are -1, -inf and -inf where a row has fewer tokens, and
+    throughout a row that holds NaN or +inf, or nothing finite.
     """
     rows, vocabulary = logits.shape
     tokens = torch.empty((rows, k), dtype=torch.int64)

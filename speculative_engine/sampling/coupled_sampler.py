@@ -1,12 +1,12 @@
-"""Gumbel-max sampling with noise that depends on (seed, position, token) alone: law 1 of the design.
+"""Coupled sampling: Gumbel-max sampling with noise that depends on (seed, position, token) alone. Law 1 of the design.
 
     y_t = argmax_v  z_t(v) / T + g(seed, t, v)          over the tokens that top_k, top_p, min_p, typical_p keep
 
-It is an exact sample, and whoever knows the seed can predict it: verifying a draft is comparing tokens. Daliri,
-Musco, Suresh, "Coupling without communication and drafter-invariant speculative decoding", arXiv 2408.07978.
+The sample is exact, and is determined by the seed, so a draft is verified by comparing tokens. Daliri, Musco, Suresh,
+"Coupling without communication and drafter-invariant speculative decoding", arXiv 2408.07978.
 
-A row's result depends on that row alone, to the bit: every step is either elementwise, or a maximum, or a sum of
-integers. Scores are float32 (z / T rounded, plus g, rounded); the lowest id wins among equal scores.
+A row's result depends on that row alone, to the bit: every operation is elementwise, a maximum, or a sum of integers.
+Scores are float32 (z / T rounded, plus g, rounded). Among equal scores the lowest id wins.
 """
 
 from dataclasses import dataclass
@@ -31,23 +31,23 @@ __all__ = ["Candidates", "Sampled", "SamplingBatch", "sample", "top_candidates"]
 
 NO_TOKEN = -1
 FIRST_BLOCKS, FIRST_TOKENS = 16, 32
-"""How many blocks, and how many of their tokens, times k, are looked at first. More give a better first bound, so that
-fewer tokens are left to look at after it; any numbers give the same result."""
+"""Blocks, and tokens of these blocks, that are examined first, each times k. Larger numbers give a better first bound,
+which leaves fewer tokens to examine afterwards. The result is the same for any numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """One token a row."""
+    """One token per row."""
 
     token_ids: Tensor
     """[R] int64; -1 in bad rows."""
     bad_rows: Tensor
-    """[R] bool: the logits hold NaN or +inf, or no finite value. The caller fails those sequences and no other."""
+    """[R] bool: rows whose logits hold NaN or +inf, or no finite value. The caller fails only their sequences."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The k best tokens of each row, best first; where a row keeps fewer, -1 with score and log_prob -inf."""
+    """The k best tokens of each row, best first; padded with id -1, score and log_prob -inf where a row keeps fewer."""
 
     token_ids: Tensor
     """[R, k] int64."""
@@ -60,7 +60,7 @@ class Candidates:
 
 
 def sample(logits: Tensor, batch: SamplingBatch, vocab_size: int | None = None) -> Sampled:
-    """Draw the token of each row. logits [R, V], any float dtype; ids >= vocab_size (padding) never come out."""
+    """Draws the token of each row. logits [R, V], any float dtype; ids >= vocab_size (padding) are never drawn."""
     logits = _limited(logits, batch, vocab_size)
     if fits(logits):
         token_ids = best_tokens(logits, batch, 1, log_probs=False)[0][:, 0]
@@ -77,10 +77,10 @@ def sample(logits: Tensor, batch: SamplingBatch, vocab_size: int | None = None) 
 
 
 def top_candidates(logits: Tensor, batch: SamplingBatch, k: int, vocab_size: int | None = None) -> Candidates:
-    """The k tokens of each row that are likeliest to be the target's: best score first, lowest id among equals.
+    """The k tokens of each row with the best scores, best first, the lowest id first among equals.
 
-    logits [R, V]. The first one is what `sample` returns. Noise and filters are the request's, so a drafter whose
-    logits resemble the target's guesses its very tokens.
+    logits [R, V]. The first is the token that `sample` returns. Noise and filters are the request's, so a drafter whose
+    logits resemble the target's predicts the target's own samples.
     """
     logits = _limited(logits, batch, vocab_size)
     if fits(logits):
@@ -97,9 +97,9 @@ def top_candidates(logits: Tensor, batch: SamplingBatch, k: int, vocab_size: int
 
 
 def log_probs_of(logits: Tensor, batch: SamplingBatch, top: Tensor, token_ids: Tensor) -> Tensor:
-    """Natural log of softmax(z / T) of some tokens, before the filters, [R, k] float32; -inf for `NO_TOKEN`.
+    """Natural log of softmax(z / T) of the given tokens, before the filters, [R, k] float32; -inf for `NO_TOKEN`.
 
-    logits [R, V], top [R] float32 their largest values, token_ids [R, k] int64.
+    logits [R, V], top [R] float32 the largest logit of each row, token_ids [R, k] int64.
     """
     top = top / batch.temperatures[:, 0]
     mass = total_mass(logits, batch.temperatures, top).double().mul_(2.0**-MASS_BITS)
@@ -117,15 +117,15 @@ def _limited(logits: Tensor, batch: SamplingBatch, vocab_size: int | None) -> Te
 def _best(
     logits: Tensor, block_top: Tensor, batch: SamplingBatch, k: int, greedy_rows: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """The k best scores of each row, exactly, with noise drawn only where it can matter.
+    """The k best tokens of each row and their scores, exactly, with noise drawn only where it can matter.
 
-    Returns ids [R, k] int64 and scores [R, k] float32; -1 and -inf where a row has fewer, and in greedy rows if they
-    are not wanted. Bad rows hold anything.
+    Returns ids [R, k] int64 and scores [R, k] float32; -1 and -inf where a row has fewer, and in greedy rows without
+    `greedy_rows`. The results of bad rows are undefined.
     """
     kept = kept_range(logits, block_top, batch)
     first, noise_top = _block_noise(batch, block_top)
 
-    # No token of a block scores above this: float32 division and addition are monotone, and g <= M_b.
+    # An upper bound on the scores of a block: float32 division and addition are monotone, and g <= M_b.
     bound = block_top / batch.temperatures
     if kept is not None:
         kept.bound(bound)
@@ -135,7 +135,7 @@ def _best(
 
     reach = _reach(logits, batch, k, kept, first, noise_top, bound)
 
-    # Some tens of tokens a row get this far, whatever the logits: see docs/coupled-sampling.md.
+    # Some tens of tokens per row remain, whatever the logits: see docs/coupled-sampling.md.
     row, block = ((bound >= reach) & (bound > -torch.inf)).nonzero(as_tuple=True)
     scaled = _scaled(logits, batch, block.unsqueeze(1), kept, row).squeeze(1)
     ceiling = scaled + noise_top[row, block].unsqueeze(1)
@@ -158,10 +158,10 @@ def _reach(
     noise_top: Tensor,
     bound: Tensor,
 ) -> Tensor:
-    """A score, [R, 1] float32, that at least k tokens of the row reach (-inf if that is not seen).
+    """A score that at least k tokens of the row reach, [R, 1] float32; -inf if none was found.
 
-    Looked for among the most promising tokens: in the blocks of the highest bounds, those that attain the block's
-    noise maximum (which win where logits are flat) and those with the largest logits (where they are peaked).
+    Examines the blocks with the highest bounds: the tokens that attain the block's noise maximum, which win where
+    logits are flat, and the tokens with the largest logits, which win where logits are peaked.
     """
     blocks = bound.topk(min(k * FIRST_BLOCKS, bound.shape[1]), dim=1, sorted=False).indices
     scaled = _scaled(logits, batch, blocks, kept)
@@ -190,14 +190,14 @@ def _reach(
 
 
 def _argmax(logits: Tensor, block_top: Tensor) -> Tensor:
-    """The largest logit's id, the first among equals, [R] int64; torch.argmax is several times slower on a CPU."""
+    """Id of the largest logit, the lowest among equals, [R] int64; torch.argmax is several times slower on a CPU."""
     row = torch.arange(len(logits), device=logits.device)
     block = block_top.argmax(1, keepdim=True)
     return block[:, 0] * NOISE_BLOCK + block_logits(logits, row, block)[:, 0].argmax(1)
 
 
 def _block_noise(batch: SamplingBatch, block_top: Tensor) -> tuple[Tensor | None, Tensor]:
-    """First arrivals (float64; None if all rows are greedy) and M_b (float32; 0 in greedy rows), both [R, blocks]."""
+    """First arrivals (float64; None if all rows are greedy) and M_b (float32; 0 in greedy rows), each [R, blocks]."""
     noise_top = torch.zeros_like(block_top)
     if not batch.sampled_rows:
         return None, noise_top
@@ -225,10 +225,10 @@ def _scaled(
 
 
 def _rank(row: Tensor, token: Tensor, score: Tensor, rows: int, k: int) -> tuple[Tensor, Tensor]:
-    """The k best of each row from a list ordered by row and token id; [R, k] ids and scores."""
+    """Ids and scores of the k best of each row, each [R, k], from a list ordered by row and token id."""
     column, width = columns(row, rows)
     width = max(width, k)
-    # Types are named wherever floats are made: a model that loads in another thread changes the process's default.
+    # The dtype is explicit: a model that loads in another thread changes torch's default for the whole process.
     scores = torch.full((rows, width), -torch.inf, dtype=torch.float32, device=row.device)
     token_ids = torch.full((rows, width), NO_TOKEN, dtype=torch.int64, device=row.device)
     scores[row, column], token_ids[row, column] = score, token

@@ -1,8 +1,8 @@
-"""Coupled sampling without a word from the device: all is queued, and nothing is asked before it is done.
+"""Coupled sampling without synchronising with the device: all operations are queued, and only the result is read.
 
-`coupled_sampler` opens the blocks of the vocabulary that can hold a winner, however many those are, so it has to ask
-how many. Here a fixed number of blocks is opened, the ones with the highest bounds: nearly always enough, and where it
-was not, the bound of the next block says so.
+`coupled_sampler` opens every block of the vocabulary that can hold a winner, so it has to wait for their number. Here a
+fixed number of blocks is opened, those with the highest bounds. That is nearly always enough; where it was not, the
+bound of the next block shows it.
 """
 
 from __future__ import annotations
@@ -24,49 +24,49 @@ from speculative_engine.sampling.sampling_batch import SamplingBatch
 from speculative_engine.sampling.token_filters import block_logits, block_tops
 
 _OPENED = 64
-"""Blocks of a row whose tokens are looked at."""
+"""Number of blocks of a row whose tokens are scored."""
 
 
 class DeviceDraw(NamedTuple):
-    """One token a row, on the device."""
+    """One token per row, on the device."""
 
     token_ids: Tensor
-    """[R] int64; -1 in bad rows, as `coupled_sampler.Sampled` has it."""
+    """[R] int64; -1 in bad rows, as in `coupled_sampler.Sampled`."""
     settled: Tensor
-    """[R] bool: no token of an unopened block can have a higher score, or as high a one."""
+    """[R] bool: rows in which no token of an unopened block can reach the score of the best."""
 
 
 class DeviceCandidates(NamedTuple):
-    """The k best tokens of each row, best first, on the device; see `coupled_sampler.Candidates`."""
+    """The k best tokens of each row, best first, on the device, as in `coupled_sampler.Candidates`."""
 
     token_ids: Tensor
     """[R, k] int64; -1 where there are fewer, and in bad rows."""
     log_probs: Tensor
     """[R, k] float32."""
     settled: Tensor
-    """[R] bool: no token of an unopened block can be among them."""
+    """[R] bool: rows in which no token of an unopened block can be among the k best."""
 
 
 class _Opened(NamedTuple):
-    """The tokens of the opened blocks, by ascending id."""
+    """The tokens of each row's opened blocks, by ascending id."""
 
     token_ids: Tensor
     """[R, n] int64."""
     scores: Tensor
     """[R, n] float32: z / T + g; -inf beyond the vocabulary."""
     following: Tensor
-    """[R] float32: a bound of the scores in other blocks; -inf where there are none, or they hold nothing."""
+    """[R] float32: an upper bound of the scores in unopened blocks; -inf where there are none, or no finite logits."""
     top: Tensor
     """[R] float32: the row's largest logit."""
 
     @property
     def bad(self) -> Tensor:
-        """[R] bool: rows that `coupled_sampler` calls bad."""
+        """[R] bool: bad rows, as in `coupled_sampler.Sampled`."""
         return ~self.top.isfinite()
 
 
 def draw(logits: Tensor, batch: SamplingBatch, opened: int = _OPENED) -> DeviceDraw:
-    """What `coupled_sampler.sample` draws in settled rows. logits [R, V]; batch: without filters."""
+    """Draws the tokens that `coupled_sampler.sample` draws, in settled rows. logits [R, V]; batch: without filters."""
     found = _open(logits, batch, opened)
     best = found.scores.amax(1)
     # The lowest id wins among equals.
@@ -75,7 +75,10 @@ def draw(logits: Tensor, batch: SamplingBatch, opened: int = _OPENED) -> DeviceD
 
 
 def draw_candidates(logits: Tensor, batch: SamplingBatch, k: int, opened: int = _OPENED) -> DeviceCandidates:
-    """What `coupled_sampler.top_candidates` finds in settled rows. logits [R, V]; batch: without filters; k <= 64."""
+    """Finds the candidates that `coupled_sampler.top_candidates` finds, in settled rows.
+
+    logits [R, V]; batch: without filters; k <= 64.
+    """
     found = _open(logits, batch, opened)
     bad = found.bad
     scores, order = found.scores.sort(dim=1, descending=True, stable=True)  # stable: the lower id first among equals
@@ -111,24 +114,24 @@ def _open(logits: Tensor, batch: SamplingBatch, opened: int) -> _Opened:
 
 
 class CandidateDraw(NamedTuple):
-    """The k best tokens of each row, best first; see `coupled_sampler.Candidates`."""
+    """The k best tokens of each row, best first, as Python lists."""
 
     token_ids: list[list[int]]
-    """-1 where a row keeps fewer."""
+    """Token ids; -1 where a row keeps fewer."""
     log_probs: list[list[float]]
-    """Natural."""
+    """Natural log-probabilities."""
 
 
 def candidates(logits: Tensor, batch: SamplingBatch, k: int) -> CandidateDraw:
-    """Find them on the host, or wherever the logits are. logits [rows, V]."""
+    """Finds the k best tokens with `coupled_sampler`, on the device of the logits [rows, V]."""
     found = top_candidates(logits, batch, k)
     return CandidateDraw(found.token_ids.tolist(), found.log_probs.tolist())
 
 
 def candidates_on_device(logits: Tensor, batch: SamplingBatch, k: int) -> CandidateDraw:
-    """As `candidates`, but the device is asked once, at the end. logits [rows, V]; k: at most 64.
+    """Finds the same as `candidates`, but reads from the device once, at the end. logits [rows, V]; k: at most 64.
 
-    Rows that filter tokens, and the few that are not settled without asking, are drawn by `candidates`' way.
+    A batch in which any row filters tokens, and the few rows that are not settled, take `coupled_sampler`'s way.
     """
     if batch.filters:
         return candidates(logits, batch, k)

@@ -1,4 +1,4 @@
-"""Whole distributions of rows of logits: for rules that look at probabilities, and for drafters that draw."""
+"""Distributions of rows of logits, for acceptance rules that use probabilities and for drafters that draw from them."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from speculative_engine.tree.token_tree import DraftDistribution
 
 
 def scaled_logits(logits: Tensor, batch: SamplingBatch) -> Tensor:
-    """z / T, -inf where a filter drops the token: what the coupled sampler draws from. [R, V] -> [R, V] float32."""
+    """The logits z / T that the coupled sampler draws from, -inf for filtered tokens. [R, V] -> [R, V] float32."""
     scaled = logits.float() / batch.temperatures
     kept = kept_range(logits, block_tops(logits), batch)
     return scaled if kept is None else kept.drop(scaled)
 
 
 def probabilities(logits: Tensor, batch: SamplingBatch) -> np.ndarray:
-    """[R, V] -> [R, V] float64; each row sums to 1 but for rounding."""
+    """The probabilities that the coupled sampler draws from. [R, V] -> [R, V] float64; rows sum to 1 up to rounding."""
     result: np.ndarray = scaled_logits(logits, batch).double().softmax(1).cpu().numpy()
     return result
 
 
 LIKELIEST = 32
-"""Tokens that are drawn from: some 200 bytes a node on the wire."""
+"""Number of tokens that `draw` chooses from; their distribution takes some 200 bytes per node on the wire."""
 
 
 def draw(logits: Tensor, batch: SamplingBatch, count: int) -> list[tuple[DraftDistribution, list[int]]]:
-    """For each row what is drawn from, and up to `count` tokens in the order they are drawn, without replacement.
+    """Draws up to `count` tokens of each row without replacement; returns each row's distribution and tokens in order.
 
-    logits [R, V]. Adding Gumbel noise and taking the largest is drawing without replacement, in that order (Kool, van
-    Hoof, Welling, arXiv 1903.06059). A row that holds NaN or +inf, or nothing finite, gets nothing.
+    logits [R, V]. Taking the largest values after adding Gumbel noise is drawing without replacement, in that order
+    (Kool, van Hoof, Welling, arXiv 1903.06059). A row that holds NaN or +inf, or nothing finite, gets no tokens.
     """
     scaled = scaled_logits(logits, batch)
     top = scaled.topk(min(LIKELIEST, scaled.shape[1]), dim=1)
-    # As they are sent: what is drawn from is then the same on both sides, but for how it is normalised.
+    # Float32, as sent on the wire: both sides then have the same distribution, up to normalisation.
     q = top.values.double().softmax(1).float()
     q = torch.where(scaled.amax(1, keepdim=True).isfinite(), q, 0.0)
     u = uniforms(batch.seeds.unsqueeze(1), batch.positions.unsqueeze(1), top.indices, DOMAIN_DRAW)
@@ -55,10 +55,10 @@ def draw(logits: Tensor, batch: SamplingBatch, count: int) -> list[tuple[DraftDi
 
 
 def by_entropy(logits: Tensor, batch: SamplingBatch, rows: list[int]) -> SamplingBatch:
-    """The batch with a lower temperature for some rows: T / (1 + H), H being the entropy of softmax(z / T) in nats.
+    """The batch with temperature T / (1 + H) in the given rows, H being the entropy of softmax(z / T) in nats.
 
-    Where a drafter is sure, it drafts as ever; where it is not, it drafts its likeliest tokens rather than what the
-    noise makes of them, since only these have a chance to be likely enough for the target.
+    A confident drafter drafts as usual. An unsure one drafts its likeliest tokens regardless of the noise, since only
+    these may be likely enough for the target.
     """
     log_p = (logits[rows].float() / batch.temperatures[rows]).log_softmax(1)
     entropy = -(log_p.exp() * log_p.clamp(min=-1e30)).sum(1, keepdim=True)

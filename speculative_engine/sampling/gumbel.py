@@ -1,27 +1,27 @@
 """The noise of coupled sampling: g(seed, position, token), standard Gumbel, a pure function of the three.
 
-The Gumbel-max sample argmax_v z_v / T + g_v needs g for a whole vocabulary, 152k values a row, though all but a
-few of them have no chance to win. So the noise is defined top-down (Maddison, Tarlow, Minka, "A* sampling",
-NIPS 2014, arXiv 1411.0030): the vocabulary is cut into blocks of 64 consecutive ids, and for each block b
+The Gumbel-max sample argmax_v z_v / T + g_v is defined over a whole vocabulary, 152k values a row, though only a few
+of them can win. The noise is therefore defined top-down (Maddison, Tarlow, Minka, "A* sampling", NIPS 2014,
+arXiv 1411.0030): the vocabulary is cut into blocks of 64 consecutive ids, and for each block b
 
     M_b = log 64 - log(-log u_b)              the block's maximum: the largest of 64 Gumbels is Gumbel(log 64)
-    w_b = one of the 64, uniformly            which id attains it, independent of its value
+    w_b = one of the 64, uniformly            the id that attains it, independent of its value
     g_v = -log(exp(-M_b) - log u_v), v != w_b the others: Gumbels truncated at M_b
 
-which is how 64 iid Gumbels are distributed, so the values *are* iid Gumbel(0, 1). A block whose largest logit / T
-plus M_b is below the best score found cannot hold the winner and is never opened; nothing is approximate.
+This is the joint distribution of 64 iid Gumbels, so the values *are* iid Gumbel(0, 1). A block whose largest logit / T
+plus M_b is below the best score found cannot hold the winner and is never opened. Nothing is approximated.
 
-It is simplest to see, and is computed, in arrival times a = exp(-g), which are iid Exponential(1): the first of 64
-arrives after a_b = -log(u_b) / 64; each is equally likely to be the first; and the others, having no memory, arrive
-after a_b - log u_v. With M_b = -log a_b these are the formulas above.
+The noise is computed, and is easiest to understand, as arrival times a = exp(-g), which are iid Exponential(1). The
+first of 64 arrives at a_b = -log(u_b) / 64, each id is equally likely to be the first, and the others, being
+memoryless, arrive at a_b - log u_v. With M_b = -log a_b these are the formulas above.
 
 u is (x + 1/2) / 2^32 for a word x of Philox-4x32-10 with key (seed low, seed high) and counter
 (index // 4, position, 0, domain), lane index % 4; index is the block for the domains BLOCK_FIRST and BLOCK_WINNER,
-the token id for TOKEN; w_b is the top 6 bits of its word. Nothing depends on the vocabulary size or on which
-other values are asked for.
+the token id for TOKEN; w_b is the top 6 bits of its word. A value does not depend on the vocabulary size, nor on which
+other values are computed.
 
 Resolution: u is never nearer to 0 or 1 than 2^-33, so M_b <= log 64 + 22.87 = 27.03; the tail cut off has
-probability 2^-33 a block. Logarithms are float64, rounded to float32 at the end: libraries whose logarithms differ
+probability 2^-33 per block. Logarithms are float64, rounded to float32 at the end: libraries whose logarithms differ
 in the last float64 bit then differ in about one float32 value in 2^29. docs/coupled-sampling.md has test vectors.
 """
 
@@ -31,20 +31,20 @@ from torch import Tensor
 from speculative_engine.sampling.philox import MASK, philox4x32
 
 NOISE_BLOCK = 64
-"""Token ids that share one maximum of the noise."""
+"""Token ids of a block, which share one maximum of the noise."""
 NOISE_BLOCK_BITS = 6
 MAX_POSITION = MASK
 
-# The last word of the Philox counter. Other users of a request's seed must take other values.
+# The last word of the Philox counter. Other uses of a request's seed must take other values (philox.py).
 DOMAIN_BLOCK_FIRST = 0
 DOMAIN_BLOCK_WINNER = 1
 DOMAIN_TOKEN = 2
 
 
 def block_first_arrivals(seeds: Tensor, positions: Tensor, num_blocks: int) -> Tensor:
-    """Arrival time a_b of the first id of each block.
+    """Arrival times a_b of the first id of each block.
 
-    seeds [R] int64 (the uint64's bits), positions [R] int64 in 0..2^32-1. Returns [R, num_blocks] float64.
+    seeds [R] int64 (the bits of a uint64), positions [R] int64 in 0..2^32-1. Returns [R, num_blocks] float64.
     """
     quads = torch.arange((num_blocks + 3) // 4, device=seeds.device)
     words = _words(seeds[:, None], positions[:, None], quads, torch.full((1,), DOMAIN_BLOCK_FIRST, device=seeds.device))
@@ -53,7 +53,7 @@ def block_first_arrivals(seeds: Tensor, positions: Tensor, num_blocks: int) -> T
 
 
 def gumbel_of_arrivals(arrivals: Tensor) -> Tensor:
-    """Gumbel -log a; float64 of any shape to float32."""
+    """Gumbel noise -log a of arrival times; float64 of any shape -> float32."""
     return arrivals.log().neg_().float()
 
 
@@ -71,9 +71,9 @@ def gumbel_at(seeds: Tensor, positions: Tensor, token_ids: Tensor) -> Tensor:
 
 
 def gumbel_after(first: Tensor, seeds: Tensor, positions: Tensor, token_ids: Tensor) -> Tensor:
-    """Noise of the given ids, where the first arrivals of their blocks (float64) are known already.
+    """Noise of the given ids, from the first arrivals of their blocks.
 
-    All of one shape, the last three int64. Returns float32.
+    All arguments have one shape; `first` is float64, the others int64. Returns float32.
     """
     tokens = token_ids.unsqueeze(-1)
     winners, waits = winners_and_waits(seeds, positions, tokens >> NOISE_BLOCK_BITS, tokens)
@@ -81,11 +81,12 @@ def gumbel_after(first: Tensor, seeds: Tensor, positions: Tensor, token_ids: Ten
 
 
 def winners_and_waits(seeds: Tensor, positions: Tensor, blocks: Tensor, token_ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Which of its 64 ids comes first in each block, and how long after that each token, if it is another, arrives.
+    """The first id to arrive in each block, and the time from then until each token arrives, if it is not that id.
 
-    One call of Philox for both, as its cost is mostly that of calling. seeds and positions [...], blocks [..., n],
-    token_ids [..., m] int64 -> winners [..., n] int64 in 0..63, waits [..., m] float64.
+    seeds and positions [...], blocks [..., n], token_ids [..., m] int64 -> winners [..., n] int64 in 0..63, the ids'
+    indices in their blocks; waits [..., m] float64.
     """
+    # One call of Philox for both, since the overhead of the call dominates.
     split = blocks.shape[-1]
     domains = torch.full((split + token_ids.shape[-1],), DOMAIN_TOKEN, device=blocks.device)
     domains[:split] = DOMAIN_BLOCK_WINNER
@@ -95,22 +96,23 @@ def winners_and_waits(seeds: Tensor, positions: Tensor, blocks: Tensor, token_id
 
 
 def gumbel_of_waits(first: Tensor, waits: Tensor, is_winner: Tensor) -> Tensor:
-    """-log of the arrivals: first for the winner of a block, first + wait for the others. float64 -> float32.
+    """Noise -log a of the arrivals: `first` for the winner of a block, `first + waits` for the others.
 
-    Nobody's noise is above the block's maximum, whatever the last bit of the logarithm does: hence the minimum.
+    Arguments of float64; returns float32.
     """
     maximum = gumbel_of_arrivals(first)
+    # The minimum keeps all noise at or below the block's maximum, whatever the logarithm's last bit.
     return torch.where(is_winner, maximum, torch.minimum(gumbel_of_arrivals(first + waits), maximum))
 
 
 def _words(seeds: Tensor, positions: Tensor, quads: Tensor, domains: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The four lanes of each quad of indices; shapes broadcast, int64 in 0..2^32-1."""
-    # >> copies the sign of seeds >= 2^63; the mask takes the copies off.
+    # >> extends the sign of seeds >= 2^63; the mask removes it.
     return philox4x32((quads, positions, torch.zeros_like(domains), domains), (seeds & MASK, (seeds >> 32) & MASK))
 
 
 def _lanes(seeds: Tensor, positions: Tensor, indices: Tensor, domains: Tensor) -> Tensor:
-    """One word for each index; all broadcast to the shape of `indices`. int64 in 0..2^32-1."""
+    """One word for each index; arguments broadcast to the shape of `indices`. int64 in 0..2^32-1."""
     words = torch.stack(_words(seeds, positions, indices >> 2, domains))
     return words.gather(0, (indices & 3).unsqueeze(0)).squeeze(0)
 

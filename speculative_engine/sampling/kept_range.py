@@ -1,12 +1,12 @@
-"""Which scaled logits of each row stay, after all filters: from a least one on, and with typical_p up to a most one.
+"""The range of scaled logits that each row keeps after all filters: a minimum, and with typical_p also a maximum.
 
 typical_p keeps the tokens whose surprise, -log p, is nearest to the distribution's entropy H, until their probability
 reaches it (Meister et al., arXiv 2202.00666). With s = logit / T relative to the row's largest, and Z = sum exp(s),
 
     -log p(v) - H = (log Z - s(v)) - (log Z - sum p s) = sum p s - s(v)
 
-so the distance is that of s from its own mean, no logarithm is taken, and what stays is one range of s. Tokens as near
-as the last one kept stay too. The sums are of integers, as for top_p: the same in any order, and in any batch.
+so the distance is that of s from its own mean: no logarithm is needed, and the kept tokens are one range of s. Tokens
+as near as the last one kept are kept too. Sums are of integers, as for top_p: the same in any order and any batch.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from speculative_engine.sampling.token_filters import (
 )
 
 _NO_MASS = -64.0
-"""Relative to the largest: e^-64 counts for nothing (see MASS_BITS)."""
+"""Scaled logit relative to the largest whose mass, e^-64, rounds to 0 (see MASS_BITS)."""
 
 
 class KeptRange(NamedTuple):
-    """The least and the most logit / T that each row keeps."""
+    """The least and the greatest logit / T that each row keeps."""
 
     least: Tensor
-    """[R] float32; -inf where a row keeps all below."""
+    """[R] float32; -inf where a row has no lower limit."""
     most: Tensor | None
-    """[R] float32, inf where a row keeps all above; None where no row has a typical_p."""
+    """[R] float32, inf where a row has no upper limit; None if no row has typical_p."""
 
     def drop(self, scaled: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
-        """Set to -inf, in place, what does not stay. scaled [n, ...] of the given rows."""
+        """Sets filtered values to -inf, in place. scaled [n, ...] of the given rows."""
         shape = (-1, *[1] * (scaled.dim() - 1))
         scaled.masked_fill_(scaled < self.least[rows].view(shape), -torch.inf)
         if self.most is not None:
@@ -48,13 +48,16 @@ class KeptRange(NamedTuple):
         return scaled
 
     def bound(self, block_top: Tensor) -> Tensor:
-        """The most that a token which stays can have, in place, -inf where none can. [R, blocks] -> [R, blocks]."""
+        """Lowers each block's largest value, in place, to a bound of its kept tokens; -inf if it keeps none.
+
+        block_top [R, blocks]; returned.
+        """
         block_top.masked_fill_(block_top < self.least.unsqueeze(1), -torch.inf)
         return block_top if self.most is None else block_top.clamp_(max=self.most.unsqueeze(1))
 
 
 def kept_range(logits: Tensor, block_top: Tensor, batch: SamplingBatch) -> KeptRange | None:
-    """What each row keeps; None if no row filters.
+    """The range that each row keeps; None if no row filters.
 
     logits [R, V], block_top [R, ceil(V / 64)] float32 their largest values by blocks of 64.
     """
@@ -77,9 +80,12 @@ def kept_range(logits: Tensor, block_top: Tensor, batch: SamplingBatch) -> KeptR
 
 
 def _typical(scaled: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
-    """Least and most of [n, V] float32, -inf where a token was dropped, that p [n] float64 keeps; both [n]."""
+    """The least and the greatest of the values that typical_p keeps, both [n].
+
+    scaled [n, V] float32, -inf where a token was dropped; p [n] float64.
+    """
     rows, device = len(scaled), scaled.device
-    relative = (scaled - scaled.amax(1, keepdim=True)).nan_to_num_(nan=-torch.inf)  # bad rows: any answer, but no fault
+    relative = (scaled - scaled.amax(1, keepdim=True)).nan_to_num_(nan=-torch.inf)  # bad rows: avoids index errors
     mass = mass_of(relative.clone())
     total = mass.sum(1)
     target = p * total.double()
@@ -87,7 +93,7 @@ def _typical(scaled: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
     mean = moment.double() / total.clamp(min=1)
     distance = relative.sub_(mean.float().unsqueeze(1)).abs_()
 
-    # As for top_p: binned by size, and only the bin that holds the edge is sorted.
+    # As for top_p, the values are binned by size, and only the bin that holds the edge is sorted.
     bin_index = (distance * BINS_PER_UNIT).clamp_(max=BINS - 1).to(torch.int64)
     bins = torch.zeros((rows, BINS), dtype=torch.int64, device=device)
     running = bins.scatter_add_(1, bin_index, mass).cumsum(1)

@@ -1,7 +1,7 @@
-"""Log-probabilities: what the target gives to the tokens of a text, and to the likeliest ones at their positions.
+"""Log-probabilities of the tokens of a text, and of the likeliest tokens at their positions, under the target.
 
-They are the softmax of the target's own logits, at temperature 1 and before a request's changes to them. A row's
-numbers depend on that row alone, to the bit: sums over the vocabulary are `coupled_sampler`'s, of integers.
+They are the log-softmax of the target's own logits, at temperature 1 and before a request's changes to the logits. A
+row's numbers depend on that row alone, to the bit: sums over the vocabulary are `coupled_sampler`'s, of integers.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _GREEDY = SamplingParams(temperature=0.0)
 
 @dataclass(frozen=True, slots=True)
 class LogProbs:
-    """Of tokens that follow each other in a text."""
+    """Log-probabilities of consecutive tokens of a text."""
 
     token_ids: np.ndarray
     """The tokens, int64 [n]."""
     log_probs: np.ndarray
-    """Their natural log-probabilities, float32 [n]; NaN where the logits are no numbers."""
+    """The tokens' natural log-probabilities, float32 [n]; NaN in bad rows (NaN, +inf or nothing finite)."""
     ranks: np.ndarray
-    """How many tokens have a logit at least as high, int64 [n]."""
+    """Number of tokens whose logit is at least as high as the token's, itself included, int64 [n]."""
     top_ids: np.ndarray
     """The likeliest tokens, best first, the lowest id first among equals, int64 [n, top]; -1 where there are fewer."""
     top_log_probs: np.ndarray
-    """Their log-probabilities, float32 [n, top]."""
+    """Natural log-probabilities of `top_ids`, float32 [n, top]."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
 
     def part(self, which: slice) -> LogProbs:
-        """Those of some of the tokens."""
+        """The log-probabilities of a slice of the tokens."""
         return LogProbs(
             self.token_ids[which],
             self.log_probs[which],
@@ -50,14 +50,14 @@ class LogProbs:
 
 
 def log_probs(logits: Tensor, token_ids: Sequence[int], top: int) -> LogProbs:
-    """What rows of logits [n, V] give to one token each, and to their `top` likeliest."""
+    """The log-probabilities of one token per row of logits [n, V], and of the row's `top` likeliest tokens."""
     rows = len(token_ids)
     batch = SamplingBatch.build([_GREEDY] * rows, [0] * rows, logits.device)
     best = top_candidates(logits, batch, max(top, 1))
     ids = torch.tensor(token_ids, dtype=torch.int64, device=logits.device).unsqueeze(1)
     own = logits.gather(1, ids)
     ranks = (logits >= own).sum(1)
-    # The best token's log-probability is what is taken from every logit's distance to the best.
+    # A token's log-probability is the best token's, plus the difference of their logits.
     scores = torch.cat([own.float(), best.scores[:, :top]], dim=1)
     told = ((scores - best.scores[:, :1]).double() + best.log_probs[:, :1].double()).float()
     told.masked_fill_(best.bad_rows.unsqueeze(1), torch.nan)

@@ -3,11 +3,11 @@
 Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The published
 known-answer vectors are in tests/speculative_engine/sampling/test_philox.py.
 
-`uniforms` and what follows it are the random numbers of a request beside its noise: drafters draw by them, and they
-decide whether a draw is kept. All are Philox words with the counter (index, position, 0, domain), in domains that the
-noise does not use (gumbel.py). Drafters draw by the request's seed. The verifier's own numbers have another key, made
-from the seed: under the rule of rejection they must not depend on anything that a drafter's choice depends on, and some
-drafters choose by the request's noise.
+`uniforms` and the functions after it give a request's other random numbers, with which drafters draw tokens and the
+rejection rule accepts them. All are Philox words with the counter (index, position, 0, domain), in domains that the
+noise does not use (gumbel.py). Drafters draw with the request's seed as key. The verifier's own numbers have another
+key, derived from the seed: under the rejection rule they must be independent of a drafter's choice, and some drafters
+choose by the request's noise.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ MASK = 0xFFFFFFFF
 def philox4x32(
     counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Four 32-bit words for every counter, the same bits on every device.
+    """Four 32-bit words for each counter, the same bits on every device.
 
-    All tensors are int64 holding values of 0..2^32-1 and broadcast together; so do the four results.
-
-    torch has no uint64, but needs none: an int64 product wraps modulo 2^64, so its 64 bits are those of the
-    unsigned product. Its high word is an arithmetic shift right by 32 with the sign copies masked off.
+    All tensors are int64 with values in 0..2^32-1 and broadcast together; the four results have the joint shape.
     """
+    # torch has no uint64 arithmetic, but needs none: an int64 product wraps modulo 2^64, so its 64 bits are those of
+    # the unsigned product. Its high word is an arithmetic shift right by 32 with the extended sign masked off.
     shape = torch.broadcast_shapes(*(word.shape for word in (*counter, *key)))
     device = counter[0].device
     # One round maps (c0, c1, c2, c3) to (hi(M1 c2) ^ c1 ^ k0, lo(M1 c2), hi(M0 c0) ^ c3 ^ k1, lo(M0 c0)).
-    # Words 0 and 2 lie stacked in `even`, 1 and 3 in `odd`, so that one call of torch serves both halves; the
-    # cost here is mostly the number of calls. `odd` keeps the whole product: its high half is masked off later.
+    # Words 0 and 2 are stacked in `even`, 1 and 3 in `odd`, so that one call of torch serves both: the number of
+    # calls dominates the cost. `odd` keeps the whole product: its high half is masked off later.
     even = torch.empty((2, *shape), dtype=torch.int64, device=device)
     odd, product = torch.empty_like(even), torch.empty_like(even)
     even[0], odd[0], even[1], odd[1] = counter
@@ -57,7 +56,7 @@ def philox4x32(
 
 
 def philox4x32_once(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
-    """The same for one counter, in Python's integers: some hundredth of the time where that is all that is needed."""
+    """`philox4x32` for a single counter, in Python integers, at about a hundredth of the cost."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(ROUNDS):
@@ -73,22 +72,24 @@ DOMAIN_DRAW = 5
 
 
 def uniforms(seeds: Tensor, positions: Tensor, indices: Tensor, domain: int) -> Tensor:
-    """Numbers (x + 1/2) / 2^52 in (0, 1), float64. All int64, broadcast together; seeds are the bits of uint64s."""
+    """Numbers (x + 1/2) / 2^52 in (0, 1), float64. Arguments are int64 and broadcast; seeds are the bits of uint64s."""
     zero = torch.zeros((), dtype=torch.int64, device=indices.device)
-    # >> copies the sign of seeds >= 2^63; the mask takes the copies off.
+    # >> extends the sign of seeds >= 2^63; the mask removes it.
     key = seeds & MASK, (seeds >> 32) & MASK
     low, high, _, _ = philox4x32((indices, positions, zero, zero + domain), key)
     return (((high << 20) | (low >> 12)).double() + 0.5) * 2.0**-52
 
 
 def acceptance_uniform(key: int, position: int, turn: int) -> float:
-    """What decides over the token at a position: a number for each draft token in turn, then one for the draw from what
-    is left."""
+    """The number in (0, 1) that decides about a draft token at a position, or draws from the residual distribution.
+
+    turn: index of the draft token among those tried at the position; the draw comes after them.
+    """
     low, high, _, _ = philox4x32_once((turn, position, 0, DOMAIN_ACCEPTANCE), (key & MASK, key >> 32))
     return (((high << 20) | (low >> 12)) + 0.5) * 2.0**-52
 
 
 def verifier_key(seed: int) -> int:
-    """The key, an unsigned 64-bit integer, of what the verifier draws for a request under the rule of rejection."""
+    """The key, a uint64, of the verifier's own random numbers for a request under the rejection rule."""
     low, high, _, _ = philox4x32_once((0, 0, 0, DOMAIN_VERIFIER_KEY), (seed & MASK, seed >> 32))
     return (high << 32) | low

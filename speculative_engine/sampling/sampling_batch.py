@@ -16,10 +16,10 @@ _NOTHING = torch.empty(0, dtype=torch.float32)
 
 @dataclass(frozen=True, slots=True)
 class SamplingBatch:
-    """R rows of logits, each with its own request's parameters and its own absolute position.
+    """The parameters of R rows of logits, each with its own request and absolute position.
 
-    A row's position is that of the token to be drawn: index in prompt + output. The `..._rows` say which rows need
-    what; they are kept on the host so that nobody pays, or waits for the device, to learn that no row does.
+    A row's position is that of the token to be drawn: its index in prompt + output. Fields that list rows are on the
+    host, so that an unused option costs no computation and no synchronisation with the device.
     """
 
     seeds: Tensor
@@ -31,17 +31,17 @@ class SamplingBatch:
     greedy: Tensor
     """[R] bool."""
     sampled_rows: tuple[int, ...]
-    """Rows that are not greedy: they take noise. Greedy rows have no filters either, as none moves an argmax."""
+    """Rows that are not greedy. Only these have noise and filters; no filter changes an argmax."""
     top_k: dict[int, int]
-    """Row -> k, for rows that filter by it."""
+    """Row -> k, for rows with top_k."""
     top_p: dict[int, float]
-    """Row -> p, for rows that filter by it."""
+    """Row -> p, for rows with top_p."""
     min_p_rows: tuple[int, ...]
-    """Rows that filter by it."""
+    """Rows with min_p."""
     log_min_p: Tensor
-    """[len(min_p_rows)] float32."""
+    """[len(min_p_rows)] float32: natural log of min_p."""
     typical_p: dict[int, float]
-    """Row -> p, for rows that filter by it."""
+    """Row -> p, for rows with typical_p."""
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -58,7 +58,7 @@ class SamplingBatch:
         positions: Sequence[int],
         device: torch.device | str = "cpu",
     ) -> "SamplingBatch":
-        """One row for each of `params` (validated by whoever took them in) and `positions`."""
+        """Builds a row for each pair of `params` and `positions`. The caller has validated the parameters."""
         if len(params) != len(positions):
             raise ValueError(f"{len(params)} rows of parameters, {len(positions)} positions")
         for position in positions:
@@ -70,7 +70,7 @@ class SamplingBatch:
         log_min_p = _NOTHING
         if min_p_rows:
             log_min_p = torch.tensor([params[row].min_p for row in min_p_rows], dtype=torch.float64).log().float()
-        # One tensor for both: to make one costs more than to fill it.
+        # A single tensor, since making one costs more than filling it.
         integers = torch.tensor([[_as_int64(p.seed) for p in params], list(positions)], dtype=torch.int64).to(device)
         return cls(
             seeds=integers[0],
@@ -86,7 +86,7 @@ class SamplingBatch:
         )
 
     def select(self, rows: Sequence[int]) -> "SamplingBatch":
-        """Some of the rows, in the order given."""
+        """The given rows, in the given order."""
         which = list(rows)
         place = {row: index for index, row in enumerate(which)}
         min_p = [(place[row], index) for index, row in enumerate(self.min_p_rows) if row in place]

@@ -1,4 +1,4 @@
-"""How one request wants its tokens drawn. Pure Python: settings, services and tests use it without torch."""
+"""The sampling parameters of a request. Pure Python, so that settings, services and tests can use it without torch."""
 
 import math
 from dataclasses import dataclass
@@ -7,16 +7,16 @@ from typing import Protocol, Self
 from speculative_engine.field_error import FieldError
 
 GREEDY_BELOW = 1e-5
-"""Temperatures below this are greedy: logits 1e-4 apart are then 10 units of noise apart, and float32 scores
-of size z/T no longer resolve the noise. (vLLM draws the line at the same place.)"""
+"""Temperatures below this are greedy, as in vLLM: logits 1e-4 apart are then 10 units of noise apart, and float32
+scores of size z/T no longer resolve the noise."""
 
 
 class SamplingMessage(Protocol):
-    """The protobuf message `draftwire.v1.SamplingParams`, as far as it is read here."""
+    """The fields of the protobuf message `draftwire.v1.SamplingParams` that are read here."""
 
     @property
     def temperature(self) -> float:
-        """As in `SamplingParams`, like the others."""
+        """The field of the same name in `SamplingParams`; so are the properties below."""
 
     @property
     def top_k(self) -> int: ...
@@ -35,7 +35,7 @@ class SamplingMessage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """What fixes, together with the prompt and the target's weights, every token of a request.
+    """The parameters that determine, with the prompt and the target's weights, every token of a request.
 
     The filters apply in the order temperature, top_k, top_p, min_p, typical_p; see
     `speculative_engine.sampling.token_filters` and `speculative_engine.sampling.kept_range`.
@@ -44,13 +44,13 @@ class SamplingParams:
     temperature: float = 1.0
     """Softmax temperature, finite and >= 0. 0 (and anything below `GREEDY_BELOW`) is greedy: no noise, no filters."""
     top_k: int = 0
-    """Keep the k most likely tokens. 0 keeps all."""
+    """Keeps the k most likely tokens; 0 keeps all."""
     top_p: float = 1.0
-    """Keep the smallest set of most likely tokens whose probability reaches top_p, in (0, 1]."""
+    """Keeps the smallest set of most likely tokens whose probability reaches top_p, in (0, 1]."""
     min_p: float = 0.0
-    """Keep tokens with at least min_p times the probability of the most likely one, in [0, 1]."""
+    """Keeps tokens with at least min_p times the probability of the most likely one, in [0, 1]."""
     typical_p: float = 1.0
-    """Keep the tokens whose surprise is closest to the entropy until their probability reaches typical_p, in (0, 1]."""
+    """Keeps tokens whose surprise is closest to the entropy until their probability reaches typical_p, in (0, 1]."""
     seed: int = 0
     """Key of the noise, an unsigned 64-bit integer."""
 
@@ -72,12 +72,12 @@ class SamplingParams:
         return self.temperature < GREEDY_BELOW
 
     def validate(self, prefix: str = "sampling") -> Self:
-        """Return self, or raise `FieldError` for the first field out of range, named ``<prefix>.<field>``."""
+        """Returns self; raises `FieldError` for the first field out of range, named ``<prefix>.<field>``."""
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
             raise FieldError(f"{prefix}.temperature", f"must be finite and >= 0, got {self.temperature}")
         if self.top_k < 0:
             raise FieldError(f"{prefix}.top_k", f"must be >= 0 (0 keeps all tokens), got {self.top_k}")
-        if not 0 < self.top_p <= 1:  # NaN fails every comparison, so it lands here too
+        if not 0 < self.top_p <= 1:  # also true of NaN, which fails every comparison
             raise FieldError(f"{prefix}.top_p", f"must be in (0, 1], got {self.top_p}")
         if not 0 <= self.min_p <= 1:
             raise FieldError(f"{prefix}.min_p", f"must be in [0, 1], got {self.min_p}")

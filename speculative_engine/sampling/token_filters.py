@@ -1,14 +1,14 @@
-"""top-k, top-p and min-p as one number a row: the least scaled logit that stays. (For typical_p see `kept_range`.)
+"""The filters top-k, top-p and min-p as one threshold per row, the least scaled logit kept. typical_p: `kept_range`.
 
-All three keep the tokens at and above some value of s = logit / T, so a filter never builds a mask over the
-vocabulary. Tokens tied with the last one kept stay too: dropping some of them would need an order among equals, and
-ids are not one that a request asked for. The order is vLLM's:
+All three keep the tokens at or above some value of s = logit / T, so no filter builds a mask over the vocabulary.
+Tokens tied with the last one kept are kept too: dropping some of them would need an order among equals, which no
+request specifies. The order of the filters is vLLM's:
 
-    s = logit / T;  keep the k largest;  of what is left keep the smallest set whose probability reaches top_p;
+    s = logit / T;  keep the k largest;  of these keep the smallest set whose probability reaches top_p;
     keep those with at least min_p of the largest probability
 
-Probability mass is counted in integers (fixed point), whose sums are the same in any order, so a row's threshold is
-the same to the bit whatever rows are beside it, however many threads add, and on every device.
+Probability mass is summed in integers (fixed point), which gives the same sum in any order. A row's threshold is
+therefore the same to the bit whatever the batch, the number of threads and the device.
 """
 
 import torch
@@ -22,13 +22,14 @@ MASS_BITS = 42
 MAX_VOCABULARY = 1 << 20
 BINS = 4096
 BINS_PER_UNIT = 128
-"""top_p alone sorts the bin its edge lies in only; 32 units deep, past where mass rounds to 0 (42 log 2 = 29.1)."""
+"""Resolution of the bins of top_p, of which only the one with the edge is sorted. BINS / BINS_PER_UNIT = 32 units of s
+reach beyond the 29.1 = 42 log 2 where mass rounds to 0."""
 CPU_CHUNK = 1 << 18
-"""Values a pass over whole rows touches at a time on a CPU: temporaries stay in the cache."""
+"""Values that a pass over whole rows processes at a time on a CPU, so that temporaries stay in the cache."""
 
 
 def thresholds(logits: Tensor, block_top: Tensor, batch: SamplingBatch) -> Tensor | None:
-    """Least logit / T that each row keeps, [R] float32 (-inf where a row keeps all); None if no row filters.
+    """The least logit / T that each row keeps, [R] float32 (-inf where a row keeps all); None if no row filters.
 
     logits [R, V], block_top [R, ceil(V / 64)] float32 their largest values by blocks of 64.
     """
@@ -53,7 +54,7 @@ def thresholds(logits: Tensor, block_top: Tensor, batch: SamplingBatch) -> Tenso
 
 
 def block_tops(logits: Tensor) -> Tensor:
-    """Largest logit of each 64 consecutive ids, [R, V] -> [R, ceil(V / 64)] float32. The one pass over the logits."""
+    """The largest logit of each block of 64 consecutive ids, [R, V] -> [R, ceil(V / 64)] float32."""
     whole = logits.shape[1] // NOISE_BLOCK * NOISE_BLOCK
     parts = [logits[:, :whole].unflatten(1, (-1, NOISE_BLOCK)).amax(2)] if whole else []
     if whole < logits.shape[1]:
@@ -62,7 +63,7 @@ def block_tops(logits: Tensor) -> Tensor:
 
 
 def total_mass(logits: Tensor, temperatures: Tensor, top: Tensor) -> Tensor:
-    """Sum over the row of exp(s - top) in units of 2^-42, int64 [R]; `top` [R] float32 is the row's largest s."""
+    """The sum of exp(s - top) over each row in units of 2^-42, int64 [R]; top [R] float32 the row's largest s."""
     if logits.shape[1] > MAX_VOCABULARY:
         raise ValueError(f"vocabulary of {logits.shape[1]} is above {MAX_VOCABULARY}")
     step = rows_a_pass(logits)
@@ -79,7 +80,7 @@ def block_logits(logits: Tensor, which: Tensor, blocks: Tensor) -> Tensor:
     logits [R, V], rows `which` [n] int64, their blocks [n, m] int64 -> [n, m, 64] float32.
     """
     vocabulary = logits.shape[1]
-    if vocabulary % NOISE_BLOCK == 0:  # as nearly all are; copies runs of 64, which is several times faster
+    if vocabulary % NOISE_BLOCK == 0:  # the usual case; copying runs of 64 is several times faster
         return logits.unflatten(1, (-1, NOISE_BLOCK))[which.unsqueeze(1), blocks].float()
     ids = (blocks * NOISE_BLOCK).unsqueeze(-1) + torch.arange(NOISE_BLOCK, device=logits.device)
     values = logits[which[:, None, None], ids.clamp(max=vocabulary - 1)].float()
@@ -87,24 +88,30 @@ def block_logits(logits: Tensor, which: Tensor, blocks: Tensor) -> Tensor:
 
 
 def columns(row: Tensor, rows: int) -> tuple[Tensor, int]:
-    """Where to put a list, ordered by `row` [n] int64 in 0..rows-1, in a table of rows: [n] int64, and its width."""
+    """The column of each element, [n] int64, and the width, of a table of rows made from a list ordered by row.
+
+    row [n] int64 in 0..rows-1: the row of each element.
+    """
     counts = torch.bincount(row, minlength=rows)
     column = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
     return column, int(counts.max()) if rows else 0
 
 
 def rows_a_pass(logits: Tensor) -> int:
-    """How many whole rows to work on at a time."""
+    """Number of whole rows to process at a time."""
     return max(1, CPU_CHUNK // max(logits.shape[1], BINS) if logits.device.type == "cpu" else len(logits))
 
 
 def mass_of(relative: Tensor) -> Tensor:
-    """Exponentials of scaled logits relative to the row's largest (<= 0), in units of 2^-42; float32 -> int64."""
+    """Exponentials, in units of 2^-42, of scaled logits relative to the row's largest; float32 (<= 0) -> int64.
+
+    Overwrites its argument.
+    """
     return relative.exp_().mul_(2.0**MASS_BITS).to(torch.int64)
 
 
 def _by_depth(top_k: dict[int, int]) -> list[list[int]]:
-    """Rows with k of the same order of magnitude together, so that one deep row does not cost all."""
+    """Groups rows by the order of magnitude of k, so that one large k does not slow down all rows."""
     groups: dict[int, list[int]] = {}
     for row, k in top_k.items():
         groups.setdefault((k - 1).bit_length(), []).append(row)
@@ -123,7 +130,7 @@ def _top_k_then_top_p(logits: Tensor, block_top: Tensor, batch: SamplingBatch, r
     p = torch.tensor([batch.top_p.get(row, 1.0) for row in rows], dtype=torch.float64, device=device)
     mass = mass_of(ranked - ranked[:, :1])
     mass = mass.masked_fill_(torch.arange(mass.shape[1], device=device) >= k, 0)
-    # Tokens tied with the k-th are kept, so they count; they may lie beyond the ranks looked at.
+    # Tokens tied with the k-th are kept and count, but may lie beyond the ranks examined.
     row, block = (block_top / temperatures >= least).nonzero(as_tuple=True)
     kept = (block_logits(logits, which[row], block.unsqueeze(1)).flatten(1) / temperatures[row] >= least[row]).sum(1)
     kept = torch.zeros(len(rows), dtype=torch.int64, device=device).index_add_(0, row, kept)
@@ -134,10 +141,10 @@ def _top_k_then_top_p(logits: Tensor, block_top: Tensor, batch: SamplingBatch, r
 
 
 def _largest(logits: Tensor, block_top: Tensor, which: Tensor, depth: int) -> Tensor:
-    """The `depth` largest logits of the rows `which` [n], best first; block_top is theirs. [n, depth] float32.
+    """The `depth` largest logits of the rows `which` [n], best first; [n, depth] float32. block_top: these rows'.
 
-    Each of the `depth` blocks with the largest maxima holds a value no less than any value outside them, so the
-    search is among their 64 * depth values and not the vocabulary's.
+    Each of the `depth` blocks with the largest maxima holds a value no less than any value outside them, so only their
+    64 * depth values are searched, not the vocabulary.
     """
     if depth < block_top.shape[1] // 2:
         values = block_logits(logits, which, block_top.topk(depth, dim=1, sorted=False).indices).flatten(1)
@@ -147,14 +154,15 @@ def _largest(logits: Tensor, block_top: Tensor, which: Tensor, depth: int) -> Te
 
 
 def _top_p(logits: Tensor, top: Tensor, temperatures: Tensor, p: Tensor) -> Tensor:
-    """Thresholds for a top_p alone. logits [n, V], top [n] the largest, temperatures [n, 1], p [n] -> [n] float32.
+    """Thresholds for rows with a top_p alone, [n] float32. logits [n, V], top [n] the largest, temperatures [n, 1],
+    p [n].
 
-    The values are binned by size, the bin that holds the edge of the nucleus is found, and that one is sorted.
+    Bins the values by size and sorts only the bin that holds the edge of the nucleus.
     """
     rows, device = len(logits), logits.device
     top = top / temperatures[:, 0]
     scaled = logits / temperatures
-    relative = (scaled - top.unsqueeze(1)).nan_to_num_(nan=-torch.inf)  # bad rows: any answer, but no fault
+    relative = (scaled - top.unsqueeze(1)).nan_to_num_(nan=-torch.inf)  # bad rows: avoids index errors
     bin_index = (relative * -BINS_PER_UNIT).clamp_(max=BINS - 1).to(torch.int64)
     bins = torch.zeros((rows, BINS), dtype=torch.int64, device=device)
     running = bins.scatter_add_(1, bin_index, mass_of(relative)).cumsum(1)
@@ -173,6 +181,6 @@ def _top_p(logits: Tensor, top: Tensor, temperatures: Tensor, p: Tensor) -> Tens
 
 
 def rank_reaching(running: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Whether, and at which rank first, a running sum [n, depth] int64 reaches target [n] float64."""
+    """Whether each running sum [n, depth] int64 reaches its target [n] float64, and the first rank at which it does."""
     enough = running.double() >= target.unsqueeze(1)
     return enough[:, -1], enough.to(torch.int8).argmax(1)

@@ -1,1 +1,1 @@
-"""The target's tokenizer, and texts by tokens."""
+"""The target's tokenizer, and the texts and bytes of its tokens."""

@@ -1,4 +1,4 @@
-"""The greatest size of a text that has a given number of tokens: what is larger need not be tokenized to be refused."""
+"""A bound on the bytes of text per token, so that a text that is too long can be refused without tokenizing it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 from speculative_engine.text.vocabulary import BYTE_ALPHABET
 
 _CHARACTER_BYTES = 4
-"""Of a character in UTF-8, at most: what a token for an unknown character stands for."""
+"""Largest size of a character in UTF-8, which a token for an unknown character may stand for."""
 _UNICODE_SHRINK = 4
-"""Times that Unicode's forms and lower case shrink a text, at most: a mathematical letter of 4 bytes becomes ASCII."""
+"""Largest factor by which Unicode normalisation or lower case shrinks a text: a 4-byte mathematical letter to ASCII."""
 _ROOM = 4
-"""Where nothing bounds what a token may stand for, so many times the longest token is assumed for each."""
+"""Multiple of the longest token that is assumed where nothing bounds the text of a token."""
 _LEAST_ROOM = 64
-"""And at least so many bytes."""
+"""Least number of bytes that is assumed where nothing bounds the text of a token."""
 _FORMS = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase"}
 _GROWING = {"Prepend", "ByteLevel"}
-"""Normalisers that take nothing away."""
+"""Normalisers that remove nothing."""
 _KEEPING = {"ByteLevel", "Metaspace", "Digits", "UnicodeScripts", "FixedLength"}
-"""Pre-tokenizers that take nothing away."""
+"""Pre-tokenizers that remove nothing."""
 
 Part = Mapping[str, Any]
 
@@ -27,12 +27,11 @@ Part = Mapping[str, Any]
 def bytes_per_token(parts: Part) -> int:
     """The most bytes of text that one token can stand for.
 
-    No token stands for more where the tokenizer takes nothing away from a text. Some do: they drop spaces or accents,
-    take any unknown word for one token, or let a special token swallow the spaces beside it. No number is a bound
-    there, and four times the longest token, or 64 bytes if that is more, is assumed: texts have about four bytes a
-    token.
+    The bound holds for tokenizers that remove nothing from a text. Others drop spaces or accents, map any unknown
+    word to one token, or let a special token absorb adjacent spaces. For these no bound exists, and four times the
+    longest token, or 64 bytes if that is more, is assumed: texts have about four bytes per token.
 
-    parts: the tokenizer as its file has it.
+    parts: the content of the tokenizer.json.
     """
     longest = max(_token_sizes(parts), default=1)
     shrink = _normalizer_shrink(parts.get("normalizer"))
@@ -42,8 +41,8 @@ def bytes_per_token(parts: Part) -> int:
 
 
 def _token_sizes(parts: Part) -> Iterator[int]:
-    """The bytes of each token, or more: in its name the marks of spaces, word parts and bytes are longer than what they
-    stand for."""
+    """Upper bounds on the bytes of each token, from its name, whose marks of spaces, word parts and bytes are at least
+    as long as the text they stand for."""
     for token in parts["added_tokens"]:
         yield len(token["content"].encode())
     by_bytes = _spells_bytes(parts)
@@ -58,7 +57,7 @@ def _names(model: Part) -> Iterable[str]:
 
 
 def _normalizer_shrink(normalizer: Part | None) -> int | None:
-    """The most bytes of a text that become one byte; None where there is no bound."""
+    """The most bytes of text that normalisation turns into one byte; None if there is no bound."""
     shrink = 1
     for step in _steps(normalizer, "normalizers"):
         kind = step["type"]
@@ -75,7 +74,7 @@ def _normalizer_shrink(normalizer: Part | None) -> int | None:
 
 
 def _keeps_all(parts: Part) -> bool:
-    """Whether all of a normalised text ends up in tokens, each unknown character in one of its own."""
+    """Whether every part of a normalised text ends up in a token, with a separate token per unknown character."""
     if any(token["lstrip"] or token["rstrip"] for token in parts["added_tokens"]):
         return False
     for step in _steps(parts.get("pre_tokenizer"), "pretokenizers"):
@@ -93,13 +92,13 @@ def _keeps_all(parts: Part) -> bool:
 
 
 def _spells_bytes(parts: Part) -> bool:
-    """Whether the model sees a text as the characters that stand for its bytes."""
+    """Whether the tokenizer maps a text's bytes to characters (GPT-2's byte alphabet) before the model."""
     steps = (*_steps(parts.get("normalizer"), "normalizers"), *_steps(parts.get("pre_tokenizer"), "pretokenizers"))
     return any(step["type"] == "ByteLevel" for step in steps)
 
 
 def _steps(part: Part | None, name: str) -> Iterator[Part]:
-    """The steps of a sequence, also of sequences in it; a single one; none."""
+    """The steps of a normaliser or pre-tokenizer, with sequences flattened."""
     if part is None:
         return
     if part["type"] != "Sequence":

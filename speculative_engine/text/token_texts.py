@@ -1,4 +1,4 @@
-"""What single tokens stand for, as text and as bytes."""
+"""Single tokens as text and as bytes."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from speculative_engine.text.vocabulary import VocabularyError, spelling_of
 
 
 class TokenText(NamedTuple):
-    """One token."""
+    """The text of one token."""
 
     text: str
-    """Its text on its own; a part of a character shows as U+FFFD. A special token's is its name."""
+    """The token's text on its own, or a special token's name; a partial character is U+FFFD."""
     text_bytes: bytes
-    """Its bytes."""
+    """The token's bytes."""
 
 
 class TokenTexts:
-    """The tokens of one tokenizer, each looked up once. Any thread may call it."""
+    """The texts of a tokenizer's tokens, each looked up once. Any thread may call it."""
 
     def __init__(self, backend: Backend, parts: Mapping[str, Any]):
-        """parts: the tokenizer as its file has it."""
+        """parts: the content of the tokenizer.json."""
         self._backend = backend
         self._added = {token["id"]: token["content"] for token in parts["added_tokens"]}
         self._spell: Callable[[str], bytes] | None = None
-        """None where tokens are not known as bytes: what they decode to has to do."""
+        """Function from a token's name to its bytes; None if its bytes are unknown, and the decoded text is used."""
         with suppress(VocabularyError):
             self._spell = spelling_of(parts.get("decoder"))
         self._known: dict[int, TokenText] = {}
 
     def of(self, token: int) -> TokenText:
-        """What a token stands for; nothing where the tokenizer has none of this id."""
+        """The text of a token; empty if the tokenizer has no such id."""
         known = self._known.get(token)
         if known is None:
             known = self._known[token] = self._look_up(token)

@@ -1,4 +1,4 @@
-"""A fingerprint by which two tokenizers are compared, wherever they were loaded."""
+"""Fingerprints by which tokenizers of different processes are compared."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Mapping
 
 
 def tokenizer_fingerprint(backend: Mapping[str, object]) -> str:
-    """SHA-256 of what decides ids: the model with vocabulary and merges, normalisation, splitting, added tokens.
+    """SHA-256 (hex) of the parts that determine ids: model with vocabulary and merges, normaliser, pre-tokenizer, added
+    tokens.
 
-    backend: the parts of a `tokenizer.json`.
+    backend: the content of a `tokenizer.json`.
     """
     kept = {key: backend.get(key) for key in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

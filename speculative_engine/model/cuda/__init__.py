@@ -1,1 +1,1 @@
-"""Passes on a GPU: steps of fixed sizes, captured as graphs."""
+"""Forward passes on GPUs: steps of fixed sizes, captured as CUDA graphs."""

@@ -1,4 +1,4 @@
-"""Attention of a bucketed batch: over committed tokens and over the step's own rows, merged."""
+"""Attention for bucketed batches: over committed tokens and over the step's own rows, merged."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def attend_bucket(
     softcap: float | None,
     sinks: Tensor | None,
 ) -> Tensor:
-    """Let each row attend to what it sees; float32 [rows, heads, value dim].
+    """Computes each row's attention to what it sees; float32 [rows, heads, value dim].
 
-    query [heads, rows, key dim]; new: keys and values of the rows themselves, [kv_heads, rows, dim] each; stored: those
-    of all slots, [kv_heads, slots, dim] each. Sinks [heads] take probability and give no value.
+    query [heads, rows, key dim]; new: keys and values of the rows themselves, [kv_heads, rows, dim] each; stored: keys
+    and values of all slots, [kv_heads, slots, dim] each. Sinks [heads] take probability but have no value.
     """
     if window is not None and window >= sum(batch.bucket):
-        window = None  # no sequence is so long
+        window = None  # longer than any sequence
     keys, values = (each.index_select(1, batch.key_slots) for each in stored)
     if varlen_attention.fits(keys, values, window, softcap):
         committed = varlen_attention.attend_ranges(query, keys, values, *batch.ranges(), batch.empty(), scaling)

@@ -1,4 +1,4 @@
-"""A packed batch in tensors of fixed sizes, which stay where they are from step to step."""
+"""Packed batches in tensors of fixed sizes, at fixed addresses from step to step."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from speculative_engine.model.packed_batch import Lane, PackedBatch
 
 
 class BucketedBatch:
-    """Everything a forward pass needs to know about the rows of a bucket.
+    """The rows of one forward pass of a bucket's size.
 
-    Rows that see the same committed tokens, as those of one sequence do, are a range and lie side by side. Rows that
-    pad are a range that sees nothing committed; they write to a slot that nobody owns, and see themselves alone.
+    Adjacent rows that see the same committed tokens, such as those of one sequence, form a range. Padding rows form a
+    range that sees no committed tokens; each writes to the padding slot and sees only itself.
     """
 
     def __init__(self, bucket: Bucket, device: torch.device):
         self.bucket = bucket
         rows, keys = bucket
         sizes = [rows, rows, rows, rows + 1, rows + 1, keys]
-        # One tensor for all, as each copy to a device costs more than what it copies. Keys come last: only those there
-        # are need to be copied.
+        # A single tensor, since the overhead of a copy to a device dominates. Keys come last, so that unused ones are
+        # not copied.
         self._host = torch.zeros(sum(sizes), dtype=torch.int64)
         self._device = torch.zeros(sum(sizes), dtype=torch.int64, device=device)
         parts = self._device.split(sizes)
         self.token_ids, self.positions, self.slots, self.first_rows, self.first_keys, self.key_slots = parts
-        """int64: of each row [rows]; where ranges of rows and their keys begin, and end [rows + 1]; the slots of the
-        keys, one range after the other, by position [keys]."""
+        """int64 tensors. token_ids, positions, slots: of each row [rows]. first_rows, first_keys: where each range of
+        rows, and its keys, begin and the last ends [rows + 1]. key_slots: by range and position [keys]."""
         self._host_parts = [part.numpy() for part in self._host.split(sizes)]
         self._host_tree = torch.zeros(rows, rows, dtype=torch.bool)
         self.tree = torch.zeros(rows, rows, dtype=torch.bool, device=device)
-        """Which rows of the step each row sees, bool [rows, rows]."""
+        """The rows of the step that each row sees, bool [rows, rows]."""
         self._found: dict[Hashable, Tensor] = {}
 
     def __len__(self) -> int:
         return self.bucket.rows
 
     def fill(self, batch: PackedBatch) -> np.ndarray:
-        """Take in a batch that fits; returns which row of it became which row here, int64 [len(batch)]."""
+        """Copies in a batch that fits the bucket; returns the new index of each of its rows, int64 [len(batch)]."""
         count, rows = len(batch), self.bucket.rows
         token_ids, positions, slots, first_rows, first_keys, key_slots = self._host_parts
         ranges = _ranges(batch.lanes)
@@ -81,22 +81,21 @@ class BucketedBatch:
         return place
 
     def begin(self) -> None:
-        """A forward pass begins, whose layers share what the first one finds out."""
+        """Begins a forward pass: clears the masks and ranges that the layers of a pass share."""
         self._found.clear()
 
     def ranges(self) -> tuple[Tensor, Tensor]:
-        """Where ranges of rows and their keys begin, and end, int32 [rows + 1] each."""
+        """Boundaries of the ranges of rows and of their keys, int32 [rows + 1] each."""
         return self._once("rows", lambda: self.first_rows.to(torch.int32)), self._once(
             "keys", lambda: self.first_keys.to(torch.int32)
         )
 
     def empty(self) -> Tensor:
-        """Rows that see no committed keys, bool [rows]."""
+        """Mask of the rows that see no committed keys, bool [rows]."""
         return self._once("empty", lambda: self._bounds()[0] == self._bounds()[1])
 
     def seen(self, window: int | None) -> Tensor:
-        """Which of the keys each row sees, bool [rows, keys]: those of its range, of which a sliding `window` keeps the
-        last."""
+        """Mask of the committed keys that each row sees, bool [rows, keys]: its range's, within a sliding `window`."""
 
         def find() -> Tensor:
             key = torch.arange(self.bucket.keys, device=self.positions.device)
@@ -107,14 +106,14 @@ class BucketedBatch:
         return self._once(("seen", window), find)
 
     def seen_rows(self, window: int | None) -> Tensor:
-        """Which rows of the step each row sees, bool [rows, rows]."""
+        """Mask of the step's rows that each row sees, within a sliding `window`, bool [rows, rows]."""
         if window is None:
             return self.tree
         near = self.positions.unsqueeze(0) > self.positions.unsqueeze(1) - window
         return self._once(("seen rows", window), lambda: self.tree & near)
 
     def _bounds(self) -> Tensor:
-        """The first of the keys that each row sees, and the one after the last, int64 [2, rows]."""
+        """The first key that each row sees, and the key after the last, int64 [2, rows]."""
 
         def find() -> Tensor:
             row = torch.arange(self.bucket.rows, device=self.positions.device)
@@ -131,12 +130,12 @@ class BucketedBatch:
 
 
 def key_count(batch: PackedBatch) -> int:
-    """Committed keys that the sequences of a batch see, all together."""
+    """Total number of committed keys that the sequences of a batch see."""
     return sum(len(lanes[0].context) for lanes in _ranges(batch.lanes))
 
 
 def _ranges(lanes: list[Lane]) -> list[list[Lane]]:
-    """Lanes side by side that have one context."""
+    """Groups adjacent lanes that share a context."""
     ranges: list[list[Lane]] = []
     for lane in lanes:
         if ranges and ranges[-1][0].context is lane.context:

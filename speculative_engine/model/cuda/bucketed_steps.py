@@ -1,4 +1,4 @@
-"""Forward passes in steps of fixed sizes, and on GPUs by CUDA graphs, which start a step's kernels in one call."""
+"""Forward passes in fixed sizes, on GPUs as CUDA graphs, which launch a step's kernels in one call."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from speculative_engine.model.cuda.step_buckets import Bucket, StepBuckets
 from speculative_engine.model.packed_batch import PackedBatch
 
 Rows = tuple[Tensor, Tensor]
-"""Logits [rows, vocabulary], and the hidden states they were made from [rows, hidden]."""
+"""Logits [rows, vocabulary], and the hidden states that they were computed from [rows, hidden]."""
 RunModel = Callable[[BucketedBatch, Tensor | None], Rows]
-"""Runs the model over a batch: all rows' logits, or those of the rows given."""
+"""Runs the model over a batch and returns the given rows, or all."""
 
 
 class BucketedSteps:
-    """Runs steps that fit into a bucket in the bucket's own tensors, others in tensors made for them."""
+    """Runs a step in the tensors of the smallest bucket that holds it; in new tensors if none does."""
 
     def __init__(self, run: RunModel, buckets: StepBuckets, device: torch.device):
         self.buckets = buckets
         self.unavailable: str | None = None
-        """Why there are no graphs, where they were asked for."""
+        """Reason why the model could not be captured; None if it was, or was not tried."""
         self._run = run
         self._device = device
         self._batches: dict[Bucket, BucketedBatch] = {}
@@ -36,10 +36,10 @@ class BucketedSteps:
         return len(self._replays)
 
     def capture(self) -> None:
-        """Capture a graph for each bucket, all in one pool of memory, as one runs at a time.
+        """Captures a graph for each bucket, in one memory pool, since only one runs at a time.
 
-        Does nothing but set `unavailable` for a model that cannot be captured: one that asks the device for something
-        in the middle of a pass. Where there are no graphs, on CPUs, what would be captured is called at each step.
+        A model that synchronises with the device during a pass cannot be captured; then only `unavailable` is set. On
+        CPUs, which have no graphs, each step calls the function that would have been captured.
         """
         pool = torch.cuda.graph_pool_handle() if self._device.type == "cuda" else None
         try:
@@ -52,16 +52,16 @@ class BucketedSteps:
         except RuntimeError as error:
             self.drop()
             cause: BaseException = error
-            while cause.__context__ is not None:  # the end of a capture that failed is an error, too
+            while cause.__context__ is not None:  # ending a failed capture raises another error
                 cause = cause.__context__
             self.unavailable = str(cause).strip().partition("\n")[0] or type(cause).__name__
 
     def drop(self) -> None:
-        """Do without graphs from now on."""
+        """Discards all graphs."""
         self._replays.clear()
 
     def forward(self, batch: PackedBatch) -> Rows:
-        """One forward pass: writes the rows' keys and values, returns the wanted rows."""
+        """Runs one forward pass: writes the rows' keys and values and returns the wanted rows."""
         keys = key_count(batch)
         bucket = self.buckets.bucket(len(batch), keys)
         if bucket is None:
@@ -71,7 +71,7 @@ class BucketedSteps:
         wanted = self._wanted(batch, fixed)
         replay = self._replays.get(bucket)
         logits, states = self._run(fixed, None) if replay is None else replay()
-        # Copies: the next replay writes to the same memory.
+        # Copies, since the next replay overwrites this memory.
         return logits.index_select(0, wanted), states.index_select(0, wanted)
 
     def _batch(self, bucket: Bucket) -> BucketedBatch:
@@ -86,18 +86,18 @@ class BucketedSteps:
 
 
 def _captured(run: Callable[[], Rows], device: torch.device, pool: tuple[int, int] | None) -> Callable[[], Rows]:
-    """What does again, on the same tensors, what `run` does."""
+    """Captures `run` as a graph; returns a function that replays it on the same tensors."""
     if device.type != "cuda":
         return run
     with torch.cuda.device(device):
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for _ in range(2):  # libraries choose their kernels and take their memory at the first calls
+            for _ in range(2):  # libraries choose kernels and allocate memory in the first calls
                 run()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        # Another thread may be drafting with another model: its calls are no part of this.
+        # thread_local: another thread may be drafting with another model meanwhile.
         with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             rows = run()
 

@@ -1,6 +1,6 @@
-"""Forward passes that all have the same number of rows: reproducible mode, for devices whose products depend on it.
+"""Forward passes with a fixed number of rows: the reproducible mode for GPUs, where products depend on that number.
 
-A library chooses the order of a product's sums by its shape. If each pass has the same number of rows, each row's sums
+Libraries choose the order of a product's sums by its shape. If every pass has the same number of rows, each row's sums
 run in the same order whatever else is in the pass.
 """
 
@@ -16,20 +16,19 @@ from speculative_engine.kv.kv_slots import PADDING_SLOT
 from speculative_engine.model.packed_batch import Lane, PackedBatch
 
 ROWS = 64
-"""Rows of every pass. Fewer would be less work for a single sequence, where it is hardly felt, and more passes for a
+"""Rows of every pass. Fewer would mean less work for a single sequence, where it hardly matters, but more passes for a
 prompt."""
 
 
 class FixedRows:
-    """Runs steps in passes of ROWS rows: fewer are padded, more are split."""
+    """Runs steps in passes of ROWS rows: smaller steps are padded, larger ones split."""
 
     def __init__(self, run: Callable[[PackedBatch], tuple[Tensor, Tensor]]):
-        """run: runs the model over a batch, and returns logits [wanted, vocabulary] and hidden states [wanted,
-        hidden]."""
+        """run: runs the model over a batch; returns logits [wanted, vocabulary] and hidden states [wanted, hidden]."""
         self._run = run
 
     def forward(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
-        """One step: writes the rows' keys and values, returns the wanted rows' logits and hidden states."""
+        """Runs one step: writes the rows' keys and values, returns the wanted rows' logits and hidden states."""
         parts = [self._run(padded(part, ROWS)) for part in split(batch, ROWS)]
         logits, states = (torch.cat(each) for each in zip(*parts, strict=True))
         order = np.argsort(np.argsort(np.array(batch.wanted) // ROWS, kind="stable"), kind="stable")
@@ -38,9 +37,9 @@ class FixedRows:
 
 
 def split(batch: PackedBatch, most: int) -> list[PackedBatch]:
-    """Batches of at most so many rows, to be run in this order, that do what one does.
+    """Splits a batch into batches of at most `most` rows that, run in order, compute the same.
 
-    Rows come after those they see, so what a row sees of an earlier batch is among the committed tokens of its lane.
+    Rows come after the rows they see. Rows that are in an earlier batch join the context of the lane.
     """
     parts: list[PackedBatch] = []
     slots = batch.host[2].numpy()
@@ -60,7 +59,7 @@ def split(batch: PackedBatch, most: int) -> list[PackedBatch]:
 
 
 def padded(batch: PackedBatch, rows: int) -> PackedBatch:
-    """The batch with rows that write to nobody's slot and see themselves alone, so that there are as many as told."""
+    """The batch padded to `rows` rows; padding writes to the padding slot and sees only itself."""
     count = len(batch)
     host = torch.zeros(3, rows, dtype=torch.int64)
     host[2] = PADDING_SLOT

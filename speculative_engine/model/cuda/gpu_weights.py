@@ -1,7 +1,6 @@
-"""Drafters' weights of 8 or 4 bits on GPUs, by torchao.
+"""Drafters' weights in 8 or 4 bits on GPUs, by torchao.
 
-Not run on a GPU yet. With 8 bits the same code runs on a CPU, and that is how it is tested; there int8_linear.py is
-faster.
+Not yet run on a GPU. The tests run the 8-bit code on a CPU, where int8_linear.py is faster.
 """
 
 from __future__ import annotations
@@ -9,17 +8,17 @@ from __future__ import annotations
 from torch import nn
 
 _GROUP = 64
-"""Inputs that share a scale, of 4-bit weights."""
+"""Inputs that share a scale in 4-bit weights."""
 
 
 class GpuWeightsError(Exception):
-    """Weights cannot be kept as asked; the message says why."""
+    """Raised if weights cannot be stored in the requested number of bits; the message says why."""
 
 
 def narrow_weights(model: nn.Module, bits: int) -> None:
-    """Keep the weights of all linear layers of `model`, bfloat16, in 8 or 4 bits, in place; sums stay bfloat16.
+    """Quantises the bfloat16 weights of all linear layers of `model` to 8 or 4 bits, in place; results stay bfloat16.
 
-    8 bits have one scale for each output, 4 bits one for each 64 inputs of an output. Raises GpuWeightsError.
+    8-bit weights have a scale per output, 4-bit weights one per 64 inputs of an output. Raises GpuWeightsError.
     """
     try:
         from torchao.quantization import Int4WeightOnlyConfig, Int8WeightOnlyConfig, quantize_

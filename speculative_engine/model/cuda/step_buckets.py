@@ -1,4 +1,4 @@
-"""Sizes of steps: on GPUs a step is padded to one of a few, each of which can be captured as a CUDA graph."""
+"""The bucket sizes that steps are padded to on GPUs, so that each can be captured as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
-"""Rows of the buckets. What has more is prompts, or far from the roof that batching lifts a step off."""
+"""Rows of the buckets. Larger steps are prompts, or batches no longer bound by reading the weights."""
 KEYS = (1024, 4096, 16384, 65536)
 """Committed keys of the buckets, of all sequences together."""
 _ROWS_STEP, _KEYS_STEP = 64, 1024
-"""What sizes beyond the buckets are rounded up to multiples of."""
+"""Sizes beyond the buckets are rounded up to multiples of these."""
 
 
 class Bucket(NamedTuple):
@@ -18,11 +18,11 @@ class Bucket(NamedTuple):
 
     rows: int
     keys: int
-    """Committed keys that its sequences see, all together."""
+    """Committed keys that the step's sequences see, in total."""
 
 
 class StepBuckets:
-    """The buckets there are."""
+    """A set of buckets: all pairs of its rows and keys."""
 
     def __init__(self, rows: tuple[int, ...] = ROWS, keys: tuple[int, ...] = KEYS):
         """rows, keys: ascending and positive. Raises ValueError."""
@@ -34,17 +34,19 @@ class StepBuckets:
 
     @classmethod
     def within(cls, slots: int) -> StepBuckets:
-        """Those of use with a KV cache of so many slots. Sequences that share slots see them once each, so there may
-        be more keys than slots."""
+        """The buckets that are useful for a KV cache of `slots` slots.
+
+        A slot that several sequences share counts as a key for each, so there may be more keys than slots.
+        """
         smallest = next((keys for keys in KEYS if keys >= slots), KEYS[-1])
         return cls(keys=tuple(keys for keys in KEYS if keys <= smallest))
 
     def __iter__(self) -> Iterator[Bucket]:
-        """All of them, the largest first: what is captured later then fits into memory that is there."""
+        """All buckets, the largest first, so that later captures fit into memory that is already allocated."""
         return (Bucket(rows, keys) for rows in reversed(self.rows) for keys in reversed(self.keys))
 
     def bucket(self, rows: int, keys: int) -> Bucket | None:
-        """The smallest that holds a step; None if none does."""
+        """The smallest bucket that holds a step; None if none does."""
         if rows > self.rows[-1] or keys > self.keys[-1]:
             return None
         return Bucket(
@@ -53,5 +55,5 @@ class StepBuckets:
 
     @staticmethod
     def rounded(rows: int, keys: int) -> Bucket:
-        """The size for a step that no bucket holds."""
+        """The rounded size of a step that no bucket holds."""
         return Bucket(-(-rows // _ROWS_STEP) * _ROWS_STEP, max(_KEYS_STEP, -(-keys // _KEYS_STEP) * _KEYS_STEP))

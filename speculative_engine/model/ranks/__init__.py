@@ -1,1 +1,1 @@
-"""A model split among processes."""
+"""Tensor parallelism: a model split among processes."""

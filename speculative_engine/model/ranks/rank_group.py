@@ -1,8 +1,8 @@
-"""The processes that hold one model together, by ranks: rank 0 leads, the others run the passes that it announces.
+"""The group of processes that a model is split among: rank 0 leads, the others run the passes that it announces.
 
-All that they say to one another goes through torch.distributed in one order: the announcement of a pass from rank 0,
-then what the layers exchange. With nothing to announce rank 0 sends heartbeats, which all ranks answer, so that a rank
-that is lost is noticed whether there is work or not, and no rank waits for ever.
+All communication goes through torch.distributed, in the same order at every rank: the announcement of a pass by rank 0,
+then the collectives of its layers. When idle, rank 0 sends heartbeats, which all ranks answer. A lost rank is therefore
+noticed with and without work, and no rank waits forever.
 """
 
 from __future__ import annotations
@@ -28,41 +28,40 @@ if TYPE_CHECKING:
 
 _END, _HEARTBEAT, _PASS = range(3)
 _HEAD = 2
-"""Numbers before what is announced: which kind it is, and how many numbers follow."""
+"""Numbers in an announcement's header: its kind and the count of numbers that follow."""
 _BROADCAST_NUMBERS = 1024
-"""Numbers of a broadcast; a longer announcement takes a second one."""
+"""Numbers per broadcast; a longer announcement takes a second broadcast."""
 _BEAT_SECONDS = 1.0
-"""Between two heartbeats; less where the time-out is short."""
+"""Interval between heartbeats; shorter if the timeout is short."""
 _JOIN_SECONDS = 600.0
 """Time that ranks have to start, and to load their parts of the model, which disks may serve one after the other."""
 _GONE_SECONDS = 2.0
-"""Time in which a rank whose connections broke is seen to have ended."""
+"""Time to wait, after connections broke, for a rank's process to be seen to have ended."""
 _POLL_SECONDS = 0.05
 
 
 class RankLostError(Exception):
-    """A rank has ended, or does not answer; the model cannot be run any more."""
+    """Raised if a rank has ended or does not answer; the model can no longer run."""
 
 
 class RankGroup:
-    """One rank's place in the group. One thread at a time may call it."""
+    """One rank's membership in the group. One thread at a time may call it."""
 
     def __init__(self, store: dist.Store, rank: int, size: int, *, device: str, timeout_seconds: float):
-        """Joins the group; returns when all ranks have.
+        """Joins the group; returns when all ranks have. Raises RankLostError.
 
-        timeout_seconds: longest that a rank waits for another one in a pass, and for rank 0's word. Raises
-        RankLostError.
+        timeout_seconds: longest time that a rank waits for another in a pass, and for rank 0's next announcement.
         """
         self.rank, self.size = rank, size
         self.device = f"{device}:{rank}" if device == "cuda" else device
         self.passes = 0
-        """Passes announced or run."""
+        """Number of passes announced or run."""
         self.announced_bytes = 0
-        """What announcing them took, to each other rank."""
+        """Bytes of announcements sent to each other rank."""
         self.exchanged_bytes = 0
-        """What this rank gave of its layers, to each other rank."""
+        """Bytes that this rank's layers sent to each other rank."""
         self.exchange_seconds = 0.0
-        """Time spent in talking to other ranks, waiting for them included."""
+        """Time spent communicating with other ranks, waiting included."""
         self._store = store
         self._beat = min(_BEAT_SECONDS, timeout_seconds / 4)
         self._spoken = time.monotonic()
@@ -87,21 +86,21 @@ class RankGroup:
 
     @property
     def leads(self) -> bool:
-        """Whether the other ranks do what this one announces."""
+        """Whether the other ranks run the passes that this one announces."""
         return self._leads
 
     def loaded(self) -> None:
-        """Says that this rank has its part of the model; returns when all have. Raises RankLostError."""
+        """Reports that this rank has loaded its part of the model; returns when all have. Raises RankLostError."""
         self._loads += 1
         self._meet(f"loaded/{self._loads}")
 
-    # What layers exchange. Every rank calls these in the same order.
+    # Collectives of the layers. Every rank calls these in the same order.
 
     def summed(self, part: torch.Tensor) -> torch.Tensor:
-        """The sum of all ranks' parts, the same bits at every rank.
+        """The sum of all ranks' parts, the same bits at every rank. Raises RankLostError.
 
-        On CPUs in the order of ranks for every element: a ring adds in an order that depends on where in the tensor an
-        element lies, and so on the rows beside it. Raises RankLostError.
+        On CPUs every element is summed in the order of ranks. A ring's order depends on the element's place in the
+        tensor, and so on the other rows of the batch.
         """
         if part.device.type != "cpu":
             self.exchanged_bytes += part.nbytes
@@ -115,28 +114,30 @@ class RankGroup:
         return total.to(part.dtype)
 
     def joined(self, part: torch.Tensor) -> torch.Tensor:
-        """All ranks' parts [..., width], of one shape, side by side: [..., ranks * width]. Raises RankLostError."""
+        """All ranks' parts [..., width], of one shape, concatenated: [..., ranks * width]. Raises RankLostError."""
         return self._gathered(part).movedim(0, -2).reshape(*part.shape[:-1], self.size * part.shape[-1])
 
     def _gathered(self, part: torch.Tensor) -> torch.Tensor:
-        """All ranks' parts, in their order: [ranks, *part.shape]."""
+        """All ranks' parts in the order of ranks, [ranks, *part.shape]."""
         self.exchanged_bytes += part.nbytes
         parts = part.new_empty(self.size, *part.shape)
-        if not part.numel():  # a pass that wants no logits
+        if not part.numel():  # a pass without logits
             return parts
         with self.exchange():
             dist.all_gather(list(parts.unbind()), part.contiguous())
         return parts
 
-    # Rank 0.
+    # Methods of rank 0.
 
     def lead(self) -> None:
-        """From now on every pass of rank 0 is announced, and the other ranks `follow`."""
+        """Makes rank 0 announce every pass from now on, for other ranks that `follow`; does nothing at these."""
         self._leads = self.rank == 0
 
     def announce(self, batch: PackedBatch) -> None:
-        """Has the other ranks run a pass that rank 0 is about to run; before `lead` they know of it. Raises
-        RankLostError."""
+        """Announces a pass that rank 0 is about to run, for the other ranks to run it too. Raises RankLostError.
+
+        Does nothing before `lead`, when all ranks run the same passes by themselves.
+        """
         if self._leads:
             self.passes += 1
             self._say(_PASS, self._encoder.encode(batch))
@@ -149,15 +150,15 @@ class RankGroup:
         return max(0.0, self._spoken + self._beat - time.monotonic())
 
     def dismiss(self) -> None:
-        """Has the other ranks follow no more, if they can be told."""
+        """Makes the other ranks stop following, if they can be reached."""
         if self._leads and not self._broken:
-            with suppress(RankLostError):  # one that ended by itself is what is asked for here
+            with suppress(RankLostError):  # a rank that has ended has stopped, too
                 self._say(_END, np.empty(0, dtype=np.int64))
         self._leads = False
         self._encoder = StepEncoder()
 
     def close(self) -> None:
-        """Dismisses the other ranks, and leaves the group."""
+        """Dismisses the other ranks and leaves the group."""
         self.dismiss()
         if not self._broken and dist.is_initialized():
             dist.destroy_process_group()
@@ -178,10 +179,10 @@ class RankGroup:
         self.announced_bytes += 8 * (_BROADCAST_NUMBERS + count - here)
         self._spoken = time.monotonic()
 
-    # The other ranks.
+    # Methods of the other ranks.
 
     def follow(self, model: PackedModel) -> None:
-        """Runs what rank 0 announces until it says that this is the end. Raises RankLostError."""
+        """Runs the passes that rank 0 announces until it dismisses the ranks. Raises RankLostError."""
         while True:
             with self.exchange():
                 dist.broadcast(self._block, 0)
@@ -205,11 +206,11 @@ class RankGroup:
         with self.exchange():
             dist.all_reduce(torch.zeros(1, dtype=torch.int64))
 
-    # How a rank's loss is noticed.
+    # Detection of lost ranks.
 
     @contextmanager
     def exchange(self) -> Iterator[None]:
-        """For what goes from rank to rank: what torch.distributed raises inside becomes RankLostError."""
+        """Times communication within the context, and turns errors of torch.distributed into RankLostError."""
         started = time.perf_counter()
         try:
             yield
@@ -219,9 +220,9 @@ class RankGroup:
         self.exchange_seconds += time.perf_counter() - started
 
     def _loss(self, error: RuntimeError) -> RankLostError:
-        """What can be said of a broken exchange: which ranks have ended, and not because others had."""
-        # Before anybody asks: this rank may end now, but it is not the one that was lost.
-        with suppress(RuntimeError):  # the store was rank 0's and went with it
+        """The error for failed communication, which names the ranks that ended first."""
+        # Recorded early, so that other ranks do not take this one for lost when it ends because of the error.
+        with suppress(RuntimeError):  # the store is gone if rank 0 is
             self._store.set(f"left/{self.rank}", "1")
         deadline = time.monotonic() + _GONE_SECONDS
         while not (gone := self._gone()) and time.monotonic() < deadline:
@@ -237,7 +238,7 @@ class RankGroup:
         return [rank for rank in range(self.size) if rank != self.rank]
 
     def _gone(self) -> list[int]:
-        """The other ranks whose processes have ended of themselves."""
+        """The other ranks whose processes have ended, without those that ended because of others if possible."""
         ended = [rank for rank, descriptor in self._processes.items() if descriptor >= 0 and _ended(descriptor)]
         try:
             return [rank for rank in ended if not self._store.check([f"left/{rank}"])] or ended
@@ -245,7 +246,7 @@ class RankGroup:
             return ended
 
     def _meet(self, what: str) -> None:
-        """Waits until all ranks have come to a point, which those who load do minutes after one another."""
+        """Waits until all ranks have reached a point; loading ranks may be minutes apart. Raises RankLostError."""
         deadline = time.monotonic() + _JOIN_SECONDS
         with self.exchange():
             self._store.set(f"{what}/{self.rank}", str(os.getpid()))
@@ -261,7 +262,7 @@ class RankGroup:
 
 
 def _process(pid: int) -> int:
-    """A file descriptor that can be read once the process has ended; -1 where the system has none or it ended."""
+    """A file descriptor that becomes readable when the process ends; -1 if the system has none or it has ended."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -275,7 +276,7 @@ def _ended(descriptor: int) -> bool:
 
 
 def _stay_on_this_machine() -> None:
-    """Has gloo talk over the loopback interface: by default it takes the one that the host's name stands for."""
+    """Makes gloo use the loopback interface; by default it uses the interface that the host's name resolves to."""
     names = [name for _, name in socket.if_nameindex()]
     loopback = next((name for name in ("lo", "lo0") if name in names), None)
     if loopback is not None:

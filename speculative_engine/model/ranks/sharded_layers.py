@@ -1,8 +1,8 @@
-"""A rank's part of a model that transformers has split among ranks, in plain layers.
+"""A rank's part of a model that transformers has split among ranks, as plain layers.
 
-The library keeps parts as distributed tensors and goes through their dispatch at every layer. Here the parts become
-layers of their own, which then are packed, fused and made row-exact as those of a whole model are; between them lies
-one exchange where the plan has one. What the plan splits in other ways (experts) is left to the library's code.
+Transformers keeps parts as distributed tensors, whose dispatch costs time at every layer. Here the parts become plain
+layers, which are then packed, fused and made row-exact like those of a whole model, with a collective wherever the plan
+has one. Layers that the plan splits in other ways (experts) are left to transformers' code.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from speculative_engine.model.ranks.split_check import SplitError
 
 
 class SummedLinear(nn.Module):
-    """A linear layer whose inputs are split: each rank has a part of every output, and the parts are added up."""
+    """A linear layer whose inputs are split among ranks; the ranks' partial outputs are summed."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, ranks: RankGroup, *, whole: int | None = None):
         """weight [outputs, inputs of this rank]; bias [outputs], the same at all ranks. whole: number of inputs of all
-        ranks, where each is given all of them and takes its own."""
+        ranks, if `forward` gets all of them and selects its own."""
         super().__init__()
         self.linear = _linear(weight, None)
         self.register_buffer("bias", bias, persistent=False)
@@ -46,7 +46,7 @@ class SummedLinear(nn.Module):
 
 
 class GatheredLinear(nn.Module):
-    """A linear layer whose outputs are split, and wanted whole at every rank."""
+    """A linear layer whose outputs are split among ranks, and gathered at every rank."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, outputs: int, ranks: RankGroup):
         """weight [outputs of this rank, inputs]; outputs: of all ranks."""
@@ -66,7 +66,7 @@ class GatheredLinear(nn.Module):
 
 
 class SplitEmbedding(nn.Module):
-    """An embedding whose tokens are split: the rank that has a token gives its vector, the others zeros."""
+    """An embedding whose tokens are split among ranks: a token's rank contributes its vector, the others zeros."""
 
     def __init__(self, weight: torch.Tensor, tokens: int, ranks: RankGroup):
         """weight [tokens of this rank, width]; tokens: of all ranks."""
@@ -84,9 +84,9 @@ class SplitEmbedding(nn.Module):
 
 
 def keep_own_parts(model: PreTrainedModel, ranks: RankGroup) -> None:
-    """Replace the split layers of `model`, which from_pretrained has distributed, by this rank's own, in place.
+    """Replaces the layers of `model` that from_pretrained has distributed by this rank's parts, in place.
 
-    Raises SplitError for a plan that cannot be followed.
+    Raises SplitError for a plan that is not supported.
     """
     styles: dict[str, str] = model.tp_plan
     for path, module in list(model.named_modules()):
@@ -116,10 +116,10 @@ def keep_own_parts(model: PreTrainedModel, ranks: RankGroup) -> None:
 
 @contextmanager
 def split_on(device: torch.device, ranks: RankGroup) -> Iterator[DistributedConfig]:
-    """What to give from_pretrained inside, to have it split a model among `ranks` as its own plan says.
+    """Yields the configuration with which from_pretrained, within the context, splits a model by its own plan.
 
-    On CPUs transformers is not left to place the parts: it takes the kind of accelerator that torch was built for,
-    whether there is one or not, and wants the package accelerate for any place. On GPUs it needs that package.
+    On CPUs the device mesh is made here: transformers would choose the accelerator that torch was built for, even if
+    there is none, and would require the package accelerate. On GPUs it does require that package.
     """
     config = DistributedConfig(tp_size=ranks.size)
     if device.type != "cpu":

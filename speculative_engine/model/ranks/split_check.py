@@ -1,4 +1,4 @@
-"""Whether a model can be split among ranks, from its configuration alone, before any weights are read."""
+"""Checks whether a model can be split among ranks, by its configuration alone, before any weights are read."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import torch
 from transformers import PretrainedConfig
 
 _DIVIDED = ("num_attention_heads", "num_key_value_heads", "intermediate_size", "moe_intermediate_size")
-"""Fields of a configuration of which each rank takes an equal part."""
+"""Fields of a configuration that must divide equally among ranks."""
 
 
 class SplitError(ValueError):
-    """The model cannot be split so; the message names the setting and the field of its configuration."""
+    """Raised if a model cannot be split as requested; the message names the setting and the configuration's field."""
 
 
 def check_split(config: PretrainedConfig, ranks: int) -> None:
-    """Raises SplitError where a model of this configuration cannot be split among so many ranks."""
+    """Raises SplitError if a model of this configuration cannot be split among `ranks` ranks."""
     text = config.get_text_config(decoder=True)
     if not getattr(text, "base_model_tp_plan", None):
         raise SplitError(
@@ -33,7 +33,7 @@ def check_split(config: PretrainedConfig, ranks: int) -> None:
 
 
 def check_devices(device: str, ranks: int) -> None:
-    """Raises SplitError where there are fewer devices than ranks; the ranks of a CPU share it."""
+    """Raises SplitError if there are fewer GPUs than ranks; ranks on a CPU share it."""
     if device == "cuda" and torch.cuda.device_count() < ranks:
         seen = torch.cuda.device_count()
         raise SplitError(f"--tensor-parallel: {ranks} ranks need a GPU each (--device cuda), and torch sees {seen}")
