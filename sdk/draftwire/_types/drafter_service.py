@@ -41,7 +41,7 @@ class ModelLoad:
 
 @dataclass(frozen=True, slots=True)
 class VerifierShare:
-    """One verifier's share of a drafter service. Counts begin with the oldest stream that it has open."""
+    """One verifier's share of a drafter service. Counts restart after it has closed all of its streams."""
 
     name: str
     """Name of the verifier's token, or its host if the drafter service requires no token."""
