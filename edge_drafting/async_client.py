@@ -48,7 +48,7 @@ class AsyncEdgeClient(AsyncClient):
         token: TokenSource | None = None,
         insecure: bool = False,
     ) -> None:
-        """Load the draft model, which takes seconds. The connection is made with the first call.
+        """Loads the draft model, which takes seconds. The connection is made with the first call.
 
         Args:
             address: host:port of a verifier, or several that serve the same target model; see ``Client``.
@@ -89,7 +89,7 @@ class AsyncEdgeClient(AsyncClient):
         )
 
     async def close(self) -> None:
-        """Cancel the calls that run, close the connections, and end the drafting."""
+        """Cancels the calls that run, closes the connections, and ends the drafting."""
         await super().close()
         if self._owned:
             await asyncio.to_thread(self._drafter.close)

@@ -23,7 +23,7 @@ class AsyncEdgeTransport(AsyncTransport):
     """Makes calls to the verifiers of a client, and drafts for those that generate."""
 
     def __init__(self, drafter: LocalDrafter, verifiers: tuple[Verifier, ...], **options: Any) -> None:
-        """Connect to nothing yet. ``options``: as for ``AsyncTransport``."""
+        """Connects to nothing yet. ``options``: as for ``AsyncTransport``."""
         super().__init__(verifiers, **options)
         self._drafter = drafter
         self._reading: set[asyncio.Task[None]] = set()
@@ -36,7 +36,7 @@ class AsyncEdgeTransport(AsyncTransport):
         deadline: float | None,
         metadata: Metadata = (),
     ) -> Any:
-        """Start one attempt of a streaming call; return grpc's call or what looks like it."""
+        """Starts one attempt of a streaming call; returns grpc's call or what looks like it."""
         if not isinstance(request, pb.GenerateRequest) or not wants_drafts(request, self._drafter):
             return super().open(method, request, address, deadline, metadata)
         rpc = self._channels.get(address, self._endpoints.authority(address)).stream_stream(
@@ -54,7 +54,7 @@ class AsyncEdgeTransport(AsyncTransport):
         return call
 
     async def close(self) -> None:
-        """Cancel what runs and close the connections."""
+        """Cancels what runs and closes the connections."""
         await super().close()
         while self._reading:
             await asyncio.wait(tuple(self._reading))
@@ -73,7 +73,7 @@ class AsyncEdgeCall:
         request: pb.GenerateRequest,
         drafter: LocalDrafter,
     ) -> None:
-        """Start the call; ``run`` has to run beside it."""
+        """Starts the call; ``run`` has to run beside it."""
         self._loop = asyncio.get_running_loop()
         self._outbox: asyncio.Queue[pb.VerifyRequest | None] = asyncio.Queue()
         self._inbox: asyncio.Queue[pb.GenerateResponse | BaseException | None] = asyncio.Queue()
@@ -82,7 +82,7 @@ class AsyncEdgeCall:
         self._call = start(self._requests())
 
     async def read(self) -> Any:
-        """Return the next event, or grpc's EOF. Raises grpc.RpcError, and CancelledError as grpc does."""
+        """Returns the next event, or grpc's EOF. Raises grpc.RpcError, and CancelledError as grpc does."""
         item = await self._inbox.get()
         if isinstance(item, pb.GenerateResponse):
             return item
@@ -92,15 +92,15 @@ class AsyncEdgeCall:
         raise item
 
     async def initial_metadata(self) -> Any:
-        """Return what the verifier sent first. Waits for it, or for the end of the call."""
+        """Returns what the verifier sent first. Waits for it, or for the end of the call."""
         return await self._call.initial_metadata()
 
     def cancel(self) -> None:
-        """Cancel the call, if it still runs."""
+        """Cancels the call, if it still runs."""
         self._call.cancel()
 
     async def run(self) -> None:
-        """Read the stream to its end."""
+        """Reads the stream to its end."""
         end: BaseException | None = None
         try:
             while (message := await self._call.read()) is not grpc.aio.EOF:
@@ -125,7 +125,7 @@ class AsyncEdgeCall:
             yield message
 
     def _send(self, message: pb.VerifyRequest) -> None:
-        """Send from the drafter's thread."""
+        """Sends from the drafter's thread."""
         try:
             self._loop.call_soon_threadsafe(self._outbox.put_nowait, message)
         except RuntimeError:

@@ -45,7 +45,7 @@ class EdgeClient(Client):
         token: TokenSource | None = None,
         insecure: bool = False,
     ) -> None:
-        """Load the draft model, which takes seconds. The connection is made with the first call.
+        """Loads the draft model, which takes seconds. The connection is made with the first call.
 
         Args:
             address: host:port of a verifier, or several that serve the same target model; see ``Client``.
@@ -86,7 +86,7 @@ class EdgeClient(Client):
         )
 
     def close(self) -> None:
-        """Cancel the calls that run, close the connections, and end the drafting."""
+        """Cancels the calls that run, closes the connections, and ends the drafting."""
         super().close()
         if self._owned:
             self._drafter.close()

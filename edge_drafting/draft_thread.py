@@ -23,7 +23,7 @@ class DraftThread:
     """
 
     def __init__(self, drafter: Drafter, *, prepare: Callable[[], None] = lambda: None) -> None:
-        """Start the thread. ``prepare`` runs in it first."""
+        """Starts the thread. ``prepare`` runs in it first."""
         self._drafter = drafter
         self._prepare = prepare
         self._changed = threading.Condition()
@@ -42,21 +42,21 @@ class DraftThread:
         return not self._ended
 
     def open(self, spec: DraftSpec, listener: Callable[[Proposal], None]) -> int:
-        """Draft for a sequence from now on; return its key. ``listener`` gets its proposals, in the thread."""
+        """Drafts for a sequence from now on; returns its key. ``listener`` gets its proposals, in the thread."""
         key = next(self._keys)
         self._post(lambda: self._open(key, spec, listener))
         return key
 
     def commit(self, key: int, committed_length: int, tokens: Sequence[int]) -> None:
-        """Follow a verdict. Of no effect when the sequence is not open."""
+        """Follows a verdict. Of no effect when the sequence is not open."""
         self._post(lambda: self._commit(key, committed_length, tokens))
 
     def close(self, key: int) -> None:
-        """Free a sequence. Of no effect when it is not open."""
+        """Frees a sequence. Of no effect when it is not open."""
         self._post(lambda: self._close(key))
 
     def stop(self) -> None:
-        """End the thread after the step it is at, and wait for it."""
+        """Ends the thread after the step it is at, and wait for it."""
         with self._changed:
             self._ended = True
             self._changed.notify()
@@ -65,7 +65,7 @@ class DraftThread:
             self._thread.join()
 
     def open_sequences(self) -> int:
-        """Return the number of open sequences, once all that was called before has been done; 0 after the end."""
+        """Returns the number of open sequences, once all that was called before has been done; 0 after the end."""
         counted: list[int] = []
         done = threading.Event()
 
@@ -104,7 +104,7 @@ class DraftThread:
             self._listeners.clear()
 
     def _take(self, *, wait: bool) -> bool:
-        """Do what was called; ``wait`` until there is something. False when the thread is to end."""
+        """Does what was called; with ``wait``, waits until there is something. False when the thread is to end."""
         with self._changed:
             while wait and not self._commands and not self._ended:
                 self._changed.wait()

@@ -27,7 +27,7 @@ class DraftedRequest:
         self._max_length = 0
 
     def take(self, message: pb.VerifyResponse) -> pb.GenerateResponse | None:
-        """Take in a message; return the event it carries, if it does."""
+        """Takes in a message; returns the event it carries, if it does."""
         kind = message.WhichOneof("message")
         if kind == "event":
             if message.event.HasField("finished"):
@@ -43,7 +43,7 @@ class DraftedRequest:
         return None
 
     def close(self) -> None:
-        """Draft no more. Calling it again does nothing."""
+        """Stops drafting. Calling it again does nothing."""
         key, self._key = self._key, None
         if key is not None:
             self._drafter.thread.close(key)

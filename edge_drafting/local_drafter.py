@@ -30,7 +30,7 @@ class LocalDrafter:
         kv_slots: int = 32768,
         trust_remote_code: bool = False,
     ) -> None:
-        """Load the model, which takes seconds, and start the thread that drafts.
+        """Loads the model, which takes seconds, and starts the thread that drafts.
 
         Args:
             model: directory or hub id of the draft model; its tokenizer has to be the target's.
@@ -73,7 +73,7 @@ class LocalDrafter:
         return self.thread.alive
 
     def spec(self, opened: pb.VerifyOpened) -> DraftSpec | None:
-        """Return what to draft for a request, or None when this model cannot follow it."""
+        """Returns what to draft for a request, or None when this model cannot follow it."""
         longest = self._longest - opened.max_tree_nodes
         if not opened.max_tree_nodes or len(opened.token_ids) > longest:
             return None
@@ -92,5 +92,5 @@ class LocalDrafter:
         return max(tokens) < self._vocab_size
 
     def close(self) -> None:
-        """End the thread after the step it is at. Requests that run go on without drafts."""
+        """Ends the thread after the step it is at. Requests that run go on without drafts."""
         self.thread.stop()

@@ -21,7 +21,7 @@ class EdgeTransport(Transport):
     """Makes calls to the verifiers of a client, and drafts for those that generate."""
 
     def __init__(self, drafter: LocalDrafter, verifiers: tuple[Verifier, ...], **options: Any) -> None:
-        """Connect to nothing yet. ``options``: as for ``Transport``."""
+        """Connects to nothing yet. ``options``: as for ``Transport``."""
         super().__init__(verifiers, **options)
         self._drafter = drafter
 
@@ -33,7 +33,7 @@ class EdgeTransport(Transport):
         deadline: float | None,
         metadata: Metadata = (),
     ) -> Any:
-        """Start one attempt of a streaming call; return grpc's call or what looks like it."""
+        """Starts one attempt of a streaming call; returns grpc's call or what looks like it."""
         if not isinstance(request, pb.GenerateRequest) or not wants_drafts(request, self._drafter):
             return super().open(method, request, address, deadline, metadata)
         rpc = self._channels.get(address, self._endpoints.authority(address)).stream_stream(
@@ -64,7 +64,7 @@ class EdgeCall:
     def __init__(
         self, start: Callable[[Iterator[pb.VerifyRequest]], Any], request: pb.GenerateRequest, drafter: LocalDrafter
     ) -> None:
-        """Start the call."""
+        """Starts the call."""
         self._outbox: SimpleQueue[pb.VerifyRequest | None] = SimpleQueue()
         self._inbox: SimpleQueue[pb.GenerateResponse | Exception | None] = SimpleQueue()
         self._drafted = DraftedRequest(request, drafter, self._outbox.put)
@@ -73,11 +73,11 @@ class EdgeCall:
         threading.Thread(target=self._read, name="draftwire-edge-call", daemon=True).start()
 
     def __iter__(self) -> Self:
-        """Return the call itself."""
+        """Returns the call itself."""
         return self
 
     def __next__(self) -> pb.GenerateResponse:
-        """Return the next event. Raises grpc.RpcError."""
+        """Returns the next event. Raises grpc.RpcError."""
         item = self._inbox.get()
         if isinstance(item, pb.GenerateResponse):
             return item
@@ -87,15 +87,15 @@ class EdgeCall:
         raise item
 
     def initial_metadata(self) -> Any:
-        """Return what the verifier sent first. Waits for it, or for the end of the call."""
+        """Returns what the verifier sent first. Waits for it, or for the end of the call."""
         return self._call.initial_metadata()
 
     def cancel(self) -> None:
-        """Cancel the call, if it still runs."""
+        """Cancels the call, if it still runs."""
         self._call.cancel()
 
     def _read(self) -> None:
-        """Read the stream to its end, in a thread of its own."""
+        """Reads the stream to its end, in a thread of its own."""
         end: Exception | None = None
         try:
             for message in self._call:

@@ -167,7 +167,7 @@ class Chaos:
             facts.unhandled += [f"{log.name}: {line}" for line in unhandled(log)]
 
     async def _look(self) -> bool:
-        """Take note of what is not as it should be; True if there is anything."""
+        """Notes what is not as it should be; returns whether there is anything."""
         facts = self.facts
         facts.leaked, facts.away, facts.untold = {}, [], []
         for verifier in self.verifiers:
@@ -228,7 +228,7 @@ def own_rss() -> int:
 
 
 def main() -> int:
-    """Run and print."""
+    """Runs and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=600.0, help="time over which the faults are spread")
     parser.add_argument("--faults", type=int, default=500)

@@ -40,7 +40,7 @@ class GatewayLoad:
     lost: list[Finding] = field(default_factory=list)
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Run the jobs until `stop` is set and the last request has ended."""
+        """Runs the jobs until `stop` is set and the last request has ended."""
         numbers = itertools.takewhile(lambda _: not stop.is_set(), itertools.count())
         await side_by_side(self.streams, numbers, self._request)
 

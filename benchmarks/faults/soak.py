@@ -64,7 +64,7 @@ class Watched:
         return {**usage._asdict(), **await self._held()}
 
     async def sample(self) -> None:
-        """Keep what it holds now."""
+        """Keeps what it holds now."""
         reading = await self.read()
         self.times.append(asyncio.get_running_loop().time())
         for name, value in reading.items():
@@ -125,7 +125,7 @@ class Soak:
         self.faults: list[str] = []
 
     async def run(self) -> None:
-        """Run the streams and the swaps, take samples, and look at what is left."""
+        """Runs the streams and the swaps, takes samples, and looks at what is left."""
         options = self._options
         clock = asyncio.get_running_loop().time
         services = {"verifier": self._verifier, **self._drafters}
@@ -233,7 +233,7 @@ def describe(watched: Watched) -> str:
 
 
 def main() -> int:
-    """Run and print."""
+    """Runs and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--streams", type=int, default=8)

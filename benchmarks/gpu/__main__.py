@@ -196,7 +196,7 @@ def milliseconds(times: Sequence[float]) -> Spread:
 
 @torch.inference_mode()
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     options = read_options()
     device = torch.device(options.device)
     cuda = device.type == "cuda"

@@ -60,7 +60,7 @@ class Environment:
         return {name: versions[name] for name in self.packages}
 
     def prepare(self) -> None:
-        """Make it unless it is there. Raises PeerUnavailable with what pip says."""
+        """Makes it unless it is there. Raises PeerUnavailable with what pip says."""
         if self.ready:
             return
         shutil.rmtree(self.place, ignore_errors=True)

@@ -64,7 +64,7 @@ class Load:
         self._request: BatchOptions = {"temperature": options.temperature, "prefix_cache": False}
 
     async def run(self) -> None:
-        """Measure everything."""
+        """Measures everything."""
         options = self._options
         verifier, drafter = await self._start()
         async with AsyncClient(verifier.address, timeout=600.0) as client:
@@ -194,7 +194,7 @@ class Load:
         return len(full), end - began, sum(tokens for _, tokens in full)
 
     async def _note(self, verifier: Service) -> None:
-        """Keep what the verifier holds, once it is idle."""
+        """Keeps what the verifier holds, once it is idle."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         async with grpc.aio.insecure_channel(verifier.address) as channel:
             while True:

@@ -75,7 +75,7 @@ def asks(
 async def run_load(
     client: AsyncClient, requests: Sequence[Ask], options: BatchOptions, speculation: Speculation
 ) -> list[Answer]:
-    """Ask for each request at its time, and wait for all of them to end. Answers are in the requests' order."""
+    """Sends each request at its time, and waits for all of them to end. Answers are in the requests' order."""
     start = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_answer(client, ask, start, options, speculation)) for ask in requests]

@@ -261,7 +261,7 @@ def _microseconds(function: Callable[[], object]) -> Spread:
 
 
 def main() -> int:
-    """Measure and report; exit status 1 if an output differed."""
+    """Measures and reports; exit status 1 if an output differed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each arrangement that are counted")
     parser.add_argument("--warm-up-seconds", type=float, default=6.0)

@@ -66,7 +66,7 @@ class Tally:
     def follow(
         self, drafter: Drafter, prompt: list[int], output: list[int], sampling: SamplingParams, nodes: int
     ) -> None:
-        """Draft for one output from its first token to its last."""
+        """Drafts for one output from its first token to its last."""
         tokens = [*prompt, output[0]]
         end = len(prompt) + len(output)
         tree = TokenTree(len(tokens), tokens[-1])
@@ -100,7 +100,7 @@ class Tally:
 
 @torch.inference_mode()
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prompts", type=int, default=40, help="held-out prompts")
     parser.add_argument("--tokens", type=int, default=96, help="of each output")

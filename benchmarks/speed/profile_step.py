@@ -45,7 +45,7 @@ class Decoding:
     async def run(
         self, client: AsyncClient, prompt: Sequence[int], seed: int, options: BatchOptions, speculation: Speculation
     ) -> None:
-        """Run one of the requests."""
+        """Runs one of the requests."""
         began = False
         async with client.stream(prompt, seed=seed, ignore_eos=True, speculation=speculation, **options) as stream:
             async for _ in stream:
@@ -150,7 +150,7 @@ def figures(measured: dict[str, list[dict[str, float]]], options: argparse.Names
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=counts, default=[1, 16], help="requests side by side, with commas")
     parser.add_argument("--temperature", type=float, default=0.0)

@@ -20,7 +20,7 @@ NEEDED = ("torch", "transformers")
 
 
 def check_training_installed() -> None:
-    """Check that models can be trained here.
+    """Checks that models can be trained here.
 
     Raises:
         Failure: something is not installed.

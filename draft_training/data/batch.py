@@ -32,7 +32,7 @@ class Batch:
 
 
 def make_batch(examples: Sequence[Example], device: str = "cpu") -> Batch:
-    """Lay out examples. They may have different numbers of known tokens: the fewest count for all."""
+    """Lays out examples. They may have different numbers of known tokens: the fewest count for all."""
     # What follows the last position wanted is of no use: the distribution there is over the next token.
     lengths = [example.first + example.positions - 1 for example in examples]
     longest, top = max(lengths), min(example.token_ids.shape[1] for example in examples)

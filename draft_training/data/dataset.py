@@ -30,7 +30,7 @@ class Dataset:
     """The examples of one directory. One process at a time may append."""
 
     def __init__(self, directory: Path, description: Mapping[str, object], *, most_bytes: int):
-        """Open or begin. description: what the examples are of; JSON values. Raises DatasetError."""
+        """Opens or begins a data set. description: what the examples are of; JSON values. Raises DatasetError."""
         directory.mkdir(parents=True, exist_ok=True)
         _check_description(directory / "dataset.json", dict(description))
         self.path = directory / "examples.bin"
@@ -49,7 +49,7 @@ class Dataset:
         return found
 
     def append(self, example: Example) -> bool:
-        """Append an example; False, and nothing is written, if that would exceed the bound."""
+        """Appends an example; returns False, and writes nothing, if that would exceed the bound."""
         payload = b"".join(
             part.tobytes()
             for part in (
@@ -70,7 +70,7 @@ class Dataset:
         return True
 
     def _scan(self) -> int:
-        """Note where each whole record begins; returns where they end, and cuts off what is behind."""
+        """Notes where each whole record begins; returns where they end, and cuts off what is behind."""
         if not self.path.exists():
             self.path.touch()
         with self.path.open("r+b") as file:

@@ -25,7 +25,7 @@ class Example:
     """Their natural log-probabilities in the target: [positions, top]."""
 
     def check(self) -> Example:
-        """Return self; raises ValueError if the parts do not fit together."""
+        """Returns self; raises ValueError if the parts do not fit together."""
         positions = len(self.token_ids)
         if self.token_ids.ndim != 2 or self.token_ids.shape != self.log_probs.shape or not positions:
             raise ValueError("an example needs as many log-probabilities as tokens, for one position at least")

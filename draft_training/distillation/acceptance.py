@@ -44,7 +44,7 @@ def coupled_acceptance(target: Tensor, draft: Tensor) -> Tensor:
 
 
 def measure(model: torch.nn.Module, examples: Sequence[Example], *, batch_size: int, device: str = "cpu") -> Acceptance:
-    """Measure a draft model on examples. Raises ValueError if there are none."""
+    """Measures a draft model on examples. Raises ValueError if there are none."""
     if not examples:
         raise ValueError("there are no examples to measure acceptance on")
     was_training = model.training

@@ -81,7 +81,7 @@ class Distiller:
     _told: float = field(default=0.0, init=False)
 
     def run(self, prompts: Path) -> Distillation:
-        """Do it, or go on with it.
+        """Does it, or goes on with it.
 
         Raises ValueError, DatasetError, TrainingStateError, ModelLoadError, and what the teacher raises.
         """
@@ -93,7 +93,7 @@ class Distiller:
         return self.train(data, len(asked))
 
     def collect(self, prompts: list[list[int]]) -> Dataset:
-        """Ask what the data set does not hold yet."""
+        """Asks what the data set does not hold yet."""
         options = self.collection
         description = {
             "target": self.teacher.fingerprint,
@@ -119,7 +119,7 @@ class Distiller:
         return data
 
     def train(self, data: Dataset, prompts: int) -> Distillation:
-        """Train on all prompts but the held-out ones, and write the checkpoint."""
+        """Trains on all prompts but the held-out ones, and writes the checkpoint."""
         every = max(2, round(1 / self.held_out))
         held_out = [index for index in range(len(data)) if index % prompts % every == 0]
         learned = [index for index in range(len(data)) if index % prompts % every]

@@ -21,7 +21,7 @@ class Draft:
     """A draft model in float32, in which small steps of training are not rounded away."""
 
     def __init__(self, source: str, *, device: str = "cpu"):
-        """Load from a directory or hub id; see `Checkpoint.find`. Raises ModelLoadError."""
+        """Loads from a directory or hub id; see `Checkpoint.find`. Raises ModelLoadError."""
         if not sys.stderr.isatty():  # a log has no use for progress bars
             logging.disable_progress_bar()
         place = Checkpoint.find(source).directory
@@ -39,7 +39,7 @@ class Draft:
         self.context_length = int(getattr(model.config, "max_position_embeddings", None) or 2048)
 
     def write(self, directory: Path) -> None:
-        """Write a checkpoint with the weight type of the one it was loaded from; a directory of that name is replaced
+        """Writes a checkpoint with the weight type of the one it was loaded from; a directory of that name is replaced
         when the new one is whole."""
         new = directory.with_name(directory.name + ".new")
         shutil.rmtree(new, ignore_errors=True)

@@ -75,7 +75,7 @@ class Trainer:
         return float(loss.item())
 
     def save(self, path: Path, facts: dict[str, Any]) -> None:
-        """Write all that going on needs, and facts of the caller's, which have to be the same then."""
+        """Writes all that going on needs, and facts of the caller's, which have to be the same then."""
         state = {
             "steps": self.steps,
             "options": asdict(self.options),
@@ -88,7 +88,7 @@ class Trainer:
         new.replace(path)
 
     def load(self, path: Path, facts: dict[str, Any]) -> None:
-        """Go on from what `save` wrote. Raises TrainingStateError if it was another training."""
+        """Goes on from what `save` wrote. Raises TrainingStateError if it was another training."""
         state = torch.load(path, map_location=self._device, weights_only=True)
         wanted = {**asdict(self.options), **facts}
         found = {**state["options"], **state["facts"]}

@@ -47,7 +47,7 @@ class MedusaOrder:
 
 
 def run(order: MedusaOrder, say: Callable[[str], None]) -> list[HeadAccuracy]:
-    """Train, write the heads with the target's tokenizer, and tell how they do. Raises TrainingError."""
+    """Trains, writes the heads with the target's tokenizer, and reports their quality. Raises TrainingError."""
     if order.threads is not None:
         torch.set_num_threads(order.threads)
     try:

@@ -91,7 +91,7 @@ class MedusaTrainer:
         """Steps taken."""
 
     def train(self, report: Callable[[Progress], None], *, every: int = 10, save_every: int = 100) -> None:
-        """Take the steps that are left, and write the heads.
+        """Takes the remaining steps, and writes the heads.
 
         every: steps between two reports. save_every: steps between two checkpoints.
         """

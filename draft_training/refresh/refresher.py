@@ -86,7 +86,7 @@ class Refresher:
         self.served = deque(maxlen=_RECENT)
 
     def run(self, rounds: int | None) -> None:
-        """Make so many rounds, or go on for ever. Raises DraftwireError."""
+        """Makes so many rounds, or go on for ever. Raises DraftwireError."""
         for _ in itertools.count() if rounds is None else range(rounds):
             self.follow()
             checkpoint = self.learn()
@@ -94,7 +94,7 @@ class Refresher:
                 self.roll_out(checkpoint)
 
     def follow(self) -> None:
-        """Take in as many requests as a training needs."""
+        """Takes in as many requests as a training needs."""
         taken = 0
         while taken < self.options.requests:
             requests = self.follower.take(1.0)
@@ -111,7 +111,7 @@ class Refresher:
         self.tell(f"followed {taken} requests; served with {self.served_acceptance:.2f} accepted draft tokens a step")
 
     def see(self, requests: list[ServedRequest]) -> None:
-        """Count how requests were served."""
+        """Counts how requests were served."""
         self.served.extend(
             request.speculation.accepted_tokens / request.speculation.steps
             for request in requests
@@ -124,7 +124,7 @@ class Refresher:
         return statistics.fmean(self.served) if self.served else 0.0
 
     def learn(self) -> Path | None:
-        """Train on the replay set. Returns the new checkpoint; None, and the weights are as before, if held-out
+        """Trains on the replay set. Returns the new checkpoint; None, and the weights are as before, if held-out
         acceptance is no better."""
         model, size, device = self.draft.model, self.training.batch_size, self.draft.device
         held_out, learned = list(self.replay.held_out), list(self.replay.learned)
@@ -148,7 +148,7 @@ class Refresher:
         return checkpoint
 
     def roll_out(self, checkpoint: Path) -> Verdict:
-        """Try a checkpoint on the traffic; the weights are as before if it is not promoted. Raises DraftwireError."""
+        """Tries a checkpoint on the traffic; the weights are as before if it is not promoted. Raises DraftwireError."""
         standing = self.standing
         client = self.teacher.client
         address = next((each.address for each in client.drafters.list() if each.name == standing.drafter), None)
@@ -186,7 +186,7 @@ def read_standing(directory: Path) -> Standing | None:
 
 
 def write_standing(directory: Path, standing: Standing) -> None:
-    """Note where this run stands."""
+    """Notes where this run stands."""
     new = directory / "standing.new"
     new.write_text(json.dumps(vars(standing), indent=2) + "\n")
     new.replace(directory / "standing.json")

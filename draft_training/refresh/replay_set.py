@@ -20,6 +20,6 @@ class ReplaySet:
         self._added = 0
 
     def add(self, example: Example) -> None:
-        """Add an example: each fifth is held out, the first among them."""
+        """Adds an example: each fifth is held out, the first among them."""
         (self.learned if self._added % _HELD_OUT_EVERY else self.held_out).append(example)
         self._added += 1

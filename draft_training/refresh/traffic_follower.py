@@ -13,7 +13,7 @@ class TrafficFollower:
     """Keeps the newest requests that nobody has taken yet."""
 
     def __init__(self, client: Client, *, most: int = 1024):
-        """Follow from now on; most: requests kept."""
+        """Follows from now on; most: requests kept."""
         self._changed = threading.Condition()
         self._requests: deque[ServedRequest] = deque(maxlen=most)
         self._error: DraftwireError | None = None
@@ -23,7 +23,7 @@ class TrafficFollower:
         self._thread.start()
 
     def wait_until_following(self, seconds: float) -> None:
-        """Return once what finishes is told. Raises DraftwireError, and TimeoutError."""
+        """Returns once what finishes is told. Raises DraftwireError, and TimeoutError."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._following or self._error is not None, seconds):
                 raise TimeoutError(f"the verifier does not answer after {seconds:g} s")
@@ -40,7 +40,7 @@ class TrafficFollower:
             return taken
 
     def close(self) -> None:
-        """Follow no more."""
+        """Stops following."""
         self._stream.close()
         self._thread.join()
 

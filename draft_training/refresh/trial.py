@@ -48,7 +48,7 @@ class Tally:
     accepted_per_step: list[float] = field(default_factory=list)
 
     def take(self, request: ServedRequest) -> None:
-        """Count a request, if this one alone drafted for it."""
+        """Counts a request, if this one alone drafted for it."""
         if request.drafters == [self.name] and request.speculation.steps:
             self.accepted_per_step.append(request.speculation.accepted_tokens / request.speculation.steps)
 
@@ -67,7 +67,7 @@ def try_out(
     options: TrialOptions,
     seen: Callable[[list[ServedRequest]], None],
 ) -> Verdict:
-    """Load a checkpoint into the canary, give it its share of the requests of `old`, and promote or withdraw it.
+    """Loads a checkpoint into the canary, gives it its share of the requests of `old`, and promotes or withdraws it.
 
     canary: address of a drafter service that drafts for nobody, and sees `checkpoint` under the same path. seen is told
     of the requests that finish meanwhile. Raises DraftwireError, after which the roll-out is withdrawn.
@@ -92,7 +92,7 @@ def try_out(
 
 
 def _load(client: Client, canary: str, checkpoint: Path) -> str | None:
-    """Have the canary serve a checkpoint; returns why it does not."""
+    """Has the canary serve a checkpoint; returns why it does not."""
     request_id = new_request_id()
     client.drafters.load_model(canary, str(checkpoint.resolve()), request_id)
     deadline = time.monotonic() + _LOAD_SECONDS

@@ -25,7 +25,7 @@ class LocalTeacher:
     """Generates and scores with no service."""
 
     def __init__(self, source: str, *, device: str = "cpu"):
-        """Load the target from a directory or hub id. Raises ModelLoadError."""
+        """Loads the target from a directory or hub id. Raises ModelLoadError."""
         checkpoint = Checkpoint.find(source)
         model = PackedModel.load(checkpoint, slots=_SLOTS, device=device)
         self._engine = VerificationEngine(model, _FREE_STEPS, EngineLimits(max_tree_nodes=1))

@@ -30,7 +30,7 @@ class Teacher(Protocol):
     """Most tokens of prompt and output together."""
 
     def answer(self, questions: Sequence[Question], top: int) -> list[Example]:
-        """Continue each prompt, and tell `top` tokens at each position of the continuation and after it."""
+        """Continues each prompt, and returns `top` tokens at each position of the continuation and after it."""
 
     def close(self) -> None:
-        """Give up what the teacher holds."""
+        """Gives up what the teacher holds."""

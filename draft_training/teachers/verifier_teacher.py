@@ -17,7 +17,7 @@ class VerifierTeacher:
     """Generates by `Generate` and scores by `Score`, which the verifier has to allow."""
 
     def __init__(self, address: str | Sequence[str], **options: Any):
-        """Connect. `options`: tls, token and others of `Client`. Raises DraftwireError, and ValueError as it does."""
+        """Connects. `options`: tls, token and others of `Client`. Raises DraftwireError, and ValueError as it does."""
         self.client = Client(address, **options)
         info = self.client.model_info()
         self.tokenizer_sha256 = info.tokenizer_sha256
@@ -40,7 +40,7 @@ class VerifierTeacher:
         )
 
     def close(self) -> None:
-        """Close the connection."""
+        """Closes the connection."""
         self._pool.shutdown(cancel_futures=True)
         self.client.close()
 

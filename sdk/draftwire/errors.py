@@ -106,7 +106,7 @@ class DraftwireError(Exception):
         status: status_pb2.Status | None = None,
         raw: grpc.RpcError | None = None,
     ) -> None:
-        """Create an error. Arguments left out are derived from the class."""
+        """Creates an error. Arguments left out are derived from the class."""
         super().__init__(message)
         self.message = message
         self.code = code if code is not None else self.default_code
@@ -131,7 +131,7 @@ class DraftwireError(Exception):
         return tuple(violation.field for violation in self.field_violations)
 
     def __str__(self) -> str:
-        """Return the message, followed by the invalid fields that it does not name."""
+        """Returns the message, followed by the invalid fields that it does not name."""
         named = [(v.parameter or v.field, v.description) for v in self.field_violations]
         missing = [f"{name}: {description}" for name, description in named if name not in self.message]
         return f"{self.message} ({'; '.join(missing)})" if missing else self.message
@@ -342,13 +342,13 @@ _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.Statu
 
 
 def error_class(code: grpc.StatusCode, reason: str | None) -> type[DraftwireError]:
-    """Return the class for a reason, or for the code if the reason has none."""
+    """Returns the class for a reason, or for the code if the reason has none."""
     by_reason = _BY_REASON.get(reason) if reason is not None else None
     return by_reason or _BY_CODE.get(code, DraftwireError)
 
 
 def from_status(status: status_pb2.Status, *, raw: grpc.RpcError | None = None) -> DraftwireError:
-    """Return the error for a ``google.rpc.Status`` without raising it."""
+    """Returns the error for a ``google.rpc.Status`` without raising it."""
     code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
     reason: ErrorReason | str | None = None
     metadata: dict[str, str] = {}
@@ -379,7 +379,7 @@ def from_status(status: status_pb2.Status, *, raw: grpc.RpcError | None = None) 
 
 
 def from_rpc_error(error: grpc.RpcError) -> DraftwireError:
-    """Return the typed error for an error of the gRPC library, sync or asyncio, without raising it."""
+    """Returns the typed error for an error of the gRPC library, sync or asyncio, without raising it."""
     call: Any = error  # both kinds have code(), details() and trailing_metadata(); their base class has none
     code = call.code() or grpc.StatusCode.UNKNOWN
     status = status_pb2.Status(code=code.value[0], message=call.details() or "")
@@ -395,7 +395,7 @@ def from_rpc_error(error: grpc.RpcError) -> DraftwireError:
 
 
 def invalid_field(field: str, description: str) -> InvalidFieldError:
-    """Return the error that the service would return for a field, for values that cannot be encoded."""
+    """Returns the error that the service would return for a field, for values that cannot be encoded."""
     violation = FieldViolation(field, description)
     details = error_details_pb2.BadRequest(
         field_violations=[error_details_pb2.BadRequest.FieldViolation(field=field, description=description)]
@@ -409,6 +409,6 @@ def invalid_field(field: str, description: str) -> InvalidFieldError:
 
 
 def _reason(name: str) -> ErrorReason | str:
-    """Return the reason for a name, which may be newer than this SDK."""
+    """Returns the reason for a name, which may be newer than this SDK."""
     name = name.removeprefix("ERROR_REASON_")
     return ErrorReason(name) if name in ErrorReason.__members__ else name

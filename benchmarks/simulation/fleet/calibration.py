@@ -22,7 +22,7 @@ FEW, MANY = 1, 4
 async def calibrate(
     fleet: RealFleet, draft: Path, prompts: Sequence[Sequence[int]], max_tokens: int, name: str
 ) -> ModelPairTimes:
-    """Run the prompts one at a time and four at a time with the first verifier and the first drafter.
+    """Runs the prompts one at a time and four at a time with the first verifier and the first drafter.
 
     Step times are those that the services go by after that, as they were lately, with whatever else the machine did.
     """

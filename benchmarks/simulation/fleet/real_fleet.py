@@ -59,7 +59,7 @@ class RealFleet:
         self.drafters: list[Service] = []
 
     async def start(self, verifiers: int, drafters: int) -> None:
-        """Start so many. Raises ServiceError."""
+        """Starts so many. Raises ServiceError."""
         for _ in range(drafters):
             self.drafters.append(self._services.drafter(self._draft, *_SLOTS, cores=self._cores[1]))
             await started([lambda: self.drafters[-1]])

@@ -19,7 +19,7 @@ class WaitingTimes:
         self._bins: dict[int, int] = {}
 
     def add(self, seconds: float, zeros: int = 0) -> None:
-        """Count a time, and so many that were none beside it."""
+        """Counts a time, and so many that were none beside it."""
         self.count += 1 + zeros
         self._zeros += zeros
         if seconds <= _LEAST:

@@ -15,7 +15,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
 
 
 def checked_token(text: str) -> str:
-    """Return a token that can be sent.
+    """Returns a token that can be sent.
 
     Raises:
         ValueError: it has characters that a bearer token cannot have. The message does not show it.
@@ -29,7 +29,7 @@ class TokenFile:
     """The token that a file holds, alone on its line; read again when the file changes."""
 
     def __init__(self, path: str | Path) -> None:
-        """Read the file.
+        """Reads the file.
 
         Raises:
             ValueError: it cannot be read or holds no token; the message names the file and does not show what it holds.
@@ -38,11 +38,11 @@ class TokenFile:
         self._file = WatchedFiles([path], self._read)
 
     def __call__(self) -> str:
-        """Return the token."""
+        """Returns the token."""
         return self._file.get()
 
     def __repr__(self) -> str:
-        """Return where the token is, without the token."""
+        """Returns where the token is, without the token."""
         return f"TokenFile({str(self._path)!r})"
 
     def _read(self) -> str:

@@ -18,7 +18,7 @@ class Identity:
 
 
 def read_identity(cert: str | Path, key: str | Path) -> Identity:
-    """Read a certificate and its key, and check that they belong together.
+    """Reads a certificate and its key, and check that they belong together.
 
     Raises:
         ValueError: they cannot be used; the message names the files.
@@ -38,7 +38,7 @@ def read_identity(cert: str | Path, key: str | Path) -> Identity:
 
 
 def read_authorities(path: str | Path) -> bytes:
-    """Read the certificates of authorities, one or more.
+    """Reads the certificates of authorities, one or more.
 
     Raises:
         ValueError: there is none in the file; the message names it.

@@ -22,7 +22,7 @@ class Security:
         insecure: bool = False,
         credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
-        """Read the files of ``tls``.
+        """Reads the files of ``tls``.
 
         Args:
             tls: encrypt, as this says; None connects in the clear.
@@ -44,7 +44,7 @@ class Security:
         self._credentials = credentials
 
     def __repr__(self) -> str:
-        """Return what it does, without a secret."""
+        """Returns what it does, without a secret."""
         return f"Security(tls={self.encrypted}, token={self._token is not None}, insecure={self._insecure})"
 
     @property
@@ -58,11 +58,11 @@ class Security:
         return self._server_name
 
     def credentials(self) -> grpc.ChannelCredentials | None:
-        """Return the credentials for a new channel: the same object until files have changed; None without TLS."""
+        """Returns the credentials for a new channel: the same object until files have changed; None without TLS."""
         return self._credentials if self._tls is None else self._tls.current()
 
     def check(self, address: str) -> None:
-        """Check that calls to an address may be made at all.
+        """Checks that calls to an address may be made at all.
 
         Raises:
             ValueError: they would go to another machine in the clear, which nobody allowed.
@@ -74,7 +74,7 @@ class Security:
             )
 
     def metadata(self) -> Metadata:
-        """Return what goes with every call: the token, if there is one.
+        """Returns what goes with every call: the token, if there is one.
 
         Raises:
             ValueError: the function of the token returned one that cannot be sent.

@@ -32,7 +32,7 @@ class Tls:
     """Name that the service's certificate is for, where that is not the name in the address."""
 
     def __post_init__(self) -> None:
-        """Check what belongs together.
+        """Checks what belongs together.
 
         Raises:
             ValueError: a certificate without its key, or the reverse.
@@ -45,7 +45,7 @@ class TlsCredentials:
     """gRPC's credentials from the files of a ``Tls``. Safe to use from several threads."""
 
     def __init__(self, tls: Tls) -> None:
-        """Read the files.
+        """Reads the files.
 
         Raises:
             ValueError: they cannot be used; the message names the file.
@@ -55,7 +55,7 @@ class TlsCredentials:
         self._files = WatchedFiles(paths, self._read)
 
     def current(self) -> grpc.ChannelCredentials:
-        """Return the credentials for a new channel: the same object until the files have changed."""
+        """Returns the credentials for a new channel: the same object until the files have changed."""
         return self._files.get()
 
     def _read(self) -> grpc.ChannelCredentials:

@@ -23,7 +23,7 @@ class WatchedFiles(Generic[ValueT]):
     """
 
     def __init__(self, paths: Sequence[str | Path], read: Callable[[], ValueT]) -> None:
-        """Read the files for the first time.
+        """Reads the files for the first time.
 
         Args:
             paths: the files to look at.
@@ -40,7 +40,7 @@ class WatchedFiles(Generic[ValueT]):
         self._value = read()
 
     def get(self) -> ValueT:
-        """Return what the files hold: the same object until they have changed and are right."""
+        """Returns what the files hold: the same object until they have changed and are right."""
         with self._lock:
             stamp = self._look()
             if stamp != self._stamp:

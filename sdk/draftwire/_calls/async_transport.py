@@ -210,8 +210,9 @@ class AsyncTransport:
 class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
     """A running call; iterate over it with ``async for``.
 
-    Ending early cancels the call immediately: by ``aclose``, by leaving an ``async with`` block, or by dropping the last
-    reference, as ``break`` in an ``async for ... in client.stream(...)`` does. Cancelling the iterating task does, too.
+    Ending early cancels the call immediately: by ``aclose``, by leaving an ``async with`` block, or by dropping the
+    last reference, as ``break`` in an ``async for ... in client.stream(...)`` does. Cancelling the iterating task does,
+    too.
     """
 
     def __init__(self, transport: AsyncTransport, reader: Reader[Any, Any, ItemT], deadline: Deadline | None) -> None:
@@ -231,11 +232,11 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
             self._open()
 
     def __aiter__(self) -> Self:
-        """Return the stream itself."""
+        """Returns the stream itself."""
         return self
 
     async def __anext__(self) -> ItemT:
-        """Return the next item.
+        """Returns the next item.
 
         Raises:
             RequestCancelledError: the stream was closed while this call waited.
@@ -270,7 +271,7 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         raise StopAsyncIteration
 
     def cancel(self) -> None:
-        """Cancel the call at once, if it still runs. To be called on the client's event loop."""
+        """Cancels the call immediately, if it still runs. Call it on the client's event loop."""
         self._closed = True
         if self._opening is not None:
             self._opening.cancel()
@@ -283,13 +284,13 @@ class AsyncStream(Generic[ItemT], AsyncIterator[ItemT]):
         self.cancel()
 
     async def __aenter__(self) -> Self:
-        """Return the stream itself."""
+        """Returns the stream itself."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the stream."""
+        """Closes the stream."""
         self.cancel()
 
     def __del__(self) -> None:

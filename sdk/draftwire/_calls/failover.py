@@ -55,7 +55,7 @@ class RetryPolicy:
     possible only for methods that return whole results; a stream has already handed out text, so it always fails."""
 
     def __post_init__(self) -> None:
-        """Check the values.
+        """Checks the values.
 
         Raises:
             ValueError: fewer than one attempt or loss, a negative wait, or an unknown ``on_other_numerics``.

@@ -30,7 +30,7 @@ class SpreadPolicy:
     which spreads evenly."""
 
     def __post_init__(self) -> None:
-        """Check the values.
+        """Checks the values.
 
         Raises:
             ValueError: a value is out of its range.

@@ -217,11 +217,11 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
         self._open()
 
     def __iter__(self) -> Self:
-        """Return the stream itself."""
+        """Returns the stream itself."""
         return self
 
     def __next__(self) -> ItemT:
-        """Return the next item.
+        """Returns the next item.
 
         Raises:
             RequestCancelledError: the stream was closed while this call waited.
@@ -265,13 +265,13 @@ class Stream(Generic[ItemT], Iterator[ItemT]):
         self.close()
 
     def __enter__(self) -> Self:
-        """Return the stream itself."""
+        """Returns the stream itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the stream."""
+        """Closes the stream."""
         self.close()
 
     def __del__(self) -> None:

@@ -49,7 +49,7 @@ _BY_PATH: dict[str, _Renames] = {
 
 
 def parameter_of(path: str, field: str) -> str:
-    """Return the SDK's parameter for a field of a method's request.
+    """Returns the SDK's parameter for a field of a method's request.
 
     Args:
         path: the method's, as gRPC calls it.
@@ -63,7 +63,7 @@ def parameter_of(path: str, field: str) -> str:
 
 
 def name_parameters(error: DraftwireError, path: str) -> None:
-    """Have an error's message name parameters in place of fields.
+    """Has an error's message name parameters in place of fields.
 
     Args:
         error: what a call of the method failed with.
@@ -86,7 +86,7 @@ def _renamed(message: str, field: str, parameter: str) -> str:
 
 
 def naming_parameters(path: str) -> Callable[[Callable[Params, ResultT]], Callable[Params, ResultT]]:
-    """Make a function that builds a method's request name parameters in its errors."""
+    """Makes a function that builds a method's request name parameters in its errors."""
 
     def decorate(build: Callable[Params, ResultT]) -> Callable[Params, ResultT]:
         @wraps(build)

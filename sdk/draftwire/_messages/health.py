@@ -61,7 +61,7 @@ def check_request(service: str) -> Message:
 
 
 def health_check(channel: grpc.Channel | grpc.aio.Channel) -> Any:
-    """Return what asks the server of a channel for the health of a service, of either kind of channel."""
+    """Returns what asks the server of a channel for the health of a service, of either kind of channel."""
     return channel.unary_unary(
         CHECK.path,
         request_serializer=CHECK.request.SerializeToString,

@@ -75,5 +75,5 @@ GET_DRAFTER_INFO = Method(
 
 
 def has_receipt(metadata: Iterable[tuple[str, Any]] | None) -> bool:
-    """Return whether a call's initial metadata say that a verifier has the request."""
+    """Returns whether a call's initial metadata say that a verifier has the request."""
     return any(key == RECEIPT[0][0] for key, _ in metadata or ())

@@ -15,7 +15,7 @@ from draftwire.v1 import speculation_pb2, structured_output_pb2
 
 
 def speculation_message(speculation: Speculation) -> speculation_pb2.SpeculationOptions:
-    """Return the message of a request's wishes.
+    """Returns the message of a request's wishes.
 
     Raises:
         InvalidFieldError: a value that the wire cannot carry.
@@ -62,7 +62,7 @@ def form_message(
     jump_ahead: bool | None,
     **simple: str | bool | None,
 ) -> structured_output_pb2.StructuredOutput | None:
-    """Return the message of a form, None where none is asked for.
+    """Returns the message of a form, None where none is asked for.
 
     Args:
         json_schema: a schema, as a text or as what it says.

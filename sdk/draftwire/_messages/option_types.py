@@ -20,7 +20,7 @@ Check = Callable[[str, Any], Any]
 
 
 def wrong_type(name: str, expected: str, value: object) -> TypeError:
-    """Return the error for a value of the wrong type.
+    """Returns the error for a value of the wrong type.
 
     Args:
         name: the option's, or its place in one: ``prompt[3]``.
@@ -31,7 +31,7 @@ def wrong_type(name: str, expected: str, value: object) -> TypeError:
 
 
 def whole(name: str, value: Any) -> int:
-    """Return a whole number, of whatever type that counts: numpy's, too. A bool is none."""
+    """Returns a whole number, of whatever type that counts: numpy's, too. A bool is none."""
     try:
         if not isinstance(value, bool):
             return operator.index(value)
@@ -41,7 +41,7 @@ def whole(name: str, value: Any) -> int:
 
 
 def number(name: str, value: Any) -> float:
-    """Return a number as a float. A bool is none, and neither is a text."""
+    """Returns a number as a float. A bool is none, and neither is a text."""
     try:
         if isinstance(value, SupportsFloat) and not isinstance(value, bool):
             return float(value)
@@ -51,7 +51,7 @@ def number(name: str, value: Any) -> float:
 
 
 def flag(name: str, value: Any) -> bool:
-    """Return True or False; numpy's, too."""
+    """Returns True or False; numpy's, too."""
     plain = value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
     if isinstance(plain, bool):
         return plain
@@ -59,14 +59,14 @@ def flag(name: str, value: Any) -> bool:
 
 
 def text(name: str, value: Any) -> str:
-    """Return a string."""
+    """Returns a string."""
     if isinstance(value, str):
         return value
     raise wrong_type(name, "a string", value)
 
 
 def many(check: Check, expected: str, name: str, value: Any) -> list[Any]:
-    """Return a list of values that are each checked."""
+    """Returns a list of values that are each checked."""
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise wrong_type(name, expected, value)
     return [check(f"{name}[{index}]", each) for index, each in enumerate(value)]
@@ -76,14 +76,14 @@ texts = partial(many, text, "a list of strings")
 
 
 def token_ids(name: str, value: Any) -> list[int]:
-    """Return a list of whole numbers. A long prompt of plain ints is let through without a look at each by name."""
+    """Returns a list of whole numbers. A long prompt of plain ints is let through without a look at each by name."""
     if isinstance(value, list) and all(type(each) is int for each in value):
         return list(value)
     return many(whole, "a list of token ids", name, value)
 
 
 def pairs(check_key: Check, check_value: Check, expected: str, name: str, value: Any) -> dict[Any, Any]:
-    """Return a dictionary whose keys and values are each checked."""
+    """Returns a dictionary whose keys and values are each checked."""
     if not isinstance(value, Mapping):
         raise wrong_type(name, expected, value)
     return {
@@ -92,7 +92,7 @@ def pairs(check_key: Check, check_value: Check, expected: str, name: str, value:
 
 
 def one_or(check: Check, kinds: type | tuple[type, ...]) -> Check:
-    """Return a check that lets values of some types through, and leaves the others to another check."""
+    """Returns a check that lets values of some types through, and leaves the others to another check."""
     return lambda name, value: value if isinstance(value, kinds) else check(name, value)
 
 
@@ -176,7 +176,7 @@ OPTIONS: dict[str, Check] = {
 
 
 def checked(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with values of the right types; None, which stands for the default, stays.
+    """Returns options with values of the right types; None, which stands for the default, stays.
 
     Raises:
         TypeError: an option that there is not, or a value of the wrong type; it names the option.

@@ -44,22 +44,22 @@ class Reader(Protocol[RequestT, ResponseT, ItemT_co]):
         """True when nothing more is expected."""
 
     def key(self, size: int) -> bytes | None:
-        """Return what decides which verifier it goes to, see ``spreading``: the first ``size`` bytes of its prompt.
+        """Returns what decides which verifier it goes to, see ``spreading``: the first ``size`` bytes of its prompt.
 
         None goes to the verifier in use.
         """
 
     def next_request(self, *, resumable: bool) -> RequestT:
-        """Return the request for the next attempt, which goes on after everything read so far.
+        """Returns the request for the next attempt, which goes on after everything read so far.
 
         ``resumable`` says whether there is another verifier to go to.
         """
 
     def begin_anew(self) -> bool:
-        """Forget what was read, so that the next request is the first one again; False where that cannot be."""
+        """Forgets what was read, so that the next request is the first one again; False where that cannot be."""
 
     def read(self, response: ResponseT) -> ItemT_co | None:
-        """Take in a response; return what the caller gets for it, if anything."""
+        """Takes in a response; returns what the caller gets for it, if anything."""
 
 
 class GenerationReader:
@@ -68,7 +68,7 @@ class GenerationReader:
     method = GENERATE
 
     def __init__(self, request: pb.GenerateRequest, *, may_begin_anew: bool = False) -> None:
-        """Start before the first attempt. may_begin_anew: nobody gets chunks before the result is there."""
+        """Starts before the first attempt. may_begin_anew: nobody gets chunks before the result is there."""
         self._request = request
         self._may_begin_anew = may_begin_anew
         self._begin = time.monotonic()
@@ -78,7 +78,7 @@ class GenerationReader:
         self._forget()
 
     def _forget(self) -> None:
-        """Start with nothing read."""
+        """Starts with nothing read."""
         request = self._request
         self._resumes = 0
         self._first_token: float | None = None
@@ -106,7 +106,7 @@ class GenerationReader:
         return "chat" if self._request.HasField("messages") else "text_completion"
 
     def asked(self) -> dict[str, Any]:
-        """Return what is asked for as attributes of a trace's span: how tokens are drawn, and never the prompt."""
+        """Returns what is asked for as attributes of a trace's span: how tokens are drawn, and never the prompt."""
         request, sampling = self._request, self._request.sampling
         # Traces know no numbers of 64 bits without a sign.
         values: dict[str, Any] = {"gen_ai.request.seed": self.seed if self.seed < _INT64_END else str(self.seed)}
@@ -139,7 +139,7 @@ class GenerationReader:
         return f"after {len(self._token_ids)} token{'s' * (len(self._token_ids) != 1)}"
 
     def partial(self, finish_reason: FinishReason) -> Generation | None:
-        """Return what there is of a request that failed; None where it has not begun."""
+        """Returns what there is of a request that failed; None where it has not begun."""
         if not self._prompt_tokens:
             return None
         now = time.monotonic()
@@ -170,12 +170,12 @@ class GenerationReader:
         return read_prompt(self._prompt) if self._prompt.token_ids else None
 
     def key(self, size: int) -> bytes | None:
-        """Return the first bytes of the prompt; None where drafters are named, which others may not have."""
+        """Returns the first bytes of the prompt; None where drafters are named, which others may not have."""
         asked = self._request.speculation
         return None if asked.drafter or asked.drafter_names else prompt_prefix(self._request, size)
 
     def next_request(self, *, resumable: bool) -> pb.GenerateRequest:
-        """Return the request, with the tokens read so far to be resumed after."""
+        """Returns the request, with the tokens read so far to be resumed after."""
         self._resumed_tokens = len(self._token_ids)
         request = pb.GenerateRequest()
         request.CopyFrom(self._request)
@@ -205,7 +205,7 @@ class GenerationReader:
         return self._may_begin_anew
 
     def read(self, response: pb.GenerateResponse) -> Chunk | None:
-        """Take in an event; return the chunk it makes, if any."""
+        """Takes in an event; returns the chunk it makes, if any."""
         event = response.WhichOneof("event")
         if event == "started":
             self._read_started(response.started)
@@ -236,7 +236,7 @@ class GenerationReader:
             self.prompt_token_ids = list(started.prompt_token_ids)
 
     def _check_model(self, fingerprint: str) -> None:
-        """Refuse to go on with another model, unless one of the verifiers does not tell which it has."""
+        """Refuses to continue with another model, unless one of the verifiers does not report its model."""
         if fingerprint and self._model_fingerprint and fingerprint != self._model_fingerprint:
             raise ModelMismatchError(
                 f"request {self.request_id} cannot go on here: the target model is another one than the one that began "
@@ -244,7 +244,7 @@ class GenerationReader:
             )
 
     def _check_numerics(self, numerics: str) -> None:
-        """Refuse to go on with other numerics; those that are not reported are equal to each other alone."""
+        """Refuses to continue with other numerics; unreported numerics equal only each other."""
         if numerics != self._numerics:
             raise NumericsMismatchError(
                 f"the numerics of the target model ({numerics[:12] or 'not reported'}) are not those that it began "
@@ -314,7 +314,7 @@ class GenerationReader:
 
 
 def read_speculation(message: speculation_pb2.SpeculationStats, tokens: int) -> SpeculationStats:
-    """Return ``SpeculationStats`` from their message and the number of tokens they cover."""
+    """Returns ``SpeculationStats`` from their message and the number of tokens they cover."""
     return SpeculationStats(
         steps=message.steps,
         tokens=tokens,

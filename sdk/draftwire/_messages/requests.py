@@ -63,7 +63,7 @@ class Prepared(NamedTuple):
 def _with_checked_types(
     build: Callable[Concatenate[Prompt | Conversation, Options], Prepared],
 ) -> Callable[Concatenate[Prompt | Conversation, Options], Prepared]:
-    """Make a function that builds a request check the types of its options first."""
+    """Makes a function that builds a request check the types of its options first."""
 
     @wraps(build)
     def run(prompt: Prompt | Conversation, /, *args: Options.args, **options: Options.kwargs) -> Prepared:
@@ -113,7 +113,7 @@ def prepare(
     request_id: str | None = None,
     timeout: float | None = None,
 ) -> Prepared:
-    """Return the request for a prompt, or for a conversation given as messages.
+    """Returns the request for a prompt, or for a conversation given as messages.
 
     Raises:
         InvalidFieldError: a value that the wire cannot carry, or a message without role and content.
@@ -180,12 +180,12 @@ def _prompt_ids(prompt: Any) -> list[int]:
 
 
 def new_request_id() -> str:
-    """Return a name for a change, by which a service recognizes it when it is asked for twice."""
+    """Returns a name for a change, by which a service recognizes it when it is asked for twice."""
     return uuid.uuid4().hex
 
 
 def batch_seeds(seed: int | Sequence[int] | None, count: int) -> list[int | None]:
-    """Return the seed of each request of a batch.
+    """Returns the seed of each request of a batch.
 
     One int is the seed of every request, so that each gives what it gives alone with that seed.
 
@@ -201,7 +201,7 @@ def batch_seeds(seed: int | Sequence[int] | None, count: int) -> list[int | None
 
 
 def message_list(conversation: Conversation) -> pb.ChatMessages:
-    """Return the messages of a conversation.
+    """Returns the messages of a conversation.
 
     Raises:
         InvalidFieldError: one of them has not exactly a role and content.
@@ -222,7 +222,7 @@ def message_list(conversation: Conversation) -> pb.ChatMessages:
 
 
 def choices(request: Prepared, number: int) -> list[Prepared]:
-    """Return the requests for several results: the i-th, counted from 0, has the seed plus i.
+    """Returns the requests for several results: the i-th, counted from 0, has the seed plus i.
 
     Raises:
         InvalidFieldError: none, or too many.

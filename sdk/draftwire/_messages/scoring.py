@@ -29,7 +29,7 @@ class ScoreReader:
     method = SCORE
 
     def __init__(self, text: Iterable[int], top: int, first_position: int) -> None:
-        """Start before the first attempt.
+        """Starts before the first attempt.
 
         Raises:
             InvalidFieldError: a value the wire cannot carry.
@@ -46,11 +46,11 @@ class ScoreReader:
         return self._next > len(self._text) > 0
 
     def key(self, size: int) -> bytes:
-        """Return the first bytes of the text."""
+        """Returns the first bytes of the text."""
         return token_prefix(self._text, size)
 
     def next_request(self, *, resumable: bool) -> pb.ScoreRequest:
-        """Ask for the distributions that are not read yet."""
+        """Asks for the distributions that are not read yet."""
         return pb.ScoreRequest(token_ids=self._text, top=self._top, first_position=self._next)
 
     def begin_anew(self) -> bool:
@@ -58,7 +58,7 @@ class ScoreReader:
         return False
 
     def read(self, response: pb.ScoreResponse) -> list[Prediction] | None:
-        """Return the distributions of a response."""
+        """Returns the distributions of a response."""
         top = response.top
         starts = range(0, len(response.token_ids), top) if top else range(0)
         found = [

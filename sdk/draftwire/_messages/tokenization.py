@@ -22,7 +22,7 @@ class Tokenization:
 
 
 def tokenize_request(text: str | None, messages: Messages | None, add_special_tokens: bool) -> pb.TokenizeRequest:
-    """Return the request for a text or a conversation.
+    """Returns the request for a text or a conversation.
 
     Raises:
         InvalidFieldError: both of them or neither, or a message without role and content.
@@ -37,5 +37,5 @@ def tokenize_request(text: str | None, messages: Messages | None, add_special_to
 
 
 def read_tokenization(message: pb.TokenizeResponse) -> Tokenization:
-    """Return a ``Tokenization`` from its message."""
+    """Returns a ``Tokenization`` from its message."""
     return Tokenization(list(message.token_ids), list(message.text_offsets), list(message.token_texts))

@@ -41,10 +41,10 @@ class TrafficReader:
     finished = False
 
     def key(self, size: int) -> None:
-        """Go to the verifier in use."""
+        """Goes to the verifier in use."""
 
     def next_request(self, *, resumable: bool) -> pb.FollowTrafficRequest:
-        """Ask for what finishes from now on."""
+        """Asks for what finishes from now on."""
         return pb.FollowTrafficRequest()
 
     def begin_anew(self) -> bool:
@@ -52,7 +52,7 @@ class TrafficReader:
         return False
 
     def read(self, response: pb.FollowTrafficResponse) -> Traffic:
-        """Return the requests of a response."""
+        """Returns the requests of a response."""
         requests = [
             ServedRequest(
                 list(each.prompt_token_ids),

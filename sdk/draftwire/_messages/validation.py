@@ -20,7 +20,7 @@ _LONGEST_TIME = 366 * 86400
 
 
 def token_ids(field: str, ids: Iterable[int]) -> list[int]:
-    """Return token ids that fit the wire.
+    """Returns token ids that fit the wire.
 
     Raises:
         TokenOutOfRangeError: an id below 0 or beyond 32 bits.
@@ -34,12 +34,12 @@ def token_ids(field: str, ids: Iterable[int]) -> list[int]:
 
 
 def is_token_id(number: int) -> bool:
-    """Return whether a number can be the id of a token."""
+    """Returns whether a number can be the id of a token."""
     return 0 <= number < _UINT32_END
 
 
 def no_token_id(field: str, number: int) -> TokenOutOfRangeError:
-    """Return the error for a number that cannot be the id of a token."""
+    """Returns the error for a number that cannot be the id of a token."""
     violation = FieldViolation(field, f"{quoted(number)} is no token id")
     return TokenOutOfRangeError(
         f"{field}: {violation.description}",
@@ -49,12 +49,12 @@ def no_token_id(field: str, number: int) -> TokenOutOfRangeError:
 
 
 def some_tokens(field: str, ids: Iterable[int] | None) -> list[int] | None:
-    """Return token ids that fit the wire, as ``token_ids``; None where there are none."""
+    """Returns token ids that fit the wire, as ``token_ids``; None where there are none."""
     return None if ids is None else token_ids(field, ids)
 
 
 def unsigned(field: str, value: int | None, end: int = _UINT32_END, *, least: int = 0) -> int | None:
-    """Return a number that fits the wire.
+    """Returns a number that fits the wire.
 
     Args:
         field: the request's.
@@ -73,7 +73,7 @@ def unsigned(field: str, value: int | None, end: int = _UINT32_END, *, least: in
 
 
 def duration(field: str, seconds: float | None) -> timedelta | None:
-    """Return a time that fits the wire, from its seconds.
+    """Returns a time that fits the wire, from its seconds.
 
     Raises:
         InvalidFieldError: it does not.
@@ -84,7 +84,7 @@ def duration(field: str, seconds: float | None) -> timedelta | None:
 
 
 def text_list(field: str, texts: Iterable[str] | None) -> list[str] | None:
-    """Return a list of texts.
+    """Returns a list of texts.
 
     Raises:
         InvalidFieldError: one text, whose letters would be taken for the list.
@@ -95,7 +95,7 @@ def text_list(field: str, texts: Iterable[str] | None) -> list[str] | None:
 
 
 def named(field: str, known: Mapping[NameT, NumberT], name: NameT | None) -> NumberT | None:
-    """Return the number that stands for a name on the wire.
+    """Returns the number that stands for a name on the wire.
 
     Raises:
         InvalidFieldError: there is no such name.

@@ -14,10 +14,10 @@ class WatchReader:
     finished = False
 
     def key(self, size: int) -> None:
-        """Go to the verifier in use."""
+        """Goes to the verifier in use."""
 
     def next_request(self, *, resumable: bool) -> pb.WatchDraftersRequest:
-        """Return the request, which is always the same: each stream begins with the present state."""
+        """Returns the request, which is always the same: each stream begins with the present state."""
         return pb.WatchDraftersRequest()
 
     def begin_anew(self) -> bool:
@@ -25,5 +25,5 @@ class WatchReader:
         return False
 
     def read(self, response: pb.WatchDraftersResponse) -> DrafterList:
-        """Return the state in a response."""
+        """Returns the state in a response."""
         return read_drafters(response.drafters)

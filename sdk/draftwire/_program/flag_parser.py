@@ -23,7 +23,7 @@ class FlagParser(argparse.ArgumentParser):
     """argparse's parser, with one line for what is wrong, the likeliest flag in it, and exit status 2."""
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong, and exit.
+        """Prints what is wrong, and exit.
 
         Raises:
             SystemExit: always, with status 2.

@@ -15,7 +15,7 @@ NOT_INSTALLED = 1
 
 
 def run_program(module: str, *, extra: str, needed: Sequence[str]) -> int:
-    """Run ``main`` of a module and return the exit status.
+    """Runs ``main`` of a module and returns the exit status.
 
     Args:
         module: the module with the program, whose imports take their time.

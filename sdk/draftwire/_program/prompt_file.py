@@ -32,7 +32,7 @@ class PromptEntry:
 
 
 def read_prompt_file(path: Path, option: str, *, by_line: bool) -> list[PromptEntry]:
-    """Return the prompts of a file.
+    """Returns the prompts of a file.
 
     A ``.jsonl`` file has an object a line. Any other one has a text a line, or is one text.
 

@@ -32,7 +32,7 @@ class TracingUnavailable(Exception):
 
 
 def check_endpoint(endpoint: str) -> str:
-    """Return the address of a collector as it is, or an empty one, which turns tracing off.
+    """Returns the address of a collector as it is, or an empty one, which turns tracing off.
 
     Raises:
         ValueError: it is no http:// or https:// URL of a host and a port.
@@ -53,7 +53,7 @@ class TraceExport:
     """Makes the spans of a process and sends them, from a thread of its own. Nothing waits for the collector."""
 
     def __init__(self, endpoint: str, sample_ratio: float, service_name: str) -> None:
-        """Begin; ``close`` has to end it.
+        """Begins; ``close`` has to end it.
 
         Args:
             endpoint: http://HOST:PORT of a collector, or https:// for TLS.
@@ -99,13 +99,13 @@ class TraceExport:
         return self._provider.get_tracer("draftwire", __version__)
 
     def install(self) -> None:
-        """Have libraries of this process, the SDK among them, make their spans here, too; once in a process."""
+        """Sends the spans of libraries in this process, the SDK included, here as well. Call it once per process."""
         from opentelemetry import trace
 
         trace.set_tracer_provider(self._provider)
 
     def close(self, seconds: float) -> None:
-        """Send what is left, for so many seconds at most, and end. Blocks."""
+        """Sends what is left, for so many seconds at most, and end. Blocks."""
         # A thread of its own: the provider waits for the collector as long as a batch takes, whatever it is told.
         closing = threading.Thread(target=self._provider.shutdown, name="trace-export-close", daemon=True)
         closing.start()

@@ -63,7 +63,7 @@ _LINK = re.compile(r".*_(SERVICE_(HOST|PORT(_.+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_\w+
 
 
 def unknown_variables(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
-    """Find variables with our prefix that nothing reads.
+    """Finds variables with our prefix that nothing reads.
 
     Args:
         names: the environment's variables.

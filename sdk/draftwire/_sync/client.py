@@ -65,7 +65,7 @@ class Client:
         token: TokenSource | None = None,
         insecure: bool = False,
     ) -> None:
-        """Create a client. It connects on the first call.
+        """Creates a client. It connects on the first call.
 
         Args:
             address: host:port of a verifier, or several that serve the same target model; see ``Verifier`` for their
@@ -104,7 +104,7 @@ class Client:
         return self._transport.statuses()
 
     def generate(self, prompt: Prompt, *, n: int = 1, **options: Unpack[GenerateOptions]) -> Generation:
-        """Continue a prompt and return the result.
+        """Continues a prompt and returns the result.
 
         Args:
             prompt: text, or token ids.
@@ -127,7 +127,7 @@ class Client:
         return self._choices(prepare(prompt, **options), n)
 
     def stream(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> GenerationStream:
-        """Continue a prompt and iterate over its chunks as they are committed.
+        """Continues a prompt and iterates over its chunks as they are committed.
 
         The request starts immediately. Ending the iteration early cancels it; see ``Stream``.
 
@@ -141,7 +141,7 @@ class Client:
         return self._stream(prepare(prompt, **options))
 
     def chat(self, messages: Messages, *, n: int = 1, **options: Unpack[GenerateOptions]) -> Generation:
-        """Answer a conversation and return the result. The target's chat template renders the messages.
+        """Answers a conversation and returns the result. The target's chat template renders the messages.
 
         Args:
             messages: mappings with ``role`` (system, user, assistant, ...) and ``content``, oldest first.
@@ -154,7 +154,7 @@ class Client:
         return self._choices(prepare(Conversation(messages), **options), n)
 
     def stream_chat(self, messages: Messages, **options: Unpack[GenerateOptions]) -> GenerationStream:
-        """Answer a conversation and iterate over the chunks: ``stream`` with the messages of ``chat``."""
+        """Answers a conversation and iterates over the chunks: ``stream`` with the messages of ``chat``."""
         return self._stream(prepare(Conversation(messages), **options))
 
     @overload
@@ -188,7 +188,7 @@ class Client:
         return_exceptions: bool = False,
         **options: Unpack[BatchOptions],
     ) -> list[Generation] | list[Generation | DraftwireError]:
-        """Continue several prompts concurrently and return their results in order.
+        """Continues several prompts concurrently and returns their results in order.
 
         Args:
             prompts: texts, or lists of token ids.
@@ -217,7 +217,7 @@ class Client:
         add_special_tokens: bool = False,
         timeout: float | None = None,
     ) -> list[int]:
-        """Return the token ids of a text or a conversation, by the target's tokenizer.
+        """Returns the token ids of a text or a conversation, by the target's tokenizer.
 
         Args:
             text: the text.
@@ -241,12 +241,12 @@ class Client:
         add_special_tokens: bool = False,
         timeout: float | None = None,
     ) -> Tokenization:
-        """Tokenize as ``tokenize`` does, and return the offset and text of each token as well."""
+        """Tokenizes as ``tokenize`` does, and returns the offset and text of each token as well."""
         request = tokenize_request(text, messages, add_special_tokens)
         return read_tokenization(self._transport.call(TOKENIZE, request, timeout))
 
     def detokenize(self, ids: Iterable[int], *, skip_special_tokens: bool = False, timeout: float | None = None) -> str:
-        """Return the text of token ids, by the target's tokenizer.
+        """Returns the text of token ids, by the target's tokenizer.
 
         Args:
             ids: the token ids.
@@ -264,7 +264,7 @@ class Client:
     def score(
         self, token_ids: Iterable[int], *, top: int = 16, first_position: int = 1, timeout: float | None = None
     ) -> list[Prediction]:
-        """Return the target's likeliest tokens along a text, as training data for a draft model.
+        """Returns the target's likeliest tokens along a text, as training data for a draft model.
 
         The verifier must have been started with ``--allow-scoring``. Scoring uses the capacity that requests leave.
 
@@ -283,7 +283,7 @@ class Client:
             return [prediction for part in stream for prediction in part]
 
     def follow_traffic(self) -> Stream[Traffic]:
-        """Iterate over the requests of all clients that the verifier finishes from now on.
+        """Iterates over the requests of all clients that the verifier finishes from now on.
 
         The verifier must have been started with ``--share-traffic``. The first item is empty and arrives immediately.
         The stream never ends; close it, or leave its ``with`` block. It reconnects after a lost connection.
@@ -294,7 +294,7 @@ class Client:
         return self._transport.stream(TrafficReader(), None)
 
     def model_info(self, *, address: str | None = None, timeout: float | None = None) -> VerifierInfo:
-        """Return a verifier's model, limits and load.
+        """Returns a verifier's model, limits and load.
 
         Args:
             address: the one of the ``verifiers`` to ask; default: the one in use.
@@ -307,7 +307,7 @@ class Client:
         return read_verifier_info(self._transport.call(GET_MODEL_INFO, request, timeout, address=address))
 
     def health(self, service: str = "", *, timeout: float | None = None) -> Health:
-        """Return the verifier's health by ``grpc.health.v1``. Works with a drafter service, too.
+        """Returns the verifier's health by ``grpc.health.v1``. Works with a drafter service, too.
 
         Args:
             service: full name of one of the server's services; empty for the server as a whole.
@@ -320,21 +320,21 @@ class Client:
         return read_health(self._transport.call(CHECK, check_request(service), timeout))
 
     def close(self) -> None:
-        """Cancel running calls and close the connections."""
+        """Cancels running calls and closes the connections."""
         self._transport.close()
 
     def __repr__(self) -> str:
-        """Return the client's verifiers, without secrets."""
+        """Returns the client's verifiers, without secrets."""
         return f"{type(self).__name__}([{', '.join(repr(each.address) for each in self.verifiers)}])"
 
     def __enter__(self) -> Self:
-        """Return the client itself."""
+        """Returns the client itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the client."""
+        """Closes the client."""
         self.close()
 
     def _make_transport(self, verifiers: tuple[Verifier, ...], **options: Any) -> Transport:
@@ -351,11 +351,11 @@ class Client:
         return replace(first, further=further)
 
     def _run_all(self, batch: Batch, max_concurrency: int) -> None:
-        """Run the requests of a batch to completion; cancel the rest after a failure that ends the batch."""
+        """Runs the requests of a batch to completion; cancel the rest after a failure that ends the batch."""
         run_batch(batch, max_concurrency, partial(self._stream, whole=True), _finish)
 
     def _stream(self, request: Prepared, *, whole: bool = False) -> GenerationStream:
-        """Start a request. ``whole``: the caller sees no chunk before the result."""
+        """Starts a request. ``whole``: the caller sees no chunk before the result."""
         reader = GenerationReader(request.message, may_begin_anew=whole and self._transport.restarts)
         return GenerationStream(self._transport, reader, self._transport.deadline(request.timeout))
 
@@ -364,7 +364,7 @@ class GenerationStream(Stream[Chunk]):
     """A running request: iterate over its chunks, then read ``result``. See ``Stream`` for ending it early."""
 
     def __init__(self, transport: Transport, reader: GenerationReader, deadline: Deadline | None) -> None:
-        """Start the request. Called by ``Client.stream``."""
+        """Starts the request. Called by ``Client.stream``."""
         self._generation = reader
         super().__init__(transport, reader, deadline)
 
@@ -393,7 +393,7 @@ class GenerationStream(Stream[Chunk]):
         return self._generation.result
 
     def _progress(self) -> str:
-        """Return the request's progress with a hint for the caller, for the message of a timeout."""
+        """Returns the request's progress with a hint for the caller, for the message of a timeout."""
         return f"{self._generation.progress} (max_time ends a request with the text so far)"
 
     def _partial(self, error: DraftwireError) -> Generation | None:
@@ -401,7 +401,7 @@ class GenerationStream(Stream[Chunk]):
 
 
 def _finish(stream: GenerationStream) -> Generation:
-    """Run a request to completion."""
+    """Runs a request to completion."""
     with stream:
         for _ in stream:
             pass

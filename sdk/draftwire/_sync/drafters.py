@@ -35,7 +35,7 @@ class Drafters:
         self._transport = transport
 
     def list(self) -> list[Drafter]:
-        """Return all drafters, oldest first.
+        """Returns all drafters, oldest first.
 
         Raises:
             DraftwireError: the call failed.
@@ -52,7 +52,7 @@ class Drafters:
         trusted: bool | None = None,
         timeout: float | None = None,
     ) -> Drafter:
-        """Attach a drafter and return it once it is ready.
+        """Attaches a drafter and returns it once it is ready.
 
         Attaching the same name and address again returns the existing drafter; labels, if given, replace its own.
 
@@ -80,7 +80,7 @@ class Drafters:
         return read_drafter(response.drafter)
 
     def detach(self, name: str, *, timeout: float | None = None) -> Drafter:
-        """Remove a drafter and return its final state, once no sequence uses it.
+        """Removes a drafter and returns its final state, once no sequence uses it.
 
         Args:
             name: the drafter's name in the pool.
@@ -95,7 +95,7 @@ class Drafters:
         return read_drafter(response.drafter)
 
     def swap(self, old: str, new: str, request_id: str | None = None, *, timeout: float | None = None) -> Swap:
-        """Move every sequence from one drafter to another and return once the old one is released.
+        """Moves every sequence from one drafter to another and returns once the old one is released.
 
         A call whose response is lost is repeated at the same verifier and joins the running swap.
 
@@ -117,7 +117,7 @@ class Drafters:
         return Swap(read_drafter(response.drafter), response.moved_sequences)
 
     def rollout(self, old: str, new: str, share: float, *, timeout: float | None = None) -> Rollout:
-        """Start a rollout: a new drafter gets a share of another one's sequences before it takes over.
+        """Starts a rollout: a new drafter gets a share of another one's sequences before it takes over.
 
         The new drafter is withdrawn automatically if its acceptance is significantly worse. Calling this again during
         the rollout changes the share.
@@ -140,7 +140,7 @@ class Drafters:
         return read_rollout(response.rollout)
 
     def promote(self, new: str, *, timeout: float | None = None) -> Rollout:
-        """End a rollout: the new drafter takes over all sequences, and the old one is released.
+        """Ends a rollout: the new drafter takes over all sequences, and the old one is released.
 
         Args:
             new: name of the new drafter.
@@ -155,7 +155,7 @@ class Drafters:
         return read_rollout(response.rollout)
 
     def withdraw(self, new: str, *, timeout: float | None = None) -> Rollout:
-        """End a rollout: the new drafter returns its sequences to the old one and is released.
+        """Ends a rollout: the new drafter returns its sequences to the old one and is released.
 
         Args:
             new: name of the new drafter.
@@ -170,7 +170,7 @@ class Drafters:
         return read_rollout(response.rollout)
 
     def rollouts(self) -> RolloutList:
-        """Return the running rollouts, then the recently ended ones, newest first.
+        """Returns the running rollouts, then the recently ended ones, newest first.
 
         Raises:
             DraftwireError: the call failed.
@@ -181,7 +181,7 @@ class Drafters:
     def load_model(
         self, drafter_address: str, model: str, request_id: str | None = None, *, timeout: float | None = None
     ) -> ModelLoad:
-        """Start loading another model in a drafter service and return immediately; poll ``load_state`` for progress.
+        """Starts loading another model in a drafter service and returns immediately; poll ``load_state`` for progress.
 
         The call goes to the drafter service itself, which drafts with the old model until the new one is loaded. Then
         verifiers move their running sequences to the new model. A call whose response is lost is repeated.
@@ -203,7 +203,7 @@ class Drafters:
         return read_model_load(response.load)
 
     def load_state(self, drafter_address: str, *, timeout: float | None = None) -> DrafterServiceInfo:
-        """Return a drafter service's model, the state of its last model change, and its load.
+        """Returns a drafter service's model, the state of its last model change, and its load.
 
         Args:
             drafter_address: host:port of the drafter service, as this machine reaches it.
@@ -219,7 +219,7 @@ class Drafters:
         )
 
     def watch(self) -> Stream[DrafterList]:
-        """Iterate over the states of the pool: the current one immediately, then one after every change.
+        """Iterates over the states of the pool: the current one immediately, then one after every change.
 
         The stream never ends; close it, or leave its ``with`` block. It reconnects after a lost connection.
 

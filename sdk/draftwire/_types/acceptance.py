@@ -42,7 +42,7 @@ class AcceptanceCount:
 
 
 def read_acceptance_counts(messages: Iterable[AcceptanceCountMessage]) -> list[AcceptanceCount]:
-    """Return the counts from their messages; rules newer than this SDK are skipped."""
+    """Returns the counts from their messages; rules newer than this SDK are skipped."""
     return [
         AcceptanceCount(
             RULE_NAMES[message.rule], message.requests, message.tokens, message.draft_tokens, message.accepted_tokens

@@ -19,7 +19,7 @@ _LOCAL_SCHEMES = ("unix:", "unix-abstract:")
 
 
 def check_address(address: str) -> None:
-    """Check that an address has a port; without one gRPC would use port 443.
+    """Checks that an address has a port; without one gRPC would use port 443.
 
     Raises:
         ValueError: the address is not HOST:PORT; the message quotes it.
@@ -39,7 +39,7 @@ def check_address(address: str) -> None:
 
 
 def is_loopback_host(host: str) -> bool:
-    """Return whether a host is this machine: ``localhost``, or an address of the loopback network.
+    """Returns whether a host is this machine: ``localhost``, or an address of the loopback network.
 
     Other names do not count, even if they resolve to loopback: what a name resolves to can change.
     """
@@ -52,7 +52,7 @@ def is_loopback_host(host: str) -> bool:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address, HOST:PORT or another form of gRPC's, is on this machine."""
+    """Returns whether an address, HOST:PORT or another form of gRPC's, is on this machine."""
     if address.startswith(_LOCAL_SCHEMES):
         return True
     for scheme in _IP_SCHEMES:

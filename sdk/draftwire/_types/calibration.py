@@ -42,14 +42,14 @@ class Calibration:
 
 
 def read_classes(messages: Iterable[calibration_pb2.AcceptanceClass]) -> list[AcceptanceClass]:
-    """Return classes from their messages."""
+    """Returns classes from their messages."""
     return [
         AcceptanceClass(message.rank, message.above, message.acceptance, message.observations) for message in messages
     ]
 
 
 def read_calibration(message: calibration_pb2.Calibration) -> Calibration:
-    """Return a ``Calibration`` from its message."""
+    """Returns a ``Calibration`` from its message."""
     return Calibration(
         drafter=message.drafter,
         classes=read_classes(message.classes),

@@ -90,7 +90,7 @@ class Swap:
 
 
 def read_drafter(message: pb.Drafter) -> Drafter:
-    """Return a ``Drafter`` from its message."""
+    """Returns a ``Drafter`` from its message."""
     return Drafter(
         name=message.name,
         address=message.address,
@@ -117,5 +117,5 @@ def read_drafter(message: pb.Drafter) -> Drafter:
 
 
 def read_drafters(messages: Iterable[pb.Drafter]) -> list[Drafter]:
-    """Return the drafters of a pool from their messages."""
+    """Returns the drafters of a pool from their messages."""
     return [read_drafter(message) for message in messages]

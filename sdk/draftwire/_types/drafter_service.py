@@ -95,7 +95,7 @@ class DrafterServiceInfo:
 
 
 def read_model_load(message: pb.ModelLoad) -> ModelLoad:
-    """Return a ``ModelLoad`` from its message."""
+    """Returns a ``ModelLoad`` from its message."""
     return ModelLoad(
         model=message.model,
         request_id=message.request_id,
@@ -106,7 +106,7 @@ def read_model_load(message: pb.ModelLoad) -> ModelLoad:
 
 
 def read_drafter_service_info(message: pb.DrafterServiceGetModelInfoResponse) -> DrafterServiceInfo:
-    """Return a ``DrafterServiceInfo`` from the answer to GetModelInfo."""
+    """Returns a ``DrafterServiceInfo`` from the answer to GetModelInfo."""
     status = message.status
     return DrafterServiceInfo(
         model=read_model_info(message.info.model),

@@ -118,5 +118,5 @@ class Generation:
         return [self, *self.further]
 
     def __str__(self) -> str:
-        """Return the generated text."""
+        """Returns the generated text."""
         return self.text

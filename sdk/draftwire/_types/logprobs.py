@@ -51,7 +51,7 @@ class PromptReport:
 
 
 def read_logprobs(messages: Iterable[token_log_probs_pb2.TokenLogProbs]) -> list[TokenLogProbs]:
-    """Return ``TokenLogProbs`` from their messages."""
+    """Returns ``TokenLogProbs`` from their messages."""
     return [
         TokenLogProbs(_read_one(message.token), message.rank, [_read_one(top) for top in message.top])
         for message in messages
@@ -59,7 +59,7 @@ def read_logprobs(messages: Iterable[token_log_probs_pb2.TokenLogProbs]) -> list
 
 
 def read_prompt(message: verifier_service_pb2.PromptReport) -> PromptReport:
-    """Return a ``PromptReport`` from its message."""
+    """Returns a ``PromptReport`` from its message."""
     logprobs: list[TokenLogProbs | None] = [*read_logprobs(message.log_probs)]
     if logprobs:
         logprobs[0] = None

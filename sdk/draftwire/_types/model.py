@@ -118,7 +118,7 @@ class VerifierInfo(ModelInfo):
 
 
 def read_model_info(message: model_info_pb2.ModelInfo) -> ModelInfo:
-    """Return a ``ModelInfo`` from its message."""
+    """Returns a ``ModelInfo`` from its message."""
     return ModelInfo(
         model_id=message.model_id,
         architecture=message.architecture,
@@ -137,7 +137,7 @@ def read_model_info(message: model_info_pb2.ModelInfo) -> ModelInfo:
 
 
 def read_verifier_info(message: verifier_service_pb2.GetModelInfoResponse) -> VerifierInfo:
-    """Return a ``VerifierInfo`` from the response to GetModelInfo."""
+    """Returns a ``VerifierInfo`` from the response to GetModelInfo."""
     model, limits, engine = message.model, message.limits, message.engine
     return VerifierInfo(
         model_id=model.model_id,

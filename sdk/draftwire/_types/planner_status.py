@@ -49,7 +49,7 @@ class PlannerStatus:
 
 
 def read_planner_status(message: planner_status_pb2.PlannerStatus) -> PlannerStatus:
-    """Return a ``PlannerStatus`` from its message."""
+    """Returns a ``PlannerStatus`` from its message."""
     return PlannerStatus(
         step_costs=read_step_costs(message.step_costs),
         calibrations=[read_calibration(each) for each in message.calibrations],

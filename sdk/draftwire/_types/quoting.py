@@ -10,7 +10,7 @@ _quote.maxstring = _quote.maxother = _quote.maxlong = _LONGEST
 
 
 def quoted(value: object) -> str:
-    """Return the ``repr`` of a value, each part shortened to about 80 characters."""
+    """Returns the ``repr`` of a value, each part shortened to about 80 characters."""
     try:
         return _quote.repr(value)
     except ValueError:  # an integer with more digits than Python writes
@@ -18,7 +18,7 @@ def quoted(value: object) -> str:
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:
-    """Return a text shortened to ``longest`` characters: its beginning and end around ``...``."""
+    """Returns a text shortened to ``longest`` characters: its beginning and end around ``...``."""
     if len(text) <= longest:
         return text
     end = (longest - 3) // 4

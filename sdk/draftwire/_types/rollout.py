@@ -69,7 +69,7 @@ RolloutList = list[Rollout]
 
 
 def read_rollout(message: pb.Rollout) -> Rollout:
-    """Return a ``Rollout`` from its message."""
+    """Returns a ``Rollout`` from its message."""
     return Rollout(
         old=_side(message.old),
         new=_side(message.new),

@@ -51,7 +51,7 @@ class StepTimes:
 
 
 def read_step_times(message: step_times_pb2.StepTimes) -> StepTimes:
-    """Return ``StepTimes`` from their message."""
+    """Returns ``StepTimes`` from their message."""
     return StepTimes(
         steps=message.steps,
         plan=_seconds(message.plan),
@@ -83,5 +83,5 @@ class StepCost:
 
 
 def read_step_costs(messages: Iterable[step_cost_pb2.StepCost]) -> list[StepCost]:
-    """Return the points of a curve from their messages."""
+    """Returns the points of a curve from their messages."""
     return [StepCost(message.rows, message.time.ToNanoseconds() / 1e9) for message in messages]

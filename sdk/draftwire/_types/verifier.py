@@ -26,7 +26,7 @@ class Verifier:
     verifier with weight 0 is a standby, which gets requests only while no other can be reached."""
 
     def __post_init__(self) -> None:
-        """Check the values.
+        """Checks the values.
 
         Raises:
             ValueError: the address is empty or a URL, or the weight is negative or not finite.
@@ -41,7 +41,7 @@ class Verifier:
 
     @classmethod
     def parse(cls, text: str) -> Verifier:
-        """Return the verifier for a text: ``host:port`` or ``host:port?weight=2``.
+        """Returns the verifier for a text: ``host:port`` or ``host:port?weight=2``.
 
         Raises:
             ValueError: the text has another form.
@@ -65,7 +65,7 @@ Verifiers = str | Verifier | Sequence[str | Verifier]
 
 
 def parse_verifiers(given: Verifiers) -> tuple[Verifier, ...]:
-    """Return the verifiers of a client, in order and without duplicates.
+    """Returns the verifiers of a client, in order and without duplicates.
 
     Raises:
         ValueError: no verifier, an empty address, an address without a port, or one with two weights.

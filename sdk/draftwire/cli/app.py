@@ -82,7 +82,7 @@ class _Commands(MutableMapping[str, Any]):
 
 
 def _load(entry: EntryPoint) -> Any:
-    """Return the command of an entry point.
+    """Returns the command of an entry point.
 
     Raises:
         Failure: it cannot be imported.

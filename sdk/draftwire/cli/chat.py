@@ -61,7 +61,7 @@ def chat(
 
 
 def introduce(client: Client) -> None:
-    """Say which model answers, and what is known of how well it can.
+    """Says which model answers, and what is known of how well it can.
 
     Raises:
         Failure: its target has no chat template.
@@ -79,7 +79,7 @@ def introduce(client: Client) -> None:
 
 
 def _note(text: str) -> None:
-    """Say something beside the conversation."""
+    """Sends something beside the conversation."""
     print(text, file=sys.stderr, flush=True)
 
 

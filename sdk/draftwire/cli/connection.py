@@ -68,7 +68,7 @@ class Connection:
     """Whether connections in the clear may leave the machine."""
 
     def __post_init__(self) -> None:
-        """Check what belongs together.
+        """Checks what belongs together.
 
         Raises:
             ValueError: an option without the one it needs.
@@ -80,7 +80,7 @@ class Connection:
                 raise ValueError(f"--{option.replace('_', '-')}: needs --tls-ca, too: without it no call is by TLS")
 
     def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of a client: ``tls``, ``token`` and ``insecure``.
+        """Returns the keyword arguments of a client: ``tls``, ``token`` and ``insecure``.
 
         Raises:
             ValueError: a file that cannot be used.
@@ -93,7 +93,7 @@ class Connection:
         return {"tls": tls, "token": token, "insecure": self.insecure}
 
     def client(self, address: str | Sequence[str], *, timeout: float | None = None) -> Client:
-        """Return a client of the verifiers at these addresses.
+        """Returns a client of the verifiers at these addresses.
 
         Raises:
             ValueError: a file that cannot be used, or an address beyond this machine without TLS.
@@ -112,7 +112,7 @@ _OPTIONS: dict[str, Any] = {
 
 
 def connecting(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a connection; it gets what they say as its keyword argument ``connection``."""
+    """Gives a command the options of a connection; it gets what they say as its keyword argument ``connection``."""
 
     @wraps(command)
     def run(**values: Any) -> None:

@@ -34,7 +34,7 @@ DEFAULT_VERIFIERS = ["localhost:50051"]
 
 
 def parse_labels(texts: Iterable[str] | None) -> dict[str, str]:
-    """Return labels given as ``KEY=VALUE``.
+    """Returns labels given as ``KEY=VALUE``.
 
     Raises:
         ValueError: one that is not, or a key given twice.
@@ -51,7 +51,7 @@ def parse_labels(texts: Iterable[str] | None) -> dict[str, str]:
 
 
 def parse_logit_bias(texts: Iterable[str] | None) -> dict[int, float]:
-    """Return what is added to the logits of tokens, given as ``ID=VALUE``.
+    """Returns what is added to the logits of tokens, given as ``ID=VALUE``.
 
     Raises:
         ValueError: one that is not, or a token given twice.

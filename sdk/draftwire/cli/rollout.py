@@ -21,7 +21,7 @@ New = Annotated[str, typer.Argument(metavar="NEW", help="Name of the drafter tha
 
 
 def parse_share(text: str) -> float:
-    """Return a share in (0, 1]: ``0.1`` or ``10%``.
+    """Returns a share in (0, 1]: ``0.1`` or ``10%``.
 
     Raises:
         ValueError: it is none.

@@ -27,7 +27,7 @@ class InProcessDrafter:
     servicer: DrafterServicer
 
     async def sequences(self) -> int:
-        """Open sequences, once all it was told is done."""
+        """Returns the open sequences, once all earlier commands are done."""
         return (await self.changes.serving.status()).open_sequences
 
 

@@ -76,7 +76,7 @@ def compare(directory: Path, ranks: RankGroup) -> PairReport | None:
 
 
 def main() -> None:
-    """Go through the checkpoints in the order of their names, which is the same at all ranks."""
+    """Goes through the checkpoints in the order of their names, which is the same at all ranks."""
     torch.set_num_threads(1)
     processes = RankProcesses.open(2, device="cpu", timeout_seconds=50)
     found: dict[str, object] = {}

@@ -170,7 +170,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         return self
 
     def is_idle(self) -> bool:
-        """Wait until no Generate call runs."""
+        """Waits until no Generate call runs."""
         return self._until(lambda: not self.running)
 
     def _until(self, condition: Callable[[], bool]) -> bool:

@@ -151,7 +151,7 @@ class FakeVllm:
                 self._finished.add(request.req_id)
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Step until a condition holds; ever slower, so that drafters get their time on whatever machine."""
+        """Steps until a condition holds; ever slower, so that drafters get their time on whatever machine."""
         give_up = time.monotonic() + PATIENCE
         pause = 0.002
         while not until():
@@ -161,7 +161,7 @@ class FakeVllm:
             pause = min(0.25, 1.01 * pause)
 
     def preempt(self, req_id: str) -> None:
-        """Leave a request out from now on; it will compute all of its tokens anew."""
+        """Leaves a request out from now on; it will compute all of its tokens anew."""
         self.preempted.add(req_id)
         self.requests[req_id].computed = 0
         self.requests[req_id].drafts = []

@@ -86,7 +86,7 @@ class ScriptedDrafter:
     streams: dict[Stream, asyncio.Lock] = field(default_factory=dict)
 
     async def say(self, response: pb.DraftResponse) -> None:
-        """Tell every verifier something unasked."""
+        """Sends every verifier something unasked."""
         for stream, writing in self.streams.items():
             async with writing:
                 await stream.write(response)

@@ -85,7 +85,7 @@ class SteadyCost(StepCost):
         super().__init__([1, 256], [0.05, 0.05])
 
     def observe(self, rows: int, seconds: float, seen: int = 0, sequences: int = 1) -> None:
-        """Learn nothing: how busy the machine is must not decide what a test covers."""
+        """Learns nothing: how busy the machine is must not decide what a test covers."""
 
 
 class SteppedEngine(VerificationEngine):
@@ -114,13 +114,13 @@ class SteppedEngine(VerificationEngine):
         self._waiting_since: float | None = None
 
     def hold(self, steps: int) -> None:
-        """Make so many steps more, then wait."""
+        """Makes so many steps more, then wait."""
         with self._changed:
             self._permits = steps
             self._changed.notify()
 
     def go_on(self) -> None:
-        """Make all steps there are to make."""
+        """Makes all steps there are to make."""
         with self._changed:
             self._permits = None
             self._changed.notify()
@@ -220,7 +220,7 @@ class InProcessVerifier:
             yield running
 
     async def generate(self, request: pb.GenerateRequest, remaining: float | None = None) -> Output:
-        """Run a request to its end. remaining: seconds until its deadline, as its caller told it."""
+        """Runs a request to its end. remaining: seconds until its deadline, as its caller told it."""
         output = Output()
         async with asyncio.timeout(PATIENCE), self.running(request, remaining) as running:
             async for event in running.events():
@@ -228,7 +228,7 @@ class InProcessVerifier:
         return output
 
     async def plain(self, request: pb.GenerateRequest) -> Output:
-        """Run a request without drafters, and without what others have computed."""
+        """Runs a request without drafters, and without what others have computed."""
         alone = pb.GenerateRequest()
         alone.CopyFrom(request)
         alone.speculation.enabled = False
@@ -236,13 +236,13 @@ class InProcessVerifier:
         return await self.generate(alone)
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait for something that has no event of its own."""
+        """Waits for something that has no event of its own."""
         async with asyncio.timeout(PATIENCE):
             while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
     async def freed(self) -> None:
-        """Wait until no KV slot is in use."""
+        """Waits until no KV slot is in use."""
         await self.until(lambda: self.verifier.status().used_slots == 0)
 
     def state(self, name: str) -> Any:

@@ -77,7 +77,7 @@ class HeldCall(MessageStream[Any, Any]):
     # The way.
 
     async def carry(self, converse: Converse) -> None:
-        """Let a drafter take the call."""
+        """Lets a drafter take the call."""
         pump = asyncio.create_task(self._pump())
         try:
             await converse(self)

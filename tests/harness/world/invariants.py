@@ -11,7 +11,7 @@ from tests.harness.world.world import MAX_TREE_NODES, Drafter, World
 
 
 def check(world: World) -> None:
-    """Raise AssertionError for what is not as it has to be."""
+    """Raises AssertionError for what is not as it has to be."""
     _outputs(world)
     _verifier_slots(world)
     for drafter in world.drafters.values():

@@ -75,7 +75,7 @@ class Drafter:
         return f"{self.name}:1"
 
     async def converse(self, stream: MessageStream[Any, Any]) -> None:
-        """Take a call."""
+        """Takes a call."""
         call = HeldCall(stream)
         self.calls.append(call)
         try:
@@ -151,7 +151,7 @@ class World:
             self.verifier.network.listen(drafter.address, drafter.converse)
 
     def _watch(self) -> None:
-        """Note what engine and drafters hold, whatever they keep it in; and start with empty KV caches, whatever the
+        """Notes what engine and drafters hold, whatever they keep it in; and starts with empty KV caches, whatever the
         world before has done to them."""
         sequences, made = self.sequences, self._made
 
@@ -327,7 +327,7 @@ class World:
         self.step()
 
     def _let(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Let something happen that may come too late."""
+        """Lets something happen that may come too late."""
 
         async def late() -> None:
             try:
@@ -341,7 +341,7 @@ class World:
     # The end
 
     def drain(self) -> None:
-        """Let everything go on until all requests and calls have ended."""
+        """Lets everything go on until all requests and calls have ended."""
         waiting = [task for task in (*(asked.task for asked in self.requests), *self.orders) if task is not None]
         for _ in range(_MOST_ROUNDS):
             if all(task.done() for task in waiting):
@@ -355,7 +355,7 @@ class World:
                 task.result()
 
     def rest(self) -> None:
-        """Let everything go on but the verifier's steps, until nothing is under way."""
+        """Lets everything go on but the verifier's steps, until nothing is under way."""
         for _ in range(_MOST_ROUNDS):
             busy = self.deliver_all() or not self.thread.idle
             self.thread.listen()
@@ -368,7 +368,7 @@ class World:
         raise AssertionError("the drafters never come to rest")
 
     def close(self) -> None:
-        """Bring everything to its end: every output whole, every slot free."""
+        """Brings everything to its end: every output whole, every slot free."""
         self.drain()
         for asked in self.requests:
             if not asked.cancelled and asked.refused is None:
@@ -392,7 +392,7 @@ class World:
         self.abandon()
 
     def abandon(self) -> None:
-        """End it as it is."""
+        """Ends it as it is."""
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
         self.loop.settle()

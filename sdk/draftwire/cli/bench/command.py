@@ -46,7 +46,7 @@ class Files:
     """PNG."""
 
     def check(self) -> None:
-        """Check, before the hours that a comparison may take, that it can be written.
+        """Checks, before the hours that a comparison may take, that it can be written.
 
         Raises:
             ValueError: there is no such directory.
@@ -59,7 +59,7 @@ class Files:
             check_plotting()
 
     def write(self, report: Report) -> None:
-        """Write them."""
+        """Writes them."""
         if self.json is not None:
             self.json.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")
         if self.markdown is not None:

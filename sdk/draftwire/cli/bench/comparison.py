@@ -93,7 +93,7 @@ class Plan:
         return any(_predicted(prompts) for prompts in self._tasks())
 
     def slots(self, methods: Sequence[Method]) -> list[Slot]:
-        """Return what is to be done, in order. From one group of prompts to the next another method is the first."""
+        """Returns what is to be done, in order. From one group of prompts to the next another method is the first."""
         return [
             Slot(method, Setting(prompts[0].task, temperature), run, number, group)
             for run in range(self.runs)
@@ -104,7 +104,7 @@ class Plan:
         ]
 
     async def measure(self, client: AsyncClient, methods: Sequence[Method], progress: Callable[[], None]) -> list[Turn]:
-        """Do it, after a few tokens that are not counted, by which services learn what drafters take and are worth.
+        """Does it, after a few tokens that are not counted, by which services learn what drafters take and are worth.
 
         Args:
             client: of the verifier.

@@ -89,7 +89,7 @@ class Figures:
 
 
 def figures(turns: Iterable[Turn]) -> list[Figures]:
-    """Return the figures of all methods and settings, in the order in which they are met; plain decoding first."""
+    """Returns the figures of all methods and settings, in the order in which they are met; plain decoding first."""
     settings: dict[Setting, dict[str, list[Turn]]] = {}
     for turn in turns:
         settings.setdefault(turn.setting, {}).setdefault(turn.method.name, []).append(turn)

@@ -15,7 +15,7 @@ _PACKAGES = ("grpcio", "torch", "transformers")
 
 
 def machine() -> dict[str, str]:
-    """Return processor, cores, load, versions and commit of this machine, where they can be found out."""
+    """Returns processor, cores, load, versions and commit of this machine, where they can be found out."""
     found = {"processor": _processor(), "cores": str(os.cpu_count())}
     if hasattr(os, "getloadavg"):
         found["load"] = " ".join(f"{load:.1f}" for load in os.getloadavg())

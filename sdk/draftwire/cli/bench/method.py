@@ -82,7 +82,7 @@ class Method:
         return sum(model.parameters * _WEIGHT_BYTES.get(model.dtype, 4) for model in models)
 
     def speculation(self, prediction: str | None) -> Speculation:
-        """Return what a request asks for."""
+        """Returns what a request asks for."""
         if self.is_plain:
             return Speculation(enabled=False)
         names = [drafter.name for drafter in self.drafters]
@@ -110,7 +110,7 @@ class MethodName:
 
 
 def parse_method(text: str, attached: Iterable[str]) -> MethodName:
-    """Return what a method's name says. A drafter that is attached may have any name, also one that reads otherwise.
+    """Returns what a method's name says. A drafter that is attached may have any name, also one that reads otherwise.
 
     Raises:
         ValueError: it says nothing.

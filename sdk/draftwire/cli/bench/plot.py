@@ -14,7 +14,7 @@ _INCHES = (2.0, 4.5)
 
 
 def check_plotting() -> None:
-    """Check that pictures can be drawn here.
+    """Checks that pictures can be drawn here.
 
     Raises:
         Failure: matplotlib is not installed.
@@ -24,7 +24,7 @@ def check_plotting() -> None:
 
 
 def plot(figures: Sequence[Figures], path: Path) -> None:
-    """Draw the speed-up of each method for each setting, its median and from the lowest run to the highest."""
+    """Draws the speed-up of each method for each setting, its median and from the lowest run to the highest."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 

@@ -33,7 +33,7 @@ class BenchPrompt:
 
 
 def read_prompts(files: Iterable[Path], count: int) -> list[BenchPrompt]:
-    """Return the first prompts of each task in files, those of a task together.
+    """Returns the first prompts of each task in files, those of a task together.
 
     A ``.jsonl`` file has an object a line: ``text``, and if wanted ``id``, ``task`` (default: the file's name) and
     ``prediction``. Any other file is one prompt.
@@ -48,7 +48,7 @@ def read_prompts(files: Iterable[Path], count: int) -> list[BenchPrompt]:
 
 
 def bundled_prompts(count: int) -> list[BenchPrompt]:
-    """Return the first prompts of each task that comes with a checkout.
+    """Returns the first prompts of each task that comes with a checkout.
 
     Raises:
         ValueError: there is no checkout here.

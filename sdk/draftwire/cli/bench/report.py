@@ -70,7 +70,7 @@ class Report:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as a JSON value."""
+        """Returns the report as a JSON value."""
         methods = {each.method.name: each.method for each in self.figures}
         return {
             "benchmark": "draftwire bench",
@@ -82,7 +82,7 @@ class Report:
         }
 
     def markdown(self) -> str:
-        """Return the report as Markdown: one table, with a row for each method and setting."""
+        """Returns the report as Markdown: one table, with a row for each method and setting."""
         columns = [*FIGURES, *ABOUT[1:]]
         headings = ["task", "T", *(column.heading for column in columns)]
         lines = [
@@ -98,7 +98,7 @@ class Report:
         return "\n".join([*lines, *(["", *warnings] if warnings else [])]) + "\n"
 
     def show(self) -> None:
-        """Print the figures, a table for each setting, and one of what is known of the methods.
+        """Prints the figures, a table for each setting, and one of what is known of the methods.
 
         Where a line is short, the tables have fewer columns. No cell is ever cut.
         """
@@ -114,7 +114,7 @@ class Report:
         _print(known, [self._row(each) for each in one_each.values()])
 
     def show_notes(self, write: Callable[[str], None]) -> None:
-        """Have each warning, and what the tables leave out, written in lines that fit the terminal."""
+        """Has each warning, and what the tables leave out, written in lines that fit the terminal."""
         width = _width()
         if width < _WIDE:
             write(f"more columns (latencies, drafting, rollback): from a width of {_WIDE} up, or by --markdown")

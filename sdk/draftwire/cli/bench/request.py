@@ -57,7 +57,7 @@ class Request:
 
 
 async def run_request(client: AsyncClient, prompt: str, options: GenerateOptions) -> Request:
-    """Run a request to its end.
+    """Runs a request to its end.
 
     Raises:
         DraftwireError: it failed.

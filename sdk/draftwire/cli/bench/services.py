@@ -31,13 +31,13 @@ class Services:
     """Threads of each service; None when the verifier was there before."""
 
     def memory(self) -> dict[str, int]:
-        """Return the resident memory of drafter services, by address, where the system tells it."""
+        """Returns the resident memory of drafter services, by address, where the system tells it."""
         found = {drafter.address: _resident_bytes(drafter.pid) for drafter in self.drafters.values()}
         return {address: size for address, size in found.items() if size is not None}
 
 
 def drafter_names(models: Sequence[Path]) -> list[str]:
-    """Return what drafters of these models are called: by their directories.
+    """Returns what drafters of these models are called: by their directories.
 
     Raises:
         ValueError: two directories have one name.

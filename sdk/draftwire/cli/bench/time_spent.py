@@ -49,12 +49,12 @@ class TimeReader:
     """Asks services for their times. A drafter service that cannot be reached from here is told of once."""
 
     def __init__(self, client: AsyncClient) -> None:
-        """Ask through this client."""
+        """Asks through this client."""
         self._client = client
         self._unreadable: set[str] = set()
 
     async def read(self, method: Method) -> Reading:
-        """Read the times of the services that a method uses.
+        """Reads the times of the services that a method uses.
 
         Raises:
             DraftwireError: the verifier does not answer.

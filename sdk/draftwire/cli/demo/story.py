@@ -45,17 +45,17 @@ class Silence:
     """A screen that shows nothing."""
 
     def plain(self, tokens: int) -> AbstractContextManager[Callable[[int], None]]:
-        """Show nothing."""
+        """Shows nothing."""
         return nullcontext(lambda _: None)
 
     def begin(self, prompt: str) -> None:
-        """Show nothing."""
+        """Shows nothing."""
 
     def chunk(self, chunk: Chunk) -> None:
-        """Show nothing."""
+        """Shows nothing."""
 
     def event(self, text: str) -> None:
-        """Show nothing."""
+        """Shows nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Report:
         return self.plain_seconds / self.seconds if self.seconds else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as a JSON value."""
+        """Returns the report as a JSON value."""
         speculation = self.drafted.speculation
         return {
             "identical": self.identical,
@@ -128,7 +128,7 @@ class Report:
 def tell(
     client: Client, prompt: str, first: DemoDrafter, second: DemoDrafter, screen: Screen, options: GenerateOptions
 ) -> Report:
-    """Run the story: plainly, then with the first drafter, swapped for the second, which is killed near the end.
+    """Runs the story: plainly, then with the first drafter, swapped for the second, which is killed near the end.
 
     Raises:
         Failure: the request ended too early for that.

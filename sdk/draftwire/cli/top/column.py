@@ -37,7 +37,7 @@ class Column:
 
 
 def table(columns: Sequence[Column], width: int | None) -> list[Text]:
-    """Return headings and rows as lines of at most ``width`` characters; None is without limit."""
+    """Returns headings and rows as lines of at most ``width`` characters; None is without limit."""
     shown = [column for column in columns if any(cell.text for cell in column.cells)]
     while width is not None and _width(shown) > width and any(column.rank for column in shown):
         last = max(reversed(shown), key=lambda column: column.rank)
@@ -49,7 +49,7 @@ def table(columns: Sequence[Column], width: int | None) -> list[Text]:
 
 
 def cut(line: Text, width: int | None) -> Text:
-    """Return a line of at most ``width`` characters, with a mark where something is missing."""
+    """Returns a line of at most ``width`` characters, with a mark where something is missing."""
     if width is None or len(line) <= width:
         return line
     return line[: max(width - 1, 0)].append(_CUT if width else "")

@@ -40,7 +40,7 @@ class DrafterFigures:
 
 
 def drafter_figures(verifier: str, now: Sample, before: Sample | None) -> list[DrafterFigures]:
-    """Return the figures of a verifier's drafters, oldest first; ``before`` is an earlier reading, if any."""
+    """Returns the figures of a verifier's drafters, oldest first; ``before`` is an earlier reading, if any."""
     known = {(each.name, each.attached_at): each for each in before.drafters} if before else {}
     seconds = now.at - before.at if before else 0.0
     return [_figures(verifier, each, known.get((each.name, each.attached_at)), seconds) for each in now.drafters]

@@ -22,7 +22,7 @@ class Event:
 
 
 def pool_changes(before: Sequence[Drafter], now: Sequence[Drafter]) -> list[str]:
-    """Return what happened between two states of a pool, in words.
+    """Returns what happened between two states of a pool, in words.
 
     A swap shows as a drafter that lets go of its sequences (draining), others that have more of them, and its leaving.
     """

@@ -33,7 +33,7 @@ class PlannerFigures:
 
 
 def planner_figures(now: Sample, before: Sample) -> PlannerFigures:
-    """Return the figures of the time from one reading to another that follows it."""
+    """Returns the figures of the time from one reading to another that follows it."""
     engine, earlier = now.info.engine, before.info.engine
     new, old = engine.planner, earlier.planner
     seconds = now.at - before.at
@@ -71,7 +71,7 @@ def _added(times: StepTimes) -> float:
 
 
 def cost_of(rows: float, points: Sequence[StepCost]) -> float | None:
-    """Return c(rows) in seconds, by straight lines between the points and level beyond them; None without a point."""
+    """Returns c(rows) in seconds, by straight lines between the points and level beyond them; None without a point."""
     if not points:
         return None
     lower = points[0]

@@ -24,7 +24,7 @@ class Screen:
     """Draws what a watch reads, and does what the keys say."""
 
     def __init__(self, console: Console, watch: Watch) -> None:
-        """Draw on a console that is a terminal."""
+        """Draws on a console that is a terminal."""
         self._console = console
         self._watch = watch
         self._snapshot = watch.snapshot()
@@ -34,7 +34,7 @@ class Screen:
         self._live: Live | None = None
 
     async def run(self) -> None:
-        """Show the watch until a key, or a signal, ends it."""
+        """Shows the watch until a key, or a signal, ends it."""
         loop = asyncio.get_running_loop()
         resized = getattr(signal, "SIGWINCH", None)  # not on Windows
         ends = [getattr(signal, name) for name in _SIGNALS if resized is not None and hasattr(signal, name)]
@@ -53,7 +53,7 @@ class Screen:
                     loop.remove_signal_handler(number)
 
     def press(self, key: str) -> None:
-        """Do what a key says; keys that say nothing are passed over."""
+        """Does what a key says; keys that say nothing are passed over."""
         layout = self._layout
         if key in ("q", "Q"):
             self._ended.set()
@@ -95,7 +95,7 @@ class Screen:
                 await asyncio.wait((reading, ending))
 
     async def _pause(self) -> None:
-        """Wait for the next reading; a change of the interval, or the end, cuts it short."""
+        """Waits for the next reading; a change of the interval, or the end, cuts it short."""
         self._hurry.clear()
         waits = [asyncio.create_task(event.wait()) for event in (self._hurry, self._ended)]
         try:

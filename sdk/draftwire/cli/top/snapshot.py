@@ -24,7 +24,7 @@ class Snapshot:
     """Oldest first."""
 
     def json(self) -> dict[str, Any]:
-        """Return it as a JSON value."""
+        """Returns it as a JSON value."""
         return {
             "at": self.at.isoformat(),
             "verifiers": [asdict(each) for each in self.verifiers],

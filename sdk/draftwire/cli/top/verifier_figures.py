@@ -63,7 +63,7 @@ def verifier_figures(
     before: Sample | None,
     error: str | None = None,
 ) -> VerifierFigures:
-    """Return the figures of a verifier.
+    """Returns the figures of a verifier.
 
     Args:
         address: its address.

@@ -49,7 +49,7 @@ class Layout:
 
 
 def lines(snapshot: Snapshot, layout: Layout) -> list[Text]:
-    """Return the lines that show a snapshot, as many as there is room for.
+    """Returns the lines that show a snapshot, as many as there is room for.
 
     Where the height does not suffice, drafters are left out from the end of the list, then events, the planner, and
     where the time goes. Verifiers always stay.

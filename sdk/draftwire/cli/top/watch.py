@@ -36,14 +36,14 @@ class Watch:
         return any(verifier.reached for verifier in self._verifiers)
 
     async def read(self) -> Snapshot:
-        """Take a reading of every verifier and return what it shows."""
+        """Takes a reading of every verifier and returns what it shows."""
         async with asyncio.TaskGroup() as tasks:
             for verifier in self._verifiers:
                 tasks.create_task(verifier.read())
         return self.snapshot()
 
     def snapshot(self) -> Snapshot:
-        """Return what the last readings show."""
+        """Returns what the last readings show."""
         return Snapshot(
             at=datetime.now(UTC),
             verifiers=[verifier.figures() for verifier in self._verifiers],

@@ -23,7 +23,7 @@ class WatchedVerifier:
     """Reads one verifier, keeps its last two readings, and tells what happens to its pool."""
 
     def __init__(self, client: AsyncClient, address: str, tell: Callable[[Event], object]) -> None:
-        """Watch the verifier at an address through a client of it alone; ``tell`` is called with each event."""
+        """Watches the verifier at an address through a client of it alone; ``tell`` is called with each event."""
         self.address = address
         self._client = client
         self._tell = tell
@@ -46,7 +46,7 @@ class WatchedVerifier:
         return drafter_figures(self.address, self._now, self._before) if self._now and self.reached else []
 
     async def read(self) -> None:
-        """Take a reading, or note why there is none."""
+        """Takes a reading, or notes why there is none."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 info = await self._client.model_info()
