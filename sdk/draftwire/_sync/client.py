@@ -351,7 +351,7 @@ class Client:
         return replace(first, further=further)
 
     def _run_all(self, batch: Batch, max_concurrency: int) -> None:
-        """Runs the requests of a batch to completion; cancel the rest after a failure that ends the batch."""
+        """Runs the requests of a batch to completion; cancels the rest after a failure that ends the batch."""
         run_batch(batch, max_concurrency, partial(self._stream, whole=True), _finish)
 
     def _stream(self, request: Prepared, *, whole: bool = False) -> GenerationStream:
