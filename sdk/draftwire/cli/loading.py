@@ -56,5 +56,5 @@ class Loading:
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """A signal's handler that ends the command as Ctrl-C does, so that its child processes end with it."""
+    """Handles a signal by ending the command as Ctrl-C does, so that its child processes end with it."""
     raise KeyboardInterrupt

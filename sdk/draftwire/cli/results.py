@@ -58,7 +58,7 @@ def generation_json(result: Generation) -> dict[str, Any]:
 
 
 def _prompt_json(prompt: PromptReport) -> dict[str, Any]:
-    """Returns what was reported of a prompt as a JSON value."""
+    """Returns a prompt report as a JSON value."""
     return {
         "text": prompt.text,
         "token_ids": prompt.token_ids,
@@ -122,7 +122,7 @@ def drafter_json(drafter: Drafter) -> dict[str, Any]:
 
 
 def rollout_json(rollout: Rollout) -> dict[str, Any]:
-    """Returns a roll-out as a JSON value."""
+    """Returns a rollout as a JSON value."""
     return {
         "old": _side_json(rollout.old),
         "new": _side_json(rollout.new),

@@ -1,4 +1,4 @@
-"""``draftwire drafters rollout``: one drafter taking another's place by degrees."""
+"""``draftwire drafters rollout``: gradual replacement of one drafter by another."""
 
 from __future__ import annotations
 

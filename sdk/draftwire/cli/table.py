@@ -16,7 +16,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], align: s
 
 
 def print_logprobs(heading: str, logprobs: Sequence[TokenLogProbs | None]) -> None:
-    """Prints a line for each token; the first one of a prompt has none. ``heading`` says what they are tokens of."""
+    """Prints a line per token, except for the first token of a prompt. ``heading`` names the text."""
     rows = [
         (
             _spelled(each.token),

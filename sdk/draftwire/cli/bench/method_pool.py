@@ -14,7 +14,8 @@ from draftwire.errors import DraftwireError
 
 @asynccontextmanager
 async def methods(client: AsyncClient, names: Sequence[str], predicted: bool) -> AsyncIterator[list[Method]]:
-    """Yields plain decoding and the methods with these names; without names, one method per attached drafter.
+    """Yields plain decoding and the methods with these names; without names, a method per attached drafter, and
+    predictions if there are any.
 
     A part that is an address is attached now and detached at the end, unless it was attached before.
 

@@ -19,7 +19,7 @@ EVENT_STYLE = "black on yellow"
 
 
 class Terminal:
-    """Draws the tokens as they come, each in the colour of whoever it comes from."""
+    """Draws the tokens as they arrive, in the colours of their sources."""
 
     def __init__(self, console: Console, styles: dict[str, str]) -> None:
         """Draws on a console, in a style for each drafter."""

@@ -21,7 +21,7 @@ _SIGNALS = ("SIGTERM", "SIGHUP")
 
 
 class Screen:
-    """Draws what a watch reads, and does what the keys say."""
+    """Renders the live view and handles key presses."""
 
     def __init__(self, console: Console, watch: Watch) -> None:
         """Draws on a console that is a terminal."""
@@ -53,7 +53,7 @@ class Screen:
                     loop.remove_signal_handler(number)
 
     def press(self, key: str) -> None:
-        """Does what a key says; keys that say nothing are passed over."""
+        """Handles a key; unknown keys are ignored."""
         layout = self._layout
         if key in ("q", "Q"):
             self._ended.set()
@@ -108,7 +108,7 @@ class Screen:
     def _draw(self) -> None:
         if self._live is None:
             return
-        # The terminal's own size: rich believes COLUMNS and LINES first, which know nothing of a change.
+        # The terminal's own size: rich prefers COLUMNS and LINES, which do not follow a resize.
         width, height = os.get_terminal_size(self._console.file.fileno())
         self._console.size = ConsoleDimensions(width, height)
         layout = replace(self._layout, width=width, height=height)
