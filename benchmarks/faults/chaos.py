@@ -82,7 +82,7 @@ class Chaos:
         return self.facts
 
     async def _references(self) -> None:
-        """What every job gives, and how long a plain step takes, with one verifier and nothing else at work."""
+        """Returns every job's output and the time of a plain step, with one verifier and nothing else running."""
         options = self._options
         self.jobs = jobs_of(held_out_prompts(options.prompts), options.max_tokens, REQUEST_SECONDS)
         address = self.verifiers[0].service.address
@@ -153,7 +153,7 @@ class Chaos:
             await asyncio.wait([running, *keepers])
 
     async def _at_rest(self) -> None:
-        """What is left when no request runs."""
+        """Returns what is left when no request is running."""
         facts = self.facts
         async with self._planted():
             try:

@@ -71,7 +71,7 @@ class Member:
         return AsyncClient(self.service.address, timeout=POOL_SECONDS, retry=RetryPolicy(attempts_per_address=1))
 
     async def drafter_status(self) -> DrafterStatus | None:
-        """What a drafter holds; None if it does not tell. Raises grpc.RpcError."""
+        """Returns a drafter's load; None if it does not report it. Raises grpc.RpcError."""
         async with grpc.aio.insecure_channel(self.service.address) as channel:
             info = await DrafterServiceStub(channel).GetModelInfo(
                 DrafterServiceGetModelInfoRequest(), timeout=_CALL_SECONDS
@@ -88,7 +88,7 @@ class Injected(NamedTuple):
     """Seconds, by time.monotonic."""
     end: float
     refused: str | None
-    """Why a swap or a detachment was refused."""
+    """Returns the reason why a swap or detachment was refused."""
 
 
 class Cluster:

@@ -35,7 +35,7 @@ class Facts:
     """With drafters, before the first fault."""
     gaps: list[Gap] = field(default_factory=list)
     began: float = 0.0
-    """When faults began, in seconds by time.monotonic; 0 before."""
+    """Time at which faults began, in seconds by time.monotonic; 0 before."""
     ended: float = 0.0
     leaked: dict[str, int] = field(default_factory=dict)
     """KV slots that are in use at rest, by member."""

@@ -65,7 +65,7 @@ class Findings:
     sent: Counter[str] = field(default_factory=Counter)
     """Messages, by who said them and how they were spoilt."""
     codes: Counter[str] = field(default_factory=Counter)
-    """How the calls ended."""
+    """Outcomes of the calls."""
     good_requests: int = 0
     faults: list[str] = field(default_factory=list)
     """Descriptions of what went wrong."""
@@ -283,7 +283,7 @@ class Fuzzer:
     # Afterwards
 
     async def _look(self, client: AsyncClient) -> None:
-        """See that both services are healthy and hold nothing."""
+        """Checks that both services are healthy and hold nothing."""
         for address in (self._verifier, self._drafter):
             async with grpc.aio.insecure_channel(address) as channel:
                 answer = await health_pb2_grpc.HealthStub(channel).Check(

@@ -166,7 +166,7 @@ class FormFuzzer:
             self.findings.faults.append(f"{family} ({kind}, {len(text)} bytes) ended with {code.name}: {details}")
 
     async def _look(self, client: AsyncClient) -> None:
-        """See that the verifier lives and holds nothing."""
+        """Checks that the verifier is alive and holds nothing."""
         if not self._verifier.alive:
             self.findings.faults.append("the verifier has ended")
             return

@@ -29,9 +29,9 @@ class GatewayLoad:
     streams: int
     urls: Sequence[str]
     expected: Sequence[str]
-    """The texts that the jobs have to give."""
+    """Expected texts of the jobs."""
     seconds: float
-    """What a request may take."""
+    """Time limit of a request."""
     on_gap: Callable[[Gap], object] = lambda gap: None
     requests: int = 0
     moved: int = 0

@@ -153,7 +153,7 @@ async def measure(
 
 
 async def drafters(client: AsyncClient) -> dict[str, Drafter]:
-    """Those that are attached, by name."""
+    """Returns the attached drafters, by name."""
     return {each.name: each for each in await client.drafters.list()}
 
 

@@ -197,7 +197,7 @@ class Soak:
                 await asyncio.sleep(0.2)
 
     def missed(self) -> list[str]:
-        """What is not as it should be, in words."""
+        """Returns descriptions of what is not as it should be."""
         grown = [
             f"{watched.name}: {name} grew, {watched.settled(name)}"
             for watched in self.watched

@@ -124,7 +124,7 @@ def cost_figures(name: str, model: PackedModel, context: int, runs: int, kind: s
 
 
 def flip_figures(name: str, model: PackedModel, texts: Sequence[Sequence[int]]) -> Figures:
-    """How often a row differs beside others from the same row alone."""
+    """Returns how often a row in a batch differs from the same row alone."""
     figures: Figures = {}
     alone = [logits_in_chunks(model, text, 1) for text in texts]
     count = sum(map(len, texts))

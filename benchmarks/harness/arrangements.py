@@ -40,7 +40,7 @@ class Arrangement:
 
 @dataclass
 class Measured:
-    """What arrangements did, run by run."""
+    """Measurements of the arrangements, run by run."""
 
     batches: dict[str, list[list[StreamBatch]]] = field(default_factory=dict)
     """By arrangement: for each run its batches."""

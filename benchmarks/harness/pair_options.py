@@ -37,7 +37,7 @@ def cores(text: str) -> list[int]:
 
 
 def pair_figures(options: argparse.Namespace) -> dict[str, object]:
-    """What a report says of the pair."""
+    """Returns a report's description of the pair."""
     return {
         "pair": f"bundled, inflated: target {options.target_millions:g} M, drafts {options.draft_millions:g} M "
         "parameters, bfloat16, 1 thread each",

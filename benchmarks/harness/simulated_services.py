@@ -50,7 +50,7 @@ class VirtualClock:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a step committed for a sequence."""
+    """Tokens that a step committed for a sequence."""
 
     sequence: int
     committed_length: int
@@ -66,7 +66,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class SettledStep:
-    """What a verifier's step came to."""
+    """Result of a verifier's step."""
 
     verdicts: list[Verdict]
     plain_seconds: float
@@ -215,7 +215,7 @@ class _Sequence:
 
 @dataclass(slots=True)
 class Tally:
-    """What a verifier has done."""
+    """Counts of a verifier."""
 
     tokens: int = 0
     steps: int = 0

@@ -27,7 +27,7 @@ class Job(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a job has to give, whatever happens."""
+    """Expected output of a job, whatever happens."""
 
     token_ids: tuple[int, ...]
     text: str
@@ -83,7 +83,7 @@ class StreamLoad:
     connect: Callable[[int], AsyncClient]
     """A client for the request of that number; closed with the request."""
     expected: Sequence[Output] | None = None
-    """What the jobs have to give; None compares nothing."""
+    """Expected outputs of the jobs; None compares nothing."""
     on_gap: Callable[[Gap], object] = lambda gap: None
     on_lost: Callable[[Finding], object] = lambda finding: None
     plain_every: int = 0

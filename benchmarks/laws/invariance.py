@@ -47,7 +47,7 @@ Runner = Callable[["Requests"], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Output:
-    """What must not differ."""
+    """The values that must not differ."""
 
     token_ids: tuple[int, ...]
     text: str
@@ -94,7 +94,7 @@ class Requests:
             await group(range(first, min(first + self.batch, len(self.prompts))))
 
     def outputs(self) -> list[Output]:
-        """What came out, in the order of the prompts."""
+        """Outputs, in the order of the prompts."""
         ordered = [self.generations[index] for index in range(len(self.prompts))]
         return [Output(tuple(g.token_ids), g.text, g.finish_reason) for g in ordered]
 

@@ -26,12 +26,12 @@ class PeerUnavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class Environment:
-    """What a peer needs from PyPI."""
+    """Packages of a peer from PyPI."""
 
     name: str
     requirements: tuple[str, ...]
     packages: tuple[str, ...]
-    """Those whose versions are reported."""
+    """Packages whose versions are reported."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables while installing."""
     unusable: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Environment:
 
     @property
     def place(self) -> Path:
-        """Where it is, or will be."""
+        """Its directory, which may not exist yet."""
         named = json.dumps([self.requirements, dict(self.variables), sys.version_info[:2], *self.unusable])
         return PLACE / "environments" / f"{self.name}-{hashlib.sha256(named.encode()).hexdigest()[:12]}"
 

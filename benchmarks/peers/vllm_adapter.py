@@ -45,7 +45,7 @@ class AdaptedVllm(Peer):
     """HOST:PORT."""
 
     def variables(self, threads: int, cores: list[int]) -> dict[str, str]:
-        """See Peer."""
+        """Implements Peer."""
         assert self.environment is not None
         own = vllm_variables(self.environment, ",".join(map(str, cores)))
         return own | {"DRAFTWIRE_VLLM_DRAFTER": self.drafter, "DRAFTWIRE_VLLM_LISTEN": "127.0.0.1:0"}

@@ -86,7 +86,7 @@ class Both:
             await client.close()
 
     async def tokens(self) -> list[int]:
-        """What prompts are made of."""
+        """Returns the text that prompts are made of."""
         texts = [await self._each[0].tokenize(text) for text in held_out_prompts(32)]
         return list(itertools.chain.from_iterable(texts))
 

@@ -28,18 +28,18 @@ class Answer:
     """What became of a request. Times are seconds after the start of the load."""
 
     due_at: float
-    """When it was to come."""
+    """Time at which it was due."""
     asked_at: float
     """When it came: a client that has no processor is late."""
     arrivals: tuple[Arrival, ...] = ()
     token_ids: tuple[int, ...] = ()
     finished: bool = False
     refused_at: float | None = None
-    """When it was refused for want of room; None if it was not."""
+    """Time at which it was refused for lack of capacity; None if it was not."""
     retry_seconds: float | None = None
-    """When to come back, as the refusal said."""
+    """Time to retry, as given by the refusal."""
     fault: str = ""
-    """What else went wrong."""
+    """Any other error."""
 
     @property
     def first_token_seconds(self) -> float:

@@ -53,7 +53,7 @@ _TIMEOUT = 120.0
 
 @dataclass(frozen=True)
 class Arrangement:
-    """How the drafter is shared."""
+    """Sharing of the drafter."""
 
     name: str
     flags: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class Load:
 
 
 async def plain_outputs(address: str, jobs: Sequence[Job]) -> list[Output]:
-    """What each job has to give."""
+    """Expected output of each job."""
     async with AsyncClient(address) as client:
         return [
             Output.of(each)
@@ -124,7 +124,7 @@ async def plain_outputs(address: str, jobs: Sequence[Job]) -> list[Output]:
 
 
 async def shares_of(address: str, token: str) -> dict[str, drafter_service_pb2.VerifierShare]:
-    """What the drafter tells of its verifiers."""
+    """Returns the drafter's report on its verifiers."""
     async with grpc.aio.insecure_channel(address) as channel:
         stub = drafter_service_pb2_grpc.DrafterServiceStub(channel)
         answer = await stub.GetModelInfo(

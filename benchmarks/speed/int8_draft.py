@@ -73,7 +73,7 @@ def greedy(model: PackedModel, texts: list[list[int]]) -> torch.Tensor:
 
 
 def share(equal: torch.Tensor) -> float:
-    """Of the elements that are true."""
+    """Returns the share of elements that are true."""
     return round(equal.float().mean().item(), 4)
 
 

@@ -34,7 +34,7 @@ PLAIN = Speculation(enabled=False)
 
 @dataclass
 class Case:
-    """What one workload gave, run by run, with the cache or without."""
+    """Results of one workload, run by run, with or without the cache."""
 
     runs: list[list[StreamBatch]] = field(default_factory=list)
     """The batches of each run; of chats one a turn."""

@@ -39,7 +39,7 @@ _TEMPERATURE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """How some requests were served."""
+    """Results of some requests."""
 
     acceptance_rate: float
     tokens_per_step: float

@@ -77,7 +77,7 @@ class Pipe(Generic[ItemT]):
 
 
 class Link(Protocol):
-    """Where a drafter is."""
+    """The link to a drafter."""
 
     def send(self, command: Command) -> None:
         """Tells the drafter."""

@@ -1,4 +1,4 @@
-"""Forms of output that took a service down, or take more than one may."""
+"""Output forms that once crashed a service, or that exceed its limits."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Outcome:
     per_token: WaitingTimes = field(default_factory=WaitingTimes)
     """Seconds a token after the first one, on average over each request that came in the window."""
     last_end: float = 0.0
-    """When the last request ended."""
+    """Time at which the last request ended."""
 
     def tokens_came(self, request: Request, now: float, tokens: int) -> None:
         """A request got tokens; `request.last` and `produced` are from before."""

@@ -1,4 +1,4 @@
-"""What a fleet costs."""
+"""Costs of a fleet."""
 
 from __future__ import annotations
 

@@ -71,12 +71,12 @@ class RealFleet:
         self.verifiers[index] = await self._start_verifier()
 
     async def verifier_info(self, index: int) -> VerifierInfo:
-        """What a verifier says of itself."""
+        """Returns a verifier's status."""
         async with AsyncClient(self.verifiers[index].address) as client:
             return await client.model_info()
 
     async def drafter_info(self, index: int) -> DrafterServiceInfo:
-        """What a drafter says of itself."""
+        """Returns a drafter's status."""
         async with AsyncClient(self.verifiers[0].address) as client:
             return await client.drafters.load_state(self.drafters[index].address)
 

@@ -18,7 +18,7 @@ _TEXT = 4000
 
 
 class Speculation(Protocol):
-    """What a verifier's steps are made of."""
+    """A way of speculating, which determines a verifier's steps."""
 
     drafters: bool
     """Whether sequences are opened at drafters."""

@@ -42,7 +42,7 @@ class Case:
 
     @property
     def asked(self) -> Asked:
-        """What real requests ask for."""
+        """Parameters of the real requests."""
         return OFF if not self.drafters else ONE_DRAFTER if self.drafters == 1 else Asked()
 
 

@@ -1,4 +1,4 @@
-"""The real drafter service, but for its process and port."""
+"""The real drafter service without its process and port."""
 
 from __future__ import annotations
 

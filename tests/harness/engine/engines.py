@@ -276,7 +276,7 @@ class ScriptedDrafter:
 
 @dataclass
 class Generated:
-    """What a run of the engine made."""
+    """Output of a run of the engine."""
 
     tokens: dict[int, list[int]] = field(default_factory=dict)
     finishes: dict[int, Finish] = field(default_factory=dict)

@@ -27,7 +27,7 @@ NEW_TOKENS = 20
 
 @dataclass(frozen=True)
 class PairReport:
-    """What two ranks made of a model."""
+    """Outputs of a model on two ranks."""
 
     bit_exact: bool
     whole: list[list[int]]
@@ -35,7 +35,7 @@ class PairReport:
     plain: list[list[int]]
     """Tokens of the split one, sequences side by side."""
     drafted: list[list[int]]
-    """The same with trees."""
+    """Tokens of the split model with trees."""
     rejected: int
     """Draft tokens that were rolled back."""
     same_fingerprint: bool

@@ -1,4 +1,4 @@
-"""A caller of Verify that drafts what a test tells it, right or wrong."""
+"""A caller of Verify that drafts as a test scripts it, right or wrong."""
 
 from __future__ import annotations
 

@@ -41,26 +41,26 @@ Handler = Callable[[MessageStream[Any, Any]], Awaitable[None]]
 
 
 class Network:
-    """Which drafter listens at which address. Nobody else can be reached."""
+    """Drafters by address. No other address can be reached."""
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
         self._calls: dict[str, set[InProcessStream[Any, Any]]] = {}
         self.attempts: dict[str, int] = {}
-        """How often the verifier has called each address."""
+        """Number of the verifier's calls to each address."""
 
     def listen(self, address: str, handler: Handler) -> None:
         """From now on `handler` takes the calls to an address."""
         self._handlers[address] = handler
 
     async def kill(self, address: str) -> None:
-        """Whoever listens there vanishes, as a process that is killed does."""
+        """Removes the drafter at an address, as if its process were killed."""
         self._handlers.pop(address, None)
         for call in list(self._calls.get(address, ())):
             await call.sever(StreamBroken.of(grpc.StatusCode.UNAVAILABLE, "connection reset by peer"))
 
     def connect(self, address: str) -> Connect:
-        """What the verifier uses in place of a channel."""
+        """Returns the verifier's substitute for a channel."""
 
         @asynccontextmanager
         async def call() -> AsyncIterator[MessageStream[Any, Any]]:
@@ -102,7 +102,7 @@ class SteppedEngine(VerificationEngine):
         super().__init__(model, SteadyCost(), limits, reading_clock=lambda: 0.0)
         self._loop = asyncio.get_running_loop()
         self._heard = True
-        """Whether all that was said to the last step has come."""
+        """Returns whether all messages about the last step have arrived."""
         self.wake: Callable[[], None] = lambda: None
         """Has the thread look again whether there is something to do."""
         self._changed = threading.Condition()
@@ -166,7 +166,7 @@ class SteppedEngine(VerificationEngine):
 
 @dataclass
 class Output:
-    """What a request gave."""
+    """Output of a request."""
 
     started: pb.GenerateStarted = field(default_factory=pb.GenerateStarted)
     token_ids: list[int] = field(default_factory=list)
@@ -246,7 +246,7 @@ class InProcessVerifier:
         await self.until(lambda: self.verifier.status().used_slots == 0)
 
     def state(self, name: str) -> Any:
-        """A drafter as ListDrafters tells it; None when there is none of this name."""
+        """Returns a drafter from ListDrafters; None if there is none with this name."""
         return next((drafter for drafter in self.pool.describe() if drafter.name == name), None)
 
 

@@ -43,7 +43,7 @@ from verifier_service.running.running_request import RunningRequest
 T = TypeVar("T")
 
 REQUEST_REASONS = ("AT_CAPACITY", "DRAFTER_NOT_FOUND")
-"""Why a request of these tests may be refused."""
+"""Reasons for which a request of these tests may be refused."""
 POOL_REASONS = ("DRAFTER_NOT_FOUND", "DRAFTER_UNREACHABLE", "INVALID_FIELD", "HANDSHAKE_EXPECTED", "BUSY")
 """Why a call to the pool may be: INVALID_FIELD when a drafter is to be swapped for itself, HANDSHAKE_EXPECTED when its
 handshake was lost or came twice, BUSY when another call is at it."""
@@ -65,7 +65,7 @@ class Drafter:
     service: InProcessDrafter
     drafting: DraftModelDrafter
     drafts: dict[Any, Any]
-    """What it holds for each opening."""
+    """Returns its state for each opening."""
     thread: SteppedThread
     calls: list[HeldCall] = field(default_factory=list)
     up: bool = True
@@ -116,13 +116,13 @@ class World:
         self.threads = self._patches.enter_context(stepped_threads())
         self.log = self._patches.enter_context(structlog.testing.capture_logs())
         self.sequences: dict[int, Sequence] = {}
-        """What the engine holds for each request, those that have ended included."""
+        """Returns the engine's state for each request, ended ones included."""
         self._made: list[Any] = []
         self._watch()
         self._services = AsyncExitStack()
         self.drafters: dict[str, Drafter] = {}
         self.unseen: list[dict[str, Any]] = []
-        """Exceptions that nobody handled, as asyncio tells of them."""
+        """Unhandled exceptions, as asyncio reports them."""
         self.loop.run_until_complete(self._start(checkpoints))
         self.loop.set_exception_handler(lambda _, context: self.unseen.append(context))
 
@@ -319,7 +319,7 @@ class World:
         self.loop.advance(seconds)
 
     def cycle(self) -> None:
-        """What happens all the time when nothing goes wrong."""
+        """Runs the events of normal operation."""
         self.deliver_all()
         for drafter in self.drafters.values():
             self.grow(drafter)
