@@ -48,7 +48,7 @@ class Member:
 
     @property
     def address(self) -> str:
-        """Where others reach it: the proxy."""
+        """The address at which others reach it: the proxy's."""
         return self.proxy.address
 
     async def start(self) -> None:

@@ -30,7 +30,7 @@ class Facts:
     load: StreamLoad = field(init=False)
     watch: DrafterWatch = field(init=False)
     plain_gaps: list[Gap] = field(default_factory=list)
-    """Of the references: all streams on one verifier, no drafter."""
+    """Gaps of the references, with all streams on one verifier and no drafter."""
     calm_gaps: list[Gap] = field(default_factory=list)
     """With drafters, before the first fault."""
     gaps: list[Gap] = field(default_factory=list)

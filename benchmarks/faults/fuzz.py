@@ -52,7 +52,7 @@ _TYPED = {
     grpc.StatusCode.UNIMPLEMENTED,
     grpc.StatusCode.UNAVAILABLE,
 }
-"""How a call may end. Any other code is an exception that nobody thought of."""
+"""Codes with which a call may end. Any other code is an unexpected exception."""
 
 _CUT = "Internal error from Core"
 """What gRPC says at our own side when the other one has ended a stream that we are writing to; its status is lost."""

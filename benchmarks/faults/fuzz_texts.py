@@ -39,7 +39,7 @@ from draftwire.v1 import verifier_service_pb2 as pb
 _SERVICE = "/draftwire.v1.VerifierService/"
 _BYSTANDER = "def f(x):"
 _DEADLINE_SECONDS = 10.0
-"""Of each call of the flood."""
+"""Deadline of each call of the flood."""
 _PATIENCE_SECONDS = 300.0
 """The bystander's own deadline: how long it waits is what is measured."""
 _PAUSE_SECONDS = 0.2

@@ -83,7 +83,7 @@ class Row:
 
     @property
     def outputs(self) -> list[list[tuple[int, ...]]]:
-        """Of each run all token ids."""
+        """Returns all token ids of each run."""
         return [[stream.token_ids for stream in self._streams(run)] for run in self.batches]
 
     @staticmethod
@@ -99,7 +99,7 @@ class Case:
     nodes: dict[str, int] = field(default_factory=dict)
     """Draft tokens that were verified where the verifier chose, by drafter."""
     state: str = ""
-    """Of the hostile drafter at the end."""
+    """State of the hostile drafter at the end."""
 
 
 async def run(options: argparse.Namespace, services: Services) -> dict[str, Case]:

@@ -57,7 +57,7 @@ class Watched:
     readings: dict[str, list[int]] = field(default_factory=dict)
 
     async def read(self) -> dict[str, int]:
-        """What it holds now. Raises RuntimeError if it has ended, grpc.RpcError if it does not answer."""
+        """Returns what it holds now. Raises RuntimeError if it has ended, grpc.RpcError if it does not answer."""
         usage = Usage.of(self.pid)
         if usage is None:
             raise RuntimeError(f"{self.name} has ended")
@@ -71,7 +71,7 @@ class Watched:
             self.readings.setdefault(name, []).append(value)
 
     async def _held(self) -> dict[str, int]:
-        """What the service, or this process, holds; nothing from a drafter that does not tell."""
+        """Returns what the service, or this process, holds; empty for a drafter that does not report it."""
         if self.service is None:
             return {"tasks": len(asyncio.all_tasks())}
         async with grpc.aio.insecure_channel(self.service.address) as channel:

@@ -91,7 +91,7 @@ class Run:
 
     tokens: tuple[tuple[int, ...], ...]
     seconds: float
-    """Of the steps after the one that ends a prompt."""
+    """Time of the steps after the one that ends a prompt."""
     decoded: int
     """Tokens that those gave."""
     steps: int

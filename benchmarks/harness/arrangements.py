@@ -56,7 +56,7 @@ class Measured:
         return [sum(b.tokens for b in run) / sum(b.seconds for b in run) for run in self.batches[name]]
 
     def why_not(self, name: str) -> str | None:
-        """Why there is no rate of an arrangement, if there is none: its requests never ran all at once."""
+        """Returns why an arrangement has no rate, if so: its requests never all ran at once."""
         try:
             self.rates(name)
         except ValueError as error:
@@ -114,7 +114,7 @@ class Measured:
         return found
 
     def figures(self) -> dict[str, object]:
-        """What every report ends with."""
+        """Returns the figures that end every report."""
         return {"outputs that differ": self.differing() or "none", "outputs_identical": not self.differing()}
 
     def _sum(self, name: str, what: str) -> int:

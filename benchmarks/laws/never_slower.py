@@ -79,7 +79,7 @@ async def run(options: argparse.Namespace, services: Services) -> Measured:
 
 
 def row(size: int, name: str) -> str:
-    """What an arrangement is called."""
+    """Returns the name of an arrangement."""
     return f"batch {size}, {name}"
 
 

@@ -35,7 +35,7 @@ class Environment:
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables while installing."""
     unusable: tuple[str, ...] = ()
-    """What comes along as a dependency and is taken out again."""
+    """Packages that are installed as dependencies and removed again."""
 
     @property
     def place(self) -> Path:

@@ -33,12 +33,12 @@ BY_PREFIX, IN_TURN = "by prefix", "in turn"
 ROOMY, TIGHT = "room for all prefixes", "room for some prefixes"
 PLAIN = Speculation(enabled=False)
 _COMPARED = 6
-"""Of so many requests one's output is compared."""
+"""One request in this many has its output compared."""
 
 
 @dataclass
 class Case:
-    """What one way to spread gave, run by run."""
+    """Results of one way of spreading, run by run."""
 
     runs: list[StreamBatch] = field(default_factory=list)
     shares: list[int] = field(default_factory=list)

@@ -25,12 +25,12 @@ class Ask:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a request. Times are seconds after the start of the load."""
+    """Outcome of a request. Times are seconds after the start of the load."""
 
     due_at: float
     """Time at which it was due."""
     asked_at: float
-    """When it came: a client that has no processor is late."""
+    """Time at which it was sent; a client without a free processor is late."""
     arrivals: tuple[Arrival, ...] = ()
     token_ids: tuple[int, ...] = ()
     finished: bool = False

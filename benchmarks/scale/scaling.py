@@ -38,12 +38,12 @@ _FEW = 4
 
 
 def row(streams: int, drafters: str) -> str:
-    """What an arrangement is called."""
+    """Returns the name of an arrangement."""
     return f"{streams} streams, {drafters}"
 
 
 def cell(streams: int, context: int) -> str:
-    """What a measurement of a step's cost is called."""
+    """Returns the name of a measurement of a step's cost."""
     return f"step of {streams} streams, context {context}"
 
 

@@ -220,7 +220,7 @@ async def run(options: argparse.Namespace, services: Services) -> tuple[dict[str
 
 
 def division_cost() -> dict[str, object]:
-    """What dividing a step takes, in microseconds, beside choosing its nodes without."""
+    """Returns the time to divide a step, in microseconds, beside that of choosing its nodes without."""
     figures: dict[str, object] = {}
     for count, sequences in ((1, 1), (1, 8), (2, 9), (8, 64)):
         growth = TreeGrowth(StepCost([1, 64], [1.0, 1.5]))

@@ -71,7 +71,7 @@ class SwapFigures:
 
 
 def dip(rates: list[float], steady: float) -> float:
-    """How far the lowest of the rates is below the steady one, as a share of it."""
+    """Returns how far the lowest of the rates is below the steady one, as a share of it."""
     return max(0.0, 1.0 - min(rates, default=steady) / steady) if steady else 0.0
 
 

@@ -39,7 +39,7 @@ _SLOTS = 16384
 
 
 def outputs(prompts: Sequence[list[int]], samplings: Sequence[SamplingParams], tokens: int) -> list[list[int]]:
-    """What the target says, prompt by prompt."""
+    """Returns the target's outputs, prompt by prompt."""
     model = PackedModel.load(str(MODELS / "target"), slots=_SLOTS, dtype="auto")
     engine = VerificationEngine(
         model, measure_step_cost(model), EngineLimits(max_sequences=16, max_step_rows=128, max_tree_nodes=1)
@@ -58,7 +58,7 @@ def outputs(prompts: Sequence[list[int]], samplings: Sequence[SamplingParams], t
 
 
 class Tally:
-    """What came of one drafter's trees."""
+    """Counts of one drafter's trees."""
 
     def __init__(self) -> None:
         self.trees = self.committed = self.drafted = self.accepted = self.first_right = self.steps = 0

@@ -94,7 +94,7 @@ def difference(first: StepTimes, last: StepTimes) -> dict[str, float]:
 
 
 async def measure(options: argparse.Namespace, services: Services) -> dict[str, list[dict[str, float]]]:
-    """What steps took, run by run, by service, batch and arrangement."""
+    """Returns step times, run by run, by service, batch and arrangement."""
     target = inflated(MODELS / "target", options.target_millions)
     draft = inflated(MODELS / "draft", options.draft_millions)
     flags = ("--kv-slots", str(max(options.batches) * (options.prompt_tokens + options.max_tokens + 64) + 1024))

@@ -65,12 +65,12 @@ class Delays:
 
 
 def at(policy: str, milliseconds: float) -> str:
-    """What a policy is called at a round trip."""
+    """Returns the name of a policy at a round trip."""
     return f"{policy}, {milliseconds:g} ms"
 
 
 def in_turn(depth: int) -> str:
-    """What draft-then-verify is called with so many tokens."""
+    """Returns the name of draft-then-verify with this many tokens."""
     return f"draft then verify, K = {depth}"
 
 

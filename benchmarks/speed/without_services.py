@@ -83,7 +83,7 @@ class Link(Protocol):
         """Tells the drafter."""
 
     def receive(self, wait: float | None) -> list[Arrival]:
-        """What the drafter has proposed; waits for it as long as told."""
+        """Returns the drafter's proposals, after waiting for them up to `wait` seconds."""
 
 
 class ThreadLink:

@@ -22,7 +22,7 @@ _WITHOUT_EFFECT = ("PYTHONPATH", "PYTHONUNBUFFERED", "OLDPWD", "PWD", "_")
 """The path leads to the same sources in any order, and logs are flushed line by line."""
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""What a service does not go by that is told its number of threads."""
+"""Variables that a service ignores if its number of threads is set."""
 
 
 @dataclass(frozen=True)

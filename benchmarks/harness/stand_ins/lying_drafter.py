@@ -13,11 +13,11 @@ from speculative_engine.tree.proposal import Proposal
 from speculative_engine.tree.token_tree import TokenTree
 
 _LOG_PROB = -0.01
-"""What it says of each of its tokens: 99 % sure."""
+"""Log-probability that it reports for each of its tokens: 99 % sure."""
 _LENGTH = 8
 """Tokens that it makes up at a time."""
 _STEP_SECONDS = 1e-3
-"""What it says a step takes."""
+"""Step time that it reports."""
 
 
 @dataclass(slots=True)

@@ -64,7 +64,7 @@ class Drafter:
         self._open.discard(request)
 
     def share_lost(self, start: float, end: float) -> float:
-        """Which part of a time went to reading prompts, so that nothing was drafted."""
+        """Returns the share of a time that went to reading prompts, so that nothing was drafted."""
         inside = min(end, self._reading_until) - max(start, self._reading_from)
         return inside / (end - start) if inside > 0 else 0.0
 

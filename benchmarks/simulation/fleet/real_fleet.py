@@ -32,7 +32,7 @@ class RealRun:
     resumes: int
     """Requests that went on at another verifier."""
     steps: int
-    """Of all sequences; where a request went on elsewhere, those there."""
+    """Steps of all sequences; for a request that continued elsewhere, those there."""
     other_cores: float
     """Cores that processes outside the fleet took, on average."""
 
@@ -43,7 +43,7 @@ class RealRun:
 
     @property
     def tokens_a_step(self) -> float | None:
-        """Of a sequence. None where a request's steps are not all known."""
+        """Tokens per step of a sequence; None if a request was resumed, as its steps are then not all known."""
         return None if self.resumes else sum(map(len, self.outputs)) / self.steps
 
 

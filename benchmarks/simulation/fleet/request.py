@@ -22,12 +22,12 @@ class Request:
     chance: float = 0.0
     """Its own number in [0, 1), see Cells.trace."""
     cursor: int = 0
-    """Where in traces its steps are."""
+    """Place of its steps in the traces."""
     produced: int = 0
     pending: int = 0
     """Tokens to compute before the next one can be sampled, beside the last."""
     last: float = field(default=0.0)
-    """When it was asked for, or got its last tokens."""
+    """Time of the request, or of its last tokens."""
     first: float = 0.0
     """Time of its first tokens."""
     drafted_from: float = 0.0

@@ -105,7 +105,7 @@ class FakeVerifier(pb_grpc.VerifierServiceServicer, pool_grpc.DrafterPoolService
         self.as_it_breaks: Callable[[], object] = lambda: None
         """Called before a Generate call is interrupted."""
         self.breaks_in_prompt = 0
-        """How many of the next Generate calls break off between two parts of the prompt's report."""
+        """Number of the next Generate calls that fail between two parts of the prompt's report."""
         self.dies_on: str | None = None
         """The text of a prompt that ends it, as a crash would, after the receipt."""
         self.break_status = rich_status(grpc.StatusCode.UNAVAILABLE, "the connection broke")

@@ -89,5 +89,5 @@ def tireless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for a drafter to catch up until the time is over, where there is no need, fails the test."""
+    """Fails a test that waits for a drafter until the time limit without need."""
     monkeypatch.setattr(drafter_swap, "_MOVE_SECONDS", 10 * PATIENCE)
