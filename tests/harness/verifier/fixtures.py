@@ -89,5 +89,5 @@ def tireless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails a test that waits for a drafter until the time limit without need."""
+    """Lengthens the time limit of moves, so that a test fails if a swap waits until the limit without need."""
     monkeypatch.setattr(drafter_swap, "_MOVE_SECONDS", 10 * PATIENCE)
